@@ -1,0 +1,14 @@
+"""Options that every suite shares."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--refresh-golden",
+        action="store_true",
+        default=False,
+        help="rewrite the expected output in the golden files instead of comparing",
+    )

@@ -1,0 +1,13 @@
+"""The controller: watch, snapshot, compile, deliver, status; where the pure parts meet the world.
+
+- :mod:`~gatehouse.controller.run` wires everything together and is the only module that knows all;
+- :mod:`~gatehouse.controller.compilation` holds the snapshot and turns changes into IR and statuses;
+- :mod:`~gatehouse.controller.publication` renders IR and hands bundles to the transport;
+- :mod:`~gatehouse.controller.loop` decides when a pass runs and what follows from it;
+- :mod:`~gatehouse.controller.programming` says what a report means for ``Programmed`` (pure);
+- :mod:`~gatehouse.controller.status_writer`, :mod:`~gatehouse.controller.provisioning` and
+  :mod:`~gatehouse.controller.identities` are the three that talk to the API server.
+
+Semantics of objects belong to the front ends, text of configurations to the back ends, and wire
+formats to the transports; none of them belongs here.
+"""

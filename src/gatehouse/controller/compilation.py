@@ -1,0 +1,72 @@
+"""From changed objects to IR and statuses: the snapshot and the passes over it."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gatehouse import query
+from gatehouse.frontends import gateway_api
+from gatehouse.ir import gateway as ir
+
+
+class Pass(msgspec.Struct, frozen=True):
+    """What one pass over the snapshot found."""
+
+    gateways: Mapping[query.Key, ir.Gateway | None]
+    """Every Gateway that is ours; None for one that cannot be served yet."""
+    statuses: Mapping[query.Key, gateway_api.Status]
+    """The wanted status of every object we speak about; unchanged ones are the same objects."""
+    attached: Mapping[query.Key, tuple[query.Key, ...]]
+    """For each route among ``statuses``, the Gateways that serve it."""
+
+
+class Compilation:
+    """The objects as last seen and everything computed from them."""
+
+    def __init__(self, settings: gateway_api.Settings) -> None:
+        self._engine = query.Engine(query.Snapshot(gateway_api.INDEXES))
+        self._engine.commit({gateway_api.SETTINGS_KEY: settings})
+        self._frozen = False
+
+    def put(self, kind: str, key: tuple[str, str], raw: Mapping[str, Any] | None) -> bool:
+        """Take in an object as the API server gave it (None: it is gone).
+
+        Returns whether anything that matters to a compile changed.
+        """
+        value = None if raw is None else gateway_api.decode(kind, raw)
+        return bool(self._engine.commit({(kind, *key): value}))
+
+    def put_input(self, key: query.Key, value: Any) -> bool:
+        """Take in an input that is no Kubernetes object; as :meth:`put`."""
+        return bool(self._engine.commit({key: value}))
+
+    def run(self) -> Pass:
+        """Make one pass. The garbage collector rests meanwhile (3.6 times faster at 40,000)."""
+        gc.disable()
+        try:
+            with self._engine.compile() as ask:
+                found = _collect(ask)
+        finally:
+            gc.enable()
+        if not self._frozen and found.gateways:
+            gc.freeze()
+            self._frozen = True
+        return found
+
+
+def _collect(ask: query.Ask) -> Pass:
+    gateways = {key: ask(gateway_api.compile_gateway, key) for key in ask(gateway_api.gateways, "")}
+    statuses: dict[query.Key, gateway_api.Status] = {}
+    attached: dict[query.Key, tuple[query.Key, ...]] = {}
+    for key in ask(gateway_api.subjects, ""):
+        status = ask(gateway_api.status, key)
+        if status is None:
+            continue
+        statuses[key] = status
+        if key[0] == "HTTPRoute":
+            attached[key] = ask(gateway_api.gateways_of_route, key)
+    return Pass(gateways=gateways, statuses=statuses, attached=attached)

@@ -1,0 +1,168 @@
+"""The main loop: collects what happened, runs a pass, and lets everything follow from it.
+
+What can happen: objects changed (an informer), a data plane reported (the transport), or a Gateway
+could not be provisioned. Each is noted and wakes the loop; a pass takes in all that was noted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import structlog
+
+from gatehouse.apis.resources import Resource
+from gatehouse.controller import programming
+from gatehouse.controller.compilation import Compilation, Pass
+from gatehouse.controller.publication import Publisher
+from gatehouse.controller.status_writer import StatusWriter
+from gatehouse.delivery import DataPlaneReport, Delivery
+from gatehouse.frontends import gateway_api
+from gatehouse.query import Key
+
+log = structlog.get_logger("gatehouse.controller")
+
+HOLDOFF = 0.01
+"""Seconds of quiet awaited after a change, so that one `kubectl apply` becomes one pass."""
+
+LONGEST_HOLDOFF = 0.1
+"""Seconds after which a pass runs even though changes keep coming."""
+
+LONGEST_HOLD = 10.0
+"""Seconds a route's status waits for data planes that neither confirm nor refuse."""
+
+
+class Loop:
+    """One per controller; everything in it runs in the event loop's thread."""
+
+    def __init__(
+        self,
+        compilation: Compilation,
+        delivery: Delivery,
+        statuses: StatusWriter,
+        provision: Callable[[set[tuple[str, str]]], None],
+    ) -> None:
+        self._compilation = compilation
+        self._delivery = delivery
+        self._publisher = Publisher(delivery)
+        self._statuses = statuses
+        self._provision = provision
+        self._woken = asyncio.Event()
+        self._last = Pass(gateways={}, statuses={}, attached={})
+        self._generations: dict[Key, int] = {}
+        self._standings: dict[Key, programming.Standing] = {}
+        self._trouble: dict[str, str] = {}
+        self._held: dict[Key, float] = {}
+        self.passes = 0
+        """Passes run so far."""
+        delivery.on_report = self._on_report
+
+    def on_changes(
+        self, resource: Resource, changes: Mapping[tuple[str, str], Mapping[str, Any] | None]
+    ) -> None:
+        """Take in changed objects from an informer."""
+        changed = False
+        for key, raw in changes.items():
+            changed |= self._compilation.put(resource.kind, key, raw)
+            if resource.kind == "Gateway":
+                metadata = (raw or {}).get("metadata", {})
+                self._generations[(resource.kind, *key)] = metadata.get("generation", 0)
+            self._statuses.recheck((resource.kind, *key))
+        if changed:
+            self._woken.set()
+
+    def on_provisioned(self, gateway: tuple[str, str], trouble: str) -> None:
+        """Note that a Gateway's data plane was provisioned, or why it was not."""
+        name = "/".join(gateway)
+        if self._trouble.get(name, "") != trouble:
+            self._trouble[name] = trouble
+            self._woken.set()
+
+    def _on_report(self, report: DataPlaneReport) -> None:
+        log.debug("report", gateway=report.gateway, programmed=report.programmed)
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Run passes for ever. The caller waits with this until every informer has synced."""
+        self._woken.set()
+        while True:
+            await self._next()
+            self._woken.clear()
+            self._turn()
+
+    async def _next(self) -> None:
+        release = min(self._held.values(), default=None)
+        timeout = None if release is None else max(0.0, release - time.monotonic())
+        try:
+            async with asyncio.timeout(timeout):
+                await self._woken.wait()
+        except TimeoutError:
+            return
+        started = time.monotonic()
+        while self._woken.is_set() and time.monotonic() - started < LONGEST_HOLDOFF:
+            self._woken.clear()
+            await asyncio.sleep(HOLDOFF)
+        self._woken.set()
+
+    def _turn(self) -> None:
+        started = time.perf_counter()
+        self._judge()
+        found = self._compilation.run()
+        self.passes += 1
+        self._publish(found)
+        self._judge()
+        self._write(found)
+        if found.gateways.keys() != self._last.gateways.keys():
+            self._provision({(key[1], key[2]) for key in found.gateways})
+        self._last = found
+        log.debug("pass", number=self.passes, seconds=round(time.perf_counter() - started, 4))
+
+    def _publish(self, found: Pass) -> None:
+        self._publisher.retain({_name(key) for key in found.gateways})
+        for key, gateway in found.gateways.items():
+            if gateway is None:
+                continue
+            unsupported = gateway_api.Unsupported(self._publisher.publish(gateway))
+            if self._compilation.put_input(("Unsupported", *key[1:]), unsupported):
+                self._woken.set()
+
+    def _judge(self) -> None:
+        """Let the reports change the inputs ``DataPlane``; a change asks for another pass."""
+        for key in self._last.gateways:
+            report = self._delivery.report(_name(key))
+            standing = programming.judge(
+                self._standings.get(key),
+                report,
+                self._generations.get(key, 0),
+                self._trouble.get(_name(key), ""),
+            )
+            self._standings[key] = standing
+            if self._compilation.put_input(("DataPlane", *key[1:]), standing.state):
+                self._woken.set()
+
+    def _write(self, found: Pass) -> None:
+        """Hand over new statuses; a route's waits until the change it speaks of is in traffic."""
+        now = time.monotonic()
+        busy = {
+            key
+            for key in found.gateways
+            if not programming.settled(self._delivery.report(_name(key)))
+        }
+        for key, status in found.statuses.items():
+            if self._last.statuses.get(key) is status and key not in self._held:
+                continue
+            release = self._held.get(key, now + LONGEST_HOLD)
+            if now < release and not busy.isdisjoint(found.attached.get(key, ())):
+                self._held[key] = release
+                continue
+            self._held.pop(key, None)
+            self._statuses.want(key, status)
+        for key in self._last.statuses.keys() - found.statuses.keys():
+            self._held.pop(key, None)
+            self._statuses.forget(key)
+
+
+def _name(key: Key) -> str:
+    return f"{key[1]}/{key[2]}"

@@ -1,0 +1,46 @@
+"""What a data plane's report means for a Gateway's ``Programmed`` condition. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gatehouse.delivery import DataPlaneReport
+from gatehouse.frontends.gateway_api import DataPlane
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """Where one Gateway's data plane stands, and for which generation of the Gateway."""
+
+    state: DataPlane
+    generation: int = 0
+    """The newest generation of the Gateway that was confirmed."""
+
+
+def judge(
+    before: Standing | None, report: DataPlaneReport, generation: int, trouble: str = ""
+) -> Standing:
+    """Say where the data plane stands now.
+
+    While a change is on its way, what was true before stays said, unless the Gateway itself is
+    newer than what was confirmed: a route's change must not make ``Programmed`` blink.
+    ``trouble`` is why the data plane could not be provisioned.
+    """
+    confirmed = before.generation if before else 0
+    if report.programmed:
+        return Standing(DataPlane(programmed=True), generation)
+    if report.error:
+        return Standing(
+            DataPlane(programmed=False, reason="Invalid", message=report.error), confirmed
+        )
+    if not report.instances:
+        message = trouble or "waiting for the data plane to connect"
+        return Standing(DataPlane(programmed=False, message=message), confirmed)
+    if before is not None and before.state.programmed and confirmed == generation:
+        return before
+    message = "waiting for the data plane to confirm its configuration"
+    return Standing(DataPlane(programmed=False, message=message), confirmed)
+
+
+def settled(report: DataPlaneReport) -> bool:
+    """Whether nothing is on its way: confirmed, refused, or nobody is there to confirm."""
+    return report.programmed or bool(report.error) or not report.instances

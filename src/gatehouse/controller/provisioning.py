@@ -1,0 +1,99 @@
+"""Keeps every Gateway's data plane provisioned: what its Deployment, Service and so on should be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import structlog
+
+from gatehouse.kube import client as kube
+from gatehouse.provisioner import reconcile
+from gatehouse.provisioner.manifests import ProvisionerSettings
+
+log = structlog.get_logger("gatehouse.provisioner")
+
+Name = tuple[str, str]
+
+FIRST_RETRY, LAST_RETRY = 0.5, 60.0
+"""Seconds before a failed attempt is repeated; doubles from the first to the last."""
+
+
+class Provisioning:
+    """Reconciles the Gateways that are ours, one after another, whenever something changed."""
+
+    def __init__(
+        self,
+        client: kube.Client,
+        settings: ProvisionerSettings,
+        current: Callable[[Name], Mapping[str, Any] | None],
+        on_provisioned: Callable[[Name, str], None],
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._current = current
+        self._on_provisioned = on_provisioned
+        self._ours: set[Name] = set()
+        self._due: dict[Name, None] = {}
+        self._sweep = True
+        self._failures: dict[Name, int] = {}
+        self._woken = asyncio.Event()
+
+    def own(self, gateways: set[Name]) -> None:
+        """Say which Gateways are ours; new ones are provisioned, what is left of others removed."""
+        for name in gateways - self._ours:
+            self._due[name] = None
+        self._sweep = True
+        self._ours = gateways
+        self._woken.set()
+
+    def touch(self, gateway: Name) -> None:
+        """Look again at a Gateway: it, or something made for it, changed."""
+        if gateway in self._ours:
+            self._due[gateway] = None
+            self._woken.set()
+
+    async def run(self) -> None:
+        """Reconcile for ever."""
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            while self._due:
+                name = next(iter(self._due))
+                del self._due[name]
+                await self._reconcile(name)
+            if self._sweep:
+                await self._remove_leftovers()
+
+    async def _reconcile(self, name: Name) -> None:
+        gateway = self._current(name)
+        if gateway is None or name not in self._ours:
+            return
+        try:
+            outcomes = await reconcile.reconcile(self._client, gateway, self._settings)
+        except (kube.ApiError, reconcile.ReconcileError) as error:
+            log.warning("not provisioned", gateway="/".join(name), error=str(error))
+            self._on_provisioned(name, str(error))
+            self._again(name)
+        else:
+            self._failures.pop(name, None)
+            self._on_provisioned(name, "")
+            log.debug("provisioned", gateway="/".join(name), outcomes=[str(o) for o in outcomes])
+
+    async def _remove_leftovers(self) -> None:
+        self._sweep = False
+        try:
+            await reconcile.sweep(self._client, self._ours)
+        except (kube.ApiError, reconcile.ReconcileError) as error:
+            log.warning("leftovers not removed", error=str(error))
+            asyncio.get_running_loop().call_later(LAST_RETRY, self._sweep_again)
+
+    def _sweep_again(self) -> None:
+        self._sweep = True
+        self._woken.set()
+
+    def _again(self, name: Name) -> None:
+        failures = self._failures[name] = self._failures.get(name, 0) + 1
+        delay = min(LAST_RETRY, FIRST_RETRY * 2.0 ** (failures - 1))
+        asyncio.get_running_loop().call_later(delay, self.touch, name)

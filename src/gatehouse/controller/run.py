@@ -1,0 +1,165 @@
+"""The controller process: makes the parts, connects them, runs them until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import structlog
+
+from gatehouse.apis import resources
+from gatehouse.apis.resources import Resource
+from gatehouse.controller.compilation import Compilation
+from gatehouse.controller.identities import Identities
+from gatehouse.controller.loop import Loop
+from gatehouse.controller.provisioning import Provisioning
+from gatehouse.controller.status_writer import StatusWriter
+from gatehouse.frontends import gateway_api
+from gatehouse.kube import client as kube
+from gatehouse.kube.informer import Informer
+from gatehouse.provisioner.manifests import ProvisionerSettings
+from gatehouse.transports.mpi import server as mpi
+
+log = structlog.get_logger("gatehouse.controller")
+
+SERVER_NAME = "gatehouse-controller.gatehouse-system.svc"
+"""The name that the agents expect in the channel's certificate, and their tokens' audience."""
+
+CLASS_NAME = "gatehouse-nginx"
+
+_PROVISIONED = (resources.DEPLOYMENTS, resources.CONFIG_MAPS, resources.SERVICE_ACCOUNTS)
+"""What is watched only to notice that somebody changed what was made for a Gateway."""
+
+
+class Options(msgspec.Struct, frozen=True):
+    """How one controller runs."""
+
+    kubeconfig: Path | None
+    """None: the environment of a Pod."""
+    agent_bind: str
+    """``host:port`` on which the agents' channel listens."""
+    agent_advertise: str
+    """``host:port`` under which agents reach it."""
+    tls_cert: Path
+    tls_key: Path
+    ca: Path
+    """What agents trust: a PEM bundle, copied to every data plane."""
+    bind: Literal["load-balancer", "any"] = "any"
+    """Whether data planes listen on their Service's address only, or on every address."""
+    snippets: bool = False
+    image: str = "gatehouse/nginx:latest"
+
+
+class Controller:
+    """Everything one controller is made of; ``run`` below is the order of its life."""
+
+    def __init__(self, client: kube.Client, options: Options) -> None:
+        self._client = client
+        self.informers = {
+            resource.kind: Informer(client, resource, on_changes=self._on_changes)
+            for resource in (*gateway_api.KINDS, *_PROVISIONED)
+        }
+        identities = Identities(
+            client, SERVER_NAME, lambda: self.informers["ServiceAccount"].objects
+        )
+        self.delivery = mpi.MpiServer(identities.authenticate)
+        self.statuses = StatusWriter(
+            client, {resource.kind: resource for resource in gateway_api.KINDS}, self._current
+        )
+        self.provisioning = Provisioning(
+            client,
+            _provisioner_settings(options),
+            lambda name: self._current(("Gateway", *name)),
+            lambda name, trouble: self.loop.on_provisioned(name, trouble),
+        )
+        self.loop = Loop(
+            Compilation(gateway_api.Settings(bind=options.bind, snippets=options.snippets)),
+            self.delivery,
+            self.statuses,
+            self.provisioning.own,
+        )
+
+    def _current(self, key: tuple[str, ...]) -> Mapping[str, Any] | None:
+        return self.informers[key[0]].objects.get((key[1], key[2]))
+
+    def _on_changes(
+        self, resource: Resource, changes: Mapping[tuple[str, str], Mapping[str, Any] | None]
+    ) -> None:
+        if resource not in _PROVISIONED:
+            self.loop.on_changes(resource, changes)
+        if resource is resources.GATEWAYS:
+            for name in changes:
+                self.provisioning.touch(name)
+        elif resource in _PROVISIONED or resource is resources.SERVICES:
+            for (namespace, _), raw in changes.items():
+                for owner in (raw or {}).get("metadata", {}).get("ownerReferences", ()):
+                    if owner.get("kind") == "Gateway":
+                        self.provisioning.touch((namespace, owner.get("name", "")))
+
+    async def watch(self, group: asyncio.TaskGroup) -> None:
+        """Start watching; returns when everything there is has been seen."""
+        for informer in self.informers.values():
+            group.create_task(informer.run())
+        for informer in self.informers.values():
+            await informer.synced.wait()
+
+
+def _provisioner_settings(options: Options) -> ProvisionerSettings:
+    host, _, port = options.agent_advertise.rpartition(":")
+    return ProvisionerSettings(
+        image=options.image,
+        agent_host=host,
+        agent_port=int(port),
+        server_name=SERVER_NAME,
+        ca_bundle=options.ca.read_text(encoding="ascii"),
+        audience=SERVER_NAME,
+    )
+
+
+async def _ensure_class(client: kube.Client) -> None:
+    """Make our GatewayClass where it is missing; one that is there is its owner's business."""
+    wanted = {
+        "apiVersion": resources.GATEWAY_CLASSES.api_version,
+        "kind": resources.GATEWAY_CLASSES.kind,
+        "metadata": {"name": CLASS_NAME},
+        "spec": {"controllerName": gateway_api.Settings().controller_name},
+    }
+    try:
+        await client.create(resources.GATEWAY_CLASSES, wanted)
+    except kube.AlreadyExists:
+        return
+    log.info("made GatewayClass", name=CLASS_NAME)
+
+
+async def run(options: Options, stop: asyncio.Event) -> None:
+    """Run a controller until ``stop`` is set. Data planes keep serving when it ends."""
+    async with _connect(options) as client:
+        controller = Controller(client, options)
+        async with asyncio.TaskGroup() as group:
+            tasks = group.create_task(_live(controller, options, client))
+            await stop.wait()
+            log.info("stopping")
+            tasks.cancel()
+        await controller.delivery.stop(grace=1.0)
+
+
+def _connect(options: Options) -> kube.Client:
+    if options.kubeconfig is None:
+        return kube.Client.from_environment()
+    return kube.Client.from_kubeconfig(options.kubeconfig)
+
+
+async def _live(controller: Controller, options: Options, client: kube.Client) -> None:
+    async with asyncio.TaskGroup() as group:
+        await controller.watch(group)
+        await _ensure_class(client)
+        port = await controller.delivery.start(
+            options.agent_bind, options.tls_cert, options.tls_key
+        )
+        log.info("ready", agent_port=port)
+        group.create_task(controller.statuses.run())
+        group.create_task(controller.provisioning.run())
+        group.create_task(controller.loop.run())

@@ -1,0 +1,110 @@
+"""Writes statuses to the API server: only what differs, the newest, and again until it stands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from gatehouse.apis.resources import Resource
+from gatehouse.frontends import gateway_api
+from gatehouse.kube import client as kube
+from gatehouse.query import Key
+
+log = structlog.get_logger("gatehouse.status")
+
+WORKERS = 8
+"""Writes in flight at once."""
+
+FIRST_RETRY, LAST_RETRY = 0.2, 30.0
+"""Seconds before a failed write is tried again; doubles from the first to the last."""
+
+
+class StatusWriter:
+    """Makes the statuses of objects what they are wanted to be."""
+
+    def __init__(
+        self,
+        client: kube.Client,
+        resources: Mapping[str, Resource],
+        current: Callable[[Key], Mapping[str, Any] | None],
+    ) -> None:
+        self._client = client
+        self._resources = resources
+        self._current = current
+        self._wanted: dict[Key, gateway_api.Status] = {}
+        self._queue: asyncio.Queue[Key] = asyncio.Queue()
+        self._queued: set[Key] = set()
+        self._failures: dict[Key, int] = {}
+
+    def want(self, key: Key, status: gateway_api.Status) -> None:
+        """Make ``status`` the wanted one of the object at ``key``; latest wins."""
+        self._wanted[key] = status
+        self._enqueue(key)
+
+    def forget(self, key: Key) -> None:
+        """Want nothing of the object at ``key`` any more."""
+        self._wanted.pop(key, None)
+        self._failures.pop(key, None)
+
+    def recheck(self, key: Key) -> None:
+        """Look again at an object that changed: somebody may have written over its status."""
+        if key in self._wanted:
+            self._enqueue(key)
+
+    async def run(self) -> None:
+        """Write for ever."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(WORKERS):
+                group.create_task(self._work())
+
+    def _enqueue(self, key: Key) -> None:
+        if key not in self._queued:
+            self._queued.add(key)
+            self._queue.put_nowait(key)
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._queue.get()
+            self._queued.discard(key)
+            try:
+                await self._write(key, self._current(key))
+            except kube.NotFound:
+                continue
+            except kube.Conflict:
+                await self._write_over_newer(key)
+            except kube.ApiError as error:
+                self._retry(key, error)
+            else:
+                self._failures.pop(key, None)
+
+    async def _write_over_newer(self, key: Key) -> None:
+        """Our copy was stale: read the object itself and write once more."""
+        try:
+            fresh = await self._client.get(self._resources[key[0]], key[2], namespace=key[1])
+            await self._write(key, fresh)
+        except kube.NotFound:
+            return
+        except kube.ApiError as error:
+            self._retry(key, error)
+
+    async def _write(self, key: Key, current: Mapping[str, Any] | None) -> None:
+        wanted = self._wanted.get(key)
+        if wanted is None or current is None:
+            return
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        status = gateway_api.merge_status(current.get("status"), wanted, now)
+        if status is None:
+            return
+        body = {**current, "status": status}
+        await self._client.update_status(self._resources[key[0]], body)
+        log.debug("written", kind=key[0], namespace=key[1], name=key[2])
+
+    def _retry(self, key: Key, error: kube.ApiError) -> None:
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        delay = min(LAST_RETRY, FIRST_RETRY * 2.0 ** (failures - 1))
+        log.warning("not written", kind=key[0], namespace=key[1], name=key[2], error=str(error))
+        asyncio.get_running_loop().call_later(delay, self._enqueue, key)

@@ -1,0 +1,55 @@
+"""Bundles are addressed by content."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from gatehouse.bundle import Bundle, File, digest_of
+from gatehouse.delivery import DataPlaneReport, InstanceReport
+from gatehouse.ir.gateway import SecretBytes
+
+
+def test_digest_is_base64_of_sha256_as_nginx_agent_writes_it() -> None:
+    assert digest_of(b"") == "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="
+
+
+def test_version_depends_on_paths_and_contents_only() -> None:
+    one, two = File.make("a", "1"), File.make("b", "2")
+    assert Bundle([one, two]).version == Bundle([two, one]).version
+    assert Bundle([one]).version != Bundle([File.make("b", "1")]).version
+    assert Bundle([one]).version != Bundle([File.make("a", "2")]).version
+
+
+def test_key_material_is_shown_and_serialised_nowhere() -> None:
+    key = SecretBytes(b"top secret")
+    assert "top" not in repr(key) + str(key)
+    assert key == SecretBytes(b"top secret")
+    assert "top" not in repr(File.make("k", key.reveal(), secret=True))
+    with pytest.raises(TypeError):
+        pickle.dumps(key)
+
+
+@pytest.mark.parametrize(
+    ("instances", "programmed", "error"),
+    [
+        ((), False, ""),
+        ((InstanceReport("p", desired="v2", confirmed="v1"),), False, ""),
+        ((InstanceReport("p", desired="v2", confirmed="v2"),), True, ""),
+        (
+            (
+                InstanceReport("p", desired="v2", confirmed="v2"),
+                InstanceReport("q", desired="v2", confirmed="v1", error="no"),
+            ),
+            False,
+            "q: no",
+        ),
+        ((InstanceReport("p", desired="v1", confirmed="v0", error="old"),), False, ""),
+    ],
+)
+def test_programmed_means_that_every_instance_confirmed(
+    instances: tuple[InstanceReport, ...], programmed: bool, error: str
+) -> None:
+    report = DataPlaneReport("ns/gw", desired="v2", instances=instances)
+    assert (report.programmed, report.error) == (programmed, error)

@@ -1,0 +1,161 @@
+"""The query engine: what runs again after a change, and that it always equals a fresh compile."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatehouse.query import Ask, Engine, IdentityMemo, Key, QueryCycleError, Snapshot
+
+
+def route(number: int) -> Key:
+    return ("Route", "ns", str(number))
+
+
+def by_host(value: tuple[str, int]) -> list[Key]:
+    return [("@by-host", value[0])]
+
+
+def translated(ask: Ask, key: Key) -> int:
+    value = ask.read(key)
+    return 0 if value is None else int(value[1]) * 2
+
+
+def host(ask: Ask, name: str) -> tuple[int, ...]:
+    return tuple(ask(translated, key) for key in ask.read(("@by-host", name)))
+
+
+def parity(ask: Ask, name: str) -> int:
+    return sum(ask(host, name)) % 4
+
+
+def engine_with(objects: dict[Key, tuple[str, int]]) -> Engine:
+    engine = Engine(Snapshot({"Route": [by_host]}))
+    engine.commit(objects)
+    return engine
+
+
+def run(engine: Engine, *hosts: str) -> tuple[list[tuple[int, ...]], int]:
+    before = engine.runs
+    with engine.compile() as ask:
+        result = [ask(host, name) for name in hosts]
+    return result, engine.runs - before
+
+
+def test_nothing_runs_again_when_nothing_changed() -> None:
+    engine = engine_with({route(1): ("a", 1), route(2): ("b", 2)})
+    assert run(engine, "a", "b") == ([(2,), (4,)], 4)
+    assert run(engine, "a", "b") == ([(2,), (4,)], 0)
+
+
+def test_only_what_read_the_changed_object_runs_again() -> None:
+    engine = engine_with({route(n): ("abc"[n % 3], n) for n in range(30)})
+    run(engine, "a", "b", "c")
+    engine.commit({route(0): ("a", 100)})
+    assert run(engine, "a", "b", "c")[1] == 2
+
+
+def test_an_equal_result_keeps_the_old_object_and_spares_its_dependants() -> None:
+    engine = engine_with({route(1): ("a", 1)})
+    with engine.compile() as ask:
+        before = ask(host, "a")
+        ask(parity, "a")
+    engine.commit({route(1): ("a", 3)})  # another host value, the same parity
+    runs = engine.runs
+    with engine.compile() as ask:
+        assert ask(host, "a") == (6,)
+        assert ask(host, "a") is not before
+        assert ask(parity, "a") == 2
+    assert engine.runs - runs == 3
+
+
+def test_a_put_that_equals_what_is_there_changes_nothing() -> None:
+    engine = engine_with({route(1): ("a", 1)})
+    run(engine, "a")
+    assert engine.commit({route(1): ("a", 1)}) == frozenset()
+    assert run(engine, "a")[1] == 0
+
+
+def test_absence_is_an_input_like_any_other() -> None:
+    engine = engine_with({})
+    with engine.compile() as ask:
+        assert ask(translated, route(9)) == 0
+    engine.commit({route(9): ("a", 4)})
+    with engine.compile() as ask:
+        assert ask(translated, route(9)) == 8
+
+
+def test_moving_between_buckets_touches_both() -> None:
+    engine = engine_with({route(1): ("a", 1), route(2): ("b", 2)})
+    assert run(engine, "a", "b")[0] == [(2,), (4,)]
+    changed = engine.commit({route(1): ("b", 1)})
+    assert changed == {route(1), ("@by-host", "a"), ("@by-host", "b")}
+    assert run(engine, "a", "b")[0] == [(), (2, 4)]
+
+
+def test_what_is_not_asked_for_is_forgotten() -> None:
+    engine = engine_with({route(1): ("a", 1), route(2): ("b", 2)})
+    run(engine, "a", "b")
+    run(engine, "a")
+    assert run(engine, "a", "b")[1] == 2
+
+
+def test_a_pass_that_raises_loses_no_change() -> None:
+    engine = engine_with({route(1): ("a", 1)})
+    run(engine, "a")
+    engine.commit({route(1): ("a", 5)})
+    with pytest.raises(RuntimeError, match="elsewhere"), engine.compile() as ask:
+        ask(host, "a")
+        raise RuntimeError("elsewhere")
+    engine.commit({route(2): ("a", 6)})
+    assert run(engine, "a")[0] == [(10, 12)]
+
+
+def test_a_query_that_asks_for_itself_is_an_error() -> None:
+    def loop(ask: Ask, argument: int) -> int:
+        return ask(loop, argument)
+
+    engine = engine_with({})
+    with pytest.raises(QueryCycleError, match="loop"), engine.compile() as ask:
+        ask(loop, 1)
+
+
+EDITS = st.lists(
+    st.dictionaries(
+        st.integers(0, 6).map(route),
+        st.none() | st.tuples(st.sampled_from("abc"), st.integers(0, 5)),
+        max_size=4,
+    ),
+    max_size=12,
+)
+
+
+@given(EDITS)
+def test_incremental_equals_from_scratch(edits: list[dict[Key, tuple[str, int] | None]]) -> None:
+    engine = engine_with({})
+    for edit in edits:
+        engine.commit(edit)
+        with engine.compile() as ask:
+            incremental = [(ask(host, name), ask(parity, name)) for name in "abc"]
+        fresh = engine_with(engine.snapshot.objects())
+        with fresh.compile() as ask:
+            assert incremental == [(ask(host, name), ask(parity, name)) for name in "abc"]
+
+
+def test_identity_memo_makes_once_per_object_and_forgets_the_unused() -> None:
+    memo: IdentityMemo[list[int], int] = IdentityMemo()
+    made: list[int] = []
+
+    def make(value: list[int]) -> int:
+        made.append(value[0])
+        return value[0]
+
+    first, twin = [1], [1]
+    assert [memo.get(first, make), memo.get(first, make), memo.get(twin, make)] == [1, 1, 1]
+    assert made == [1, 1]
+    memo.sweep()
+    memo.get(first, make)
+    memo.sweep()
+    memo.get(twin, make)
+    assert made == [1, 1, 1]

@@ -1,4 +1,4 @@
-"""Keeps every Gateway's data plane provisioned: what its Deployment, Service and so on should be."""
+"""Keeps every Gateway's data plane provisioned: its Deployment, Service and what goes with them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,401 @@
+"""The verbs of an API server, with plain dicts for objects."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+
+from gatehouse.apis.resources import SERVICE_ACCOUNTS, TOKEN_REVIEWS, Resource
+from gatehouse.kube import config
+from gatehouse.kube.config import Configuration
+from gatehouse.kube.connection import CONNECT_TIMEOUT, Connection, unreachable
+from gatehouse.kube.errors import (
+    AlreadyExists,
+    ApiError,
+    BadRequest,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    Unauthorized,
+    Unavailable,
+    error_from_status,
+)
+from gatehouse.kube.lines import EventDecoder, WatchEvent
+
+__all__ = [
+    "AlreadyExists",
+    "ApiError",
+    "BadRequest",
+    "Client",
+    "Conflict",
+    "Forbidden",
+    "Gone",
+    "Invalid",
+    "ListResult",
+    "NotFound",
+    "Object",
+    "TokenReviewStatus",
+    "Unauthorized",
+    "Unavailable",
+    "WatchEvent",
+]
+
+T = TypeVar("T")
+
+Object = dict[str, Any]
+"""A Kubernetes object as JSON gives it."""
+
+WATCH_SLACK = 30.0
+"""Seconds beyond a watch's own timeout after which a silent connection counts as dead."""
+
+MERGE_PATCH = "application/merge-patch+json"
+
+
+class ListResult(msgspec.Struct, frozen=True):
+    """A consistent picture of a collection."""
+
+    items: list[Object]
+    resource_version: str
+    """A watch from here sees every later change and none that is in ``items``."""
+
+
+class TokenReviewStatus(msgspec.Struct, frozen=True):
+    """What the API server says of a token."""
+
+    authenticated: bool
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = {}
+    audiences: tuple[str, ...] = ()
+    error: str = ""
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _ListBody(msgspec.Struct):
+    items: list[Object] | None = None
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+
+
+class _User(msgspec.Struct):
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: dict[str, tuple[str, ...]] = {}
+
+
+class _ReviewStatus(msgspec.Struct):
+    authenticated: bool = False
+    user: _User = msgspec.field(default_factory=_User)
+    audiences: tuple[str, ...] = ()
+    error: str = ""
+
+
+class _Review(msgspec.Struct):
+    status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
+
+
+class _IssuedStatus(msgspec.Struct, rename="camel"):
+    token: str
+    expiration_timestamp: datetime
+
+
+class _Issued(msgspec.Struct):
+    status: _IssuedStatus
+
+
+class Client:
+    """A connection pool to one API server. Use it as ``async with``; safe for many tasks.
+
+    Every method raises :class:`ApiError` or one of its subclasses and nothing else.
+    """
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._connection = Connection(configuration)
+
+    @classmethod
+    def from_kubeconfig(cls, path: Path | str, context: str = "") -> Client:
+        """Use the current (or the named) context of a file; raises config.ConfigError."""
+        return cls(config.from_kubeconfig(path, context))
+
+    @classmethod
+    def from_environment(cls) -> Client:
+        """Use KUBECONFIG, the Pod's ServiceAccount or ~/.kube/config, in this order."""
+        return cls(config.from_environment())
+
+    @property
+    def server(self) -> str:
+        """The URL of the API server."""
+        return self._connection.server
+
+    async def __aenter__(self) -> Self:
+        self._connection.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._connection.close()
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
+        """Read one object."""
+        return await self._object("GET", _path(resource, namespace, name))
+
+    async def list(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = 500,
+    ) -> ListResult:
+        """Read a collection (of all namespaces for None), ``limit`` objects per request.
+
+        Where the server forgets the revision of the first page before the last is read, the whole
+        is read again in one piece, so that the result is always of one moment.
+        """
+        query = _selectors(label_selector, field_selector)
+        path = _collection(resource, namespace)
+        try:
+            return await self._pages(resource, path, query, limit)
+        except Gone:
+            return await self._pages(resource, path, query, 0)
+
+    async def _pages(
+        self, resource: Resource, path: str, query: Mapping[str, str], limit: int
+    ) -> ListResult:
+        items: Sequence[Object] = ()
+        token = ""
+        while True:
+            page = {**query, **({"limit": str(limit)} if limit else {})}
+            if token:
+                page["continue"] = token
+            body = _decode(await self._connection.request("GET", path, query=page), _ListBody)
+            items = [*items, *(body.items or ())]
+            token = body.metadata.continue_
+            if not token:
+                break
+        for item in items:
+            # A list of a built-in kind names the kind once, on the list.
+            item.setdefault("apiVersion", resource.api_version)
+            item.setdefault("kind", resource.kind)
+        return ListResult([*items], body.metadata.resource_version)
+
+    async def create(self, resource: Resource, obj: Mapping[str, Any]) -> Object:
+        """Create; the namespace is the object's own."""
+        namespace = obj.get("metadata", {}).get("namespace", "")
+        return await self._object("POST", _collection(resource, namespace), body=obj)
+
+    async def update(self, resource: Resource, obj: Mapping[str, Any]) -> Object:
+        """Replace; Conflict when the object's resourceVersion is set and not the newest."""
+        return await self._object("PUT", _path_of(resource, obj), body=obj)
+
+    async def update_status(self, resource: Resource, obj: Mapping[str, Any]) -> Object:
+        """Replace the status and nothing else."""
+        return await self._object("PUT", _path_of(resource, obj, "status"), body=obj)
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Any,
+        namespace: str = "",
+        subresource: str = "",
+        content_type: str = MERGE_PATCH,
+    ) -> Object:
+        """Change parts of an object, by JSON merge patch unless ``content_type`` says otherwise."""
+        path = _path(resource, namespace, name, subresource)
+        return await self._object("PATCH", path, body=patch, content_type=content_type)
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        propagation: str = "Background",
+    ) -> None:
+        """Delete; with ``uid`` only that very object, else Conflict."""
+        options: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
+        options["propagationPolicy"] = propagation
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        await self._connection.request("DELETE", _path(resource, namespace, name), body=options)
+
+    async def watch(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        resource_version: str,
+        timeout_seconds: int | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> AsyncIterator[WatchEvent]:
+        """Give every change after ``resource_version``, bookmarks included, until the server ends.
+
+        An ERROR event is raised as the error it carries (Gone: list again). Close the iterator
+        (``contextlib.aclosing``) to stop early.
+        """
+        batches = self.watch_batches(
+            resource,
+            namespace,
+            resource_version=resource_version,
+            timeout_seconds=timeout_seconds,
+            label_selector=label_selector,
+            field_selector=field_selector,
+        )
+        async with aclosing(batches) as stream:
+            async for batch in stream:
+                for event in batch:
+                    yield event
+
+    async def watch_batches(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        resource_version: str,
+        timeout_seconds: int | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> AsyncGenerator[tuple[WatchEvent, ...], None]:
+        """Like :meth:`watch`, but gives together what arrived together; at least one event each."""
+        # Random, so that a fleet that connected at once does not come back at once.
+        timeout = timeout_seconds or random.randint(300, 600)  # noqa: S311 (not for secrets)
+        query = _selectors(label_selector, field_selector) | {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(timeout),
+        }
+        decoder = EventDecoder()
+        limits = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_TIMEOUT, sock_read=timeout + WATCH_SLACK
+        )
+        path = _collection(resource, namespace)
+        response = await self._connection.open("GET", path, query=query, timeout=limits)
+        try:
+            async for chunk in response.content.iter_any():
+                events = decoder.feed(chunk)
+                good = tuple(event for event in events if event.type != "ERROR")
+                if good:
+                    yield good
+                for event in events:
+                    if event.type == "ERROR":
+                        raise error_from_status(event.object)
+        except msgspec.MsgspecError as error:
+            raise Unavailable(0, "MalformedEvent", f"{path}: watch event: {error}") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise unreachable(self.server, error) from error
+        finally:
+            response.close()
+
+    async def create_token(
+        self,
+        namespace: str,
+        service_account: str,
+        audiences: Sequence[str],
+        expiration_seconds: int = 3600,
+        pod_name: str = "",
+        pod_uid: str = "",
+    ) -> tuple[str, datetime]:
+        """Issue a ServiceAccount token, bound to a Pod if named; gives it and when it expires."""
+        spec: Object = {"audiences": [*audiences], "expirationSeconds": expiration_seconds}
+        if pod_name:
+            spec["boundObjectRef"] = {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": pod_name,
+                "uid": pod_uid,
+            }
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        path = _path(SERVICE_ACCOUNTS, namespace, service_account, "token")
+        issued = _decode(await self._connection.request("POST", path, body=body), _Issued).status
+        return issued.token, issued.expiration_timestamp
+
+    async def review_token(self, token: str, audiences: Sequence[str]) -> TokenReviewStatus:
+        """Ask whose token this is; not authenticated unless it is for one of ``audiences``."""
+        body = {
+            "apiVersion": TOKEN_REVIEWS.api_version,
+            "kind": TOKEN_REVIEWS.kind,
+            "spec": {"token": token, "audiences": [*audiences]},
+        }
+        answer = await self._connection.request("POST", _collection(TOKEN_REVIEWS, None), body=body)
+        status = _decode(answer, _Review).status
+        # An API server that ignores audiences answers without them, and the token may be for
+        # anybody (authentication.k8s.io/v1 TokenReviewStatus.audiences).
+        meant = not audiences or not {*audiences}.isdisjoint(status.audiences)
+        return TokenReviewStatus(
+            authenticated=status.authenticated and meant,
+            username=status.user.username,
+            uid=status.user.uid,
+            groups=status.user.groups,
+            extra=status.user.extra,
+            audiences=status.audiences,
+            error=status.error or ("" if meant else "the token is for another audience"),
+        )
+
+    async def _object(
+        self, method: str, path: str, *, body: Any = None, content_type: str = "application/json"
+    ) -> Object:
+        return _decode(
+            await self._connection.request(method, path, body=body, content_type=content_type),
+            Object,
+        )
+
+
+def _decode(body: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.MsgspecError as error:
+        raise Unavailable(0, "MalformedAnswer", f"answer of the API server: {error}") from error
+
+
+def _selectors(labels: str, fields: str) -> dict[str, str]:
+    given = {"labelSelector": labels, "fieldSelector": fields}
+    return {name: value for name, value in given.items() if value}
+
+
+def _collection(resource: Resource, namespace: str | None) -> str:
+    if namespace is not None and resource.namespaced:
+        return resource.path(_segment(resource, "namespace", namespace))
+    return resource.path()
+
+
+def _path(resource: Resource, namespace: str, name: str, subresource: str = "") -> str:
+    where = _segment(resource, "namespace", namespace) if resource.namespaced else None
+    return resource.path(where, _segment(resource, "name", name), subresource)
+
+
+def _path_of(resource: Resource, obj: Mapping[str, Any], subresource: str = "") -> str:
+    metadata = obj.get("metadata", {})
+    return _path(resource, metadata.get("namespace", ""), metadata.get("name", ""), subresource)
+
+
+def _segment(resource: Resource, what: str, value: str) -> str:
+    """Quote a name for a URL; one that would lead to another path is refused here."""
+    if value in ("", ".", "..") or "/" in value or "%" in value:
+        message = f"{resource.kind}: {what} {value!r} cannot be part of a URL"
+        raise BadRequest(400, "BadRequest", message)
+    return quote(value, safe=":")

@@ -1,0 +1,168 @@
+"""Bearer tokens: where they come from and when they are fetched again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+FILE_LIFETIME = 60.0
+"""Seconds for which a token read from a file is used. A kubelet replaces the file at 80 % of the
+token's life (at least 10 minutes), so one minute never serves a dead token."""
+
+EXEC_TIMEOUT = 60.0
+"""Seconds that a credential plugin may take; plugins that open a browser need a while."""
+
+
+class CredentialError(Exception):
+    """No token can be had; the message says which file or command failed and how."""
+
+
+class TokenSource(Protocol):
+    """Gives the bearer token to send; an empty one means to send none."""
+
+    async def token(self) -> str:
+        """Give the current token. May read a file or run a command; raises CredentialError."""
+
+    def invalidate(self) -> None:
+        """Forget what is cached: the server refused it."""
+
+
+class StaticToken:
+    """A token that never changes; empty for client certificates or no identity at all."""
+
+    def __init__(self, value: str = "") -> None:
+        self._value = value
+
+    async def token(self) -> str:
+        """Give the token."""
+        return self._value
+
+    def invalidate(self) -> None:
+        """Do nothing: there is no other."""
+
+
+class TokenFile:
+    """A token in a file that somebody else keeps fresh, such as a kubelet."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path = path
+        self._clock = clock
+        self._value = ""
+        self._read_at = float("-inf")
+
+    async def token(self) -> str:
+        """Give the file's content, at most a minute old."""
+        if self._clock() - self._read_at >= FILE_LIFETIME:
+            try:
+                self._value = self._path.read_text(encoding="ascii").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise CredentialError(f"token file {self._path}: {error}") from error
+            self._read_at = self._clock()
+        return self._value
+
+    def invalidate(self) -> None:
+        """Read the file again next time."""
+        self._read_at = float("-inf")
+
+
+class ExecPlugin(msgspec.Struct, frozen=True):
+    """The ``exec`` section of a kubeconfig user (client.authentication.k8s.io)."""
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    api_version: str = "client.authentication.k8s.io/v1"
+
+
+class _CredentialStatus(msgspec.Struct):
+    token: str = ""
+    expirationTimestamp: datetime | None = None
+    clientCertificateData: str = ""
+
+
+class _Credential(msgspec.Struct):
+    status: _CredentialStatus = msgspec.field(default_factory=_CredentialStatus)
+
+
+class ExecToken:
+    """A token printed by a credential plugin, kept until shortly before it expires."""
+
+    MARGIN = 30.0
+    """Seconds before the stated expiry at which a new token is fetched."""
+
+    def __init__(self, plugin: ExecPlugin, clock: Callable[[], float] = time.time) -> None:
+        self._plugin = plugin
+        self._clock = clock
+        self._value = ""
+        self._good_until = float("-inf")
+        self._running = asyncio.Lock()
+
+    async def token(self) -> str:
+        """Give the cached token, or run the plugin for a new one."""
+        async with self._running:
+            if self._clock() >= self._good_until:
+                status = parse_exec_credential(self._plugin.command, await self._run())
+                self._value = status.token
+                expiry = status.expirationTimestamp
+                self._good_until = expiry.timestamp() - self.MARGIN if expiry else float("inf")
+            return self._value
+
+    def invalidate(self) -> None:
+        """Run the plugin again next time."""
+        self._good_until = float("-inf")
+
+    async def _run(self) -> bytes:
+        plugin = self._plugin
+        info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": {}}
+        info["spec"] = {"interactive": False}
+        environ: Mapping[str, str] = {
+            **os.environ,
+            **dict(plugin.env),
+            "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode(),
+        }
+        try:
+            process = await asyncio.create_subprocess_exec(
+                plugin.command,
+                *plugin.args,
+                env=environ,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+            )
+        except OSError as error:
+            raise CredentialError(f"credential plugin {plugin.command}: {error}") from error
+        try:
+            async with asyncio.timeout(EXEC_TIMEOUT):
+                output, _ = await process.communicate()
+        except BaseException as error:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+            if isinstance(error, TimeoutError):
+                raise CredentialError(
+                    f"credential plugin {plugin.command} took over {EXEC_TIMEOUT:.0f} s"
+                ) from error
+            raise
+        if process.returncode:
+            raise CredentialError(
+                f"credential plugin {plugin.command} ended with status {process.returncode}"
+            )
+        return output
+
+
+def parse_exec_credential(command: str, output: bytes) -> _CredentialStatus:
+    """Read a plugin's ExecCredential; raises CredentialError when it holds no token."""
+    try:
+        status = msgspec.json.decode(output, type=_Credential).status
+    except msgspec.MsgspecError as error:
+        raise CredentialError(f"credential plugin {command} printed nonsense: {error}") from error
+    if not status.token:
+        what = "only a client certificate" if status.clientCertificateData else "no token"
+        raise CredentialError(f"credential plugin {command} gave {what}; a token is needed")
+    return status

@@ -1,0 +1,123 @@
+"""Keeps a mirror of one collection: list, watch, resume, and list again when told to."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+
+import structlog
+
+from gatehouse.apis.resources import Resource
+from gatehouse.kube.backoff import Backoff
+from gatehouse.kube.client import ApiError, Client, Gone
+from gatehouse.kube.mirror import Changes, Mirror, Name, Object
+
+log = structlog.get_logger("gatehouse.kube.informer")
+
+OnChanges = Callable[[Resource, Mapping[Name, Object | None]], None]
+
+SHORT_WATCH = 1.0
+"""Seconds. A watch that ends sooner without any event counts as failed, lest a server that closes
+every watch at once be asked thousands of times a second."""
+
+REFUSALS_BEFORE_RELIST = 3
+"""A server that answers a watch with an error this often in a row, without calling the version
+gone, may have lost its history (a store put back to a backup): only a new list helps then."""
+
+
+class Informer:
+    """Mirrors one resource (of all namespaces unless one is named) until cancelled.
+
+    ``on_changes`` is called in the event loop with every non-empty batch of changes, the first
+    list included, after ``objects`` shows them; it must not block. What it raises ends ``run``.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        *,
+        on_changes: OnChanges,
+        namespace: str | None = None,
+        label_selector: str = "",
+        backoff: Backoff | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._resource = resource
+        self._on_changes = on_changes
+        self._namespace = namespace
+        self._label_selector = label_selector
+        self._backoff = backoff or Backoff()
+        self._clock = clock
+        self._mirror = Mirror()
+        self.synced = asyncio.Event()
+        """Set when the first list is in ``objects``, and never cleared."""
+
+    @property
+    def objects(self) -> Mapping[Name, Object]:
+        """The objects now, by (namespace, name). Do not change them."""
+        return self._mirror.objects
+
+    async def run(self) -> None:
+        """Mirror for ever; no failure of the server or the network ends it."""
+        while True:
+            try:
+                if not self._mirror.resource_version:
+                    await self._list()
+                await self._watch()
+            except Gone as error:
+                log.info("history gone, listing again", **self._where(), reason=error.message)
+                self._mirror.forget_version()
+                # The first time at once: this is how compaction looks, nothing is broken.
+                if self._backoff.failures:
+                    await self._pause(error)
+                else:
+                    self._backoff.next_delay()
+            except ApiError as error:
+                refused = error.status != 0 and error.status != 429
+                if refused and self._backoff.failures >= REFUSALS_BEFORE_RELIST:
+                    self._mirror.forget_version()
+                await self._pause(error)
+
+    async def _list(self) -> None:
+        result = await self._client.list(
+            self._resource, self._namespace, label_selector=self._label_selector
+        )
+        self._publish(self._mirror.replace(result.items, result.resource_version))
+        if not self.synced.is_set():
+            log.debug("synced", **self._where(), objects=len(result.items))
+            self.synced.set()
+
+    async def _watch(self) -> None:
+        started, received = self._clock(), False
+        batches = self._client.watch_batches(
+            self._resource,
+            self._namespace,
+            resource_version=self._mirror.resource_version,
+            label_selector=self._label_selector,
+        )
+        async with aclosing(batches) as stream:
+            async for events in stream:
+                received = True
+                self._backoff.reset()
+                self._publish(self._mirror.receive(events))
+        if not received and self._clock() - started < SHORT_WATCH:
+            await self._pause(None)
+        else:
+            self._backoff.reset()
+
+    def _publish(self, changes: Changes) -> None:
+        if changes:
+            self._on_changes(self._resource, changes)
+
+    async def _pause(self, error: ApiError | None) -> None:
+        delay = self._backoff.next_delay(error.retry_after if error else None)
+        message = str(error) if error else "the server ended the watch at once"
+        log.warning("watch interrupted", **self._where(), error=message, retry_in=round(delay, 2))
+        await asyncio.sleep(delay)
+
+    def _where(self) -> dict[str, str]:
+        return {"kind": self._resource.kind, "namespace": self._namespace or ""}

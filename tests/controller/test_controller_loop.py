@@ -1,0 +1,243 @@
+"""Feature story: objects in, bundles out, reports back, statuses written, in the order promised."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+import yaml
+
+from gatehouse.apis import resources
+from gatehouse.bundle import Bundle
+from gatehouse.controller.compilation import Compilation
+from gatehouse.controller.loop import Loop
+from gatehouse.delivery import DataPlaneReport, InstanceReport
+from gatehouse.frontends import gateway_api
+from gatehouse.query import Key
+
+BASE = """
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: gatehouse-nginx, generation: 1, creationTimestamp: "2026-01-01T00:00:00Z"}
+spec: {controllerName: gatehouse.dev/nginx}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: ns, labels: {kubernetes.io/metadata.name: ns}}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata:
+  {name: gw, namespace: ns, uid: u-gw, generation: 1, creationTimestamp: "2026-01-01T00:00:00Z"}
+spec:
+  gatewayClassName: gatehouse-nginx
+  listeners:
+  - {name: http, port: 8080, protocol: HTTP, allowedRoutes: {namespaces: {from: Same}}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: app, namespace: ns}
+spec: {ports: [{name: http, port: 80, targetPort: 9000, protocol: TCP}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: app-1, namespace: ns, labels: {kubernetes.io/service-name: app}}
+addressType: IPv4
+ports: [{name: http, port: 9000, protocol: TCP}]
+endpoints: [{addresses: [127.0.0.1]}]
+"""
+
+ROUTE = """
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata:
+  {name: r, namespace: ns, generation: 1, creationTimestamp: "2026-01-01T00:00:00Z"}
+spec:
+  parentRefs: [{group: gateway.networking.k8s.io, kind: Gateway, name: gw}]
+  hostnames: [a.example]
+  rules:
+  - matches: [{path: {type: PathPrefix, value: /}}]
+    backendRefs: [{group: "", kind: Service, name: app, port: 80, weight: 1}]
+"""
+
+GATEWAY: Key = ("Gateway", "ns", "gw")
+HTTP_ROUTE: Key = ("HTTPRoute", "ns", "r")
+
+
+class Fleet:
+    """A delivery whose only instance does what the test says."""
+
+    def __init__(self) -> None:
+        self.on_report: Callable[[DataPlaneReport], None] = lambda report: None
+        self.bundles: list[Bundle] = []
+        self.instance: InstanceReport | None = None
+
+    def publish(self, gateway: str, bundle: Bundle) -> None:
+        assert gateway == "ns/gw"
+        self.bundles.append(bundle)
+        self.say(error="")
+
+    def withdraw(self, gateway: str) -> None:
+        self.bundles.clear()
+
+    def report(self, gateway: str) -> DataPlaneReport:
+        desired = self.bundles[-1].version if self.bundles else ""
+        instances = (self.instance,) if self.instance else ()
+        return DataPlaneReport(gateway, desired, instances)
+
+    def say(self, *, confirmed: bool = False, error: str = "") -> None:
+        desired = self.bundles[-1].version if self.bundles else ""
+        before = self.instance.confirmed if self.instance else ""
+        self.instance = InstanceReport(
+            "pod", desired, desired if confirmed else before, error, "nginx/1.31.3"
+        )
+        self.on_report(self.report("ns/gw"))
+
+
+class Written:
+    """Statuses as the loop wanted them."""
+
+    def __init__(self) -> None:
+        self.now: dict[Key, gateway_api.Status] = {}
+
+    def want(self, key: Key, status: gateway_api.Status) -> None:
+        self.now[key] = status
+
+    def forget(self, key: Key) -> None:
+        self.now.pop(key, None)
+
+    def recheck(self, key: Key) -> None:
+        pass
+
+    def condition(self, key: Key, kind: str) -> dict[str, Any]:
+        status = gateway_api.merge_status(None, self.now[key], "2026-01-01T00:00:00Z") or {}
+        conditions = status.get("conditions") or status["parents"][0]["conditions"]
+        return next(item for item in conditions if item["type"] == kind)
+
+
+class Story:
+    def __init__(self) -> None:
+        self.fleet, self.written = Fleet(), Written()
+        self.provisioned: list[set[tuple[str, str]]] = []
+        self.loop = Loop(
+            Compilation(gateway_api.Settings(bind="any")),
+            self.fleet,
+            self.written,  # type: ignore[arg-type]
+            self.provisioned.append,
+        )
+
+    def apply(self, text: str, *, delete: bool = False) -> None:
+        for raw in yaml.safe_load_all(text):
+            resource = next(
+                r
+                for r in vars(resources).values()
+                if isinstance(r, resources.Resource) and r.kind == raw["kind"]
+            )
+            name = (raw["metadata"].get("namespace", ""), raw["metadata"]["name"])
+            self.loop.on_changes(resource, {name: None if delete else raw})
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        async with asyncio.timeout(5):
+            while not holds():
+                await asyncio.sleep(0.005)
+
+    async def quiet(self) -> None:
+        """Wait until the loop has nothing left to do."""
+        passes = -1
+        while passes != self.loop.passes:
+            passes = self.loop.passes
+            await asyncio.sleep(0.06)
+
+
+@pytest.fixture
+async def story() -> AsyncIterator[Story]:
+    story = Story()
+    task = asyncio.create_task(story.loop.run())
+    yield story
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_nothing_is_published_before_an_instance_says_which_nginx_it_has(
+    story: Story,
+) -> None:
+    story.apply(BASE)
+    await story.until(lambda: story.provisioned)
+    assert story.provisioned == [{("ns", "gw")}]
+    await story.quiet()
+    assert not story.fleet.bundles
+    assert story.written.condition(GATEWAY, "Accepted")["status"] == "True"
+    programmed = story.written.condition(GATEWAY, "Programmed")
+    assert (programmed["status"], programmed["reason"]) == ("False", "Pending")
+    story.fleet.say()
+    await story.until(lambda: story.fleet.bundles)
+
+
+async def test_a_routes_status_waits_for_traffic_and_programmed_does_not_blink(
+    story: Story,
+) -> None:
+    story.fleet.say()
+    story.apply(BASE)
+    await story.until(lambda: story.fleet.bundles)
+    story.fleet.say(confirmed=True)
+    await story.until(lambda: story.written.condition(GATEWAY, "Programmed")["status"] == "True")
+    story.apply(ROUTE)
+    await story.until(lambda: len(story.fleet.bundles) == 2)
+    await story.quiet()
+    assert HTTP_ROUTE not in story.written.now
+    assert story.written.condition(GATEWAY, "Programmed")["status"] == "True"
+    story.fleet.say(confirmed=True)
+    await story.until(lambda: HTTP_ROUTE in story.written.now)
+    assert story.written.condition(HTTP_ROUTE, "Accepted")["status"] == "True"
+
+
+async def test_a_refusal_shows_in_the_gateway_and_goes_when_mended(story: Story) -> None:
+    story.fleet.say()
+    story.apply(BASE + "---" + ROUTE)
+    await story.until(lambda: story.fleet.bundles)
+    story.fleet.say(error="[emerg] unknown directive")
+    await story.until(lambda: story.written.condition(GATEWAY, "Programmed")["reason"] == "Invalid")
+    assert "unknown directive" in story.written.condition(GATEWAY, "Programmed")["message"]
+    story.apply(ROUTE, delete=True)
+    await story.until(lambda: len(story.fleet.bundles) == 2)
+    story.fleet.say(confirmed=True)
+    await story.until(lambda: story.written.condition(GATEWAY, "Programmed")["status"] == "True")
+
+
+async def test_trouble_with_provisioning_shows_in_the_gateway(story: Story) -> None:
+    story.apply(BASE)
+    await story.until(lambda: story.provisioned)
+    story.loop.on_provisioned(("ns", "gw"), "Deployment ns/gw: forbidden")
+    await story.until(
+        lambda: "forbidden" in story.written.condition(GATEWAY, "Programmed")["message"]
+    )
+
+
+async def test_our_own_status_write_causes_no_pass(story: Story) -> None:
+    story.fleet.say()
+    story.apply(BASE)
+    await story.until(lambda: story.fleet.bundles)
+    story.fleet.say(confirmed=True)
+    await story.quiet()
+    passes = story.loop.passes
+    written = next(raw for raw in yaml.safe_load_all(BASE) if raw["kind"] == "Gateway")
+    written["metadata"]["resourceVersion"] = "77"
+    written["status"] = {"conditions": []}
+    story.loop.on_changes(resources.GATEWAYS, {("ns", "gw"): written})
+    await story.quiet()
+    assert story.loop.passes == passes
+
+
+async def test_a_gateway_that_goes_is_withdrawn_and_its_status_forgotten(story: Story) -> None:
+    story.fleet.say()
+    story.apply(BASE)
+    await story.until(lambda: story.fleet.bundles)
+    gateway = next(raw for raw in yaml.safe_load_all(BASE) if raw["kind"] == "Gateway")
+    story.apply(yaml.safe_dump(gateway), delete=True)
+    await story.until(lambda: story.provisioned[-1] == set())
+    assert not story.fleet.bundles
+    assert GATEWAY not in story.written.now

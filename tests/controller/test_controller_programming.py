@@ -1,0 +1,58 @@
+"""What the data planes' reports make of a Gateway's Programmed condition."""
+
+from __future__ import annotations
+
+import pytest
+
+from gatehouse.controller.programming import Standing, judge, settled
+from gatehouse.delivery import DataPlaneReport, InstanceReport
+from gatehouse.frontends.gateway_api import DataPlane
+
+CONFIRMED = Standing(DataPlane(programmed=True), generation=1)
+
+
+def report(**instance: str) -> DataPlaneReport:
+    instances = (InstanceReport("pod", **instance),) if instance else ()
+    return DataPlaneReport("ns/gw", desired="v2", instances=instances)
+
+
+def test_nobody_connected_is_pending_with_the_reason_known() -> None:
+    assert judge(None, report(), 1).state.message == "waiting for the data plane to connect"
+    trouble = "cannot create Deployment ns/gw: forbidden"
+    assert judge(None, report(), 1, trouble).state == DataPlane(programmed=False, message=trouble)
+
+
+def test_confirmation_is_remembered_with_its_generation() -> None:
+    standing = judge(None, report(desired="v2", confirmed="v2"), 7)
+    assert (standing.state.programmed, standing.generation) == (True, 7)
+
+
+def test_a_routes_change_on_its_way_does_not_make_it_blink() -> None:
+    assert judge(CONFIRMED, report(desired="v2", confirmed="v1"), 1) is CONFIRMED
+
+
+def test_a_newer_gateway_is_pending_until_confirmed() -> None:
+    pending = judge(CONFIRMED, report(desired="v2", confirmed="v1"), 2)
+    assert (pending.state.programmed, pending.state.reason) == (False, "Pending")
+    assert judge(pending, report(desired="v2", confirmed="v2"), 2).state.programmed
+
+
+def test_a_refusal_is_invalid_in_the_proxys_own_words() -> None:
+    standing = judge(CONFIRMED, report(desired="v2", confirmed="v1", error="[emerg] no"), 1)
+    assert standing.state == DataPlane(
+        programmed=False, reason="Invalid", message="pod: [emerg] no"
+    )
+
+
+@pytest.mark.parametrize(
+    ("instance", "expected"),
+    [
+        ({}, True),
+        ({"desired": "v2", "confirmed": "v2"}, True),
+        ({"desired": "v2", "confirmed": "v1", "error": "no"}, True),
+        ({"desired": "v2", "confirmed": "v1"}, False),
+        ({"desired": "v1", "confirmed": "v1"}, False),
+    ],
+)
+def test_settled_means_that_nothing_is_on_its_way(instance: dict[str, str], expected: bool) -> None:
+    assert settled(report(**instance)) is expected

@@ -1,7 +1,7 @@
 """The client side of Kubernetes: talks to any API server, ours or a real one.
 
 Here: how to reach one (:mod:`~gatehouse.kube.config`, :mod:`~gatehouse.kube.credentials`), the
-verbs (:mod:`~gatehouse.kube.client`), mirrors of collections (:mod:`~gatehouse.kube.informer`, whose
+verbs (:mod:`~gatehouse.kube.client`), mirrors of collections (:mod:`~gatehouse.kube.informer`; the
 pure half is :mod:`~gatehouse.kube.mirror`), leader election, Events and create-or-update.
 
 Never here: what any object means. Objects are plain dicts, as the server sent them; only the

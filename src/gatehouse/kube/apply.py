@@ -14,6 +14,11 @@ from gatehouse.kube.client import AlreadyExists, Client, Conflict, NotFound
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "gatehouse"
 
+KEYS = "gatehouse.dev/keys"
+"""Annotation in which ``desired`` may list, separated by commas, the label and annotation keys that
+it sets because a user asked for them. A key that the previous list had and the new one has not is
+removed; without such a record, a key once set would stay for ever."""
+
 ATTEMPTS = 4
 """How often a write is tried against an object that others write at the same time."""
 
@@ -24,7 +29,7 @@ class Outcome(msgspec.Struct, frozen=True):
     kind: str
     namespace: str
     name: str
-    action: Literal["created", "updated", "unchanged"]
+    action: Literal["created", "updated", "unchanged", "deleted"]
 
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name} {self.action}"
@@ -131,12 +136,24 @@ def merged(current: Any, desired: Any) -> Any:
             result = {key: copy.deepcopy(value) for key, value in base.items()}
             for key, value in desired.items():
                 result[key] = merged(base.get(key), value)
+            for stale in _stale_keys(base, desired):
+                for kind in ("labels", "annotations"):
+                    result.get(kind, {}).pop(stale, None)
             return result
         case list() | tuple():
             items = current if isinstance(current, list) else []
             return [_merged_item(items, place, item) for place, item in enumerate(desired)]
         case _:
             return desired
+
+
+def _stale_keys(current: Mapping[str, Any], desired: Mapping[str, Any]) -> set[str]:
+    """Give the keys to remove, if the two are the metadata of an object or a template."""
+    wanted, present = desired.get("annotations"), current.get("annotations")
+    if not (isinstance(wanted, Mapping) and isinstance(present, Mapping) and KEYS in wanted):
+        return set()
+    stated = {*wanted, *desired.get("labels", ())}
+    return {*str(present.get(KEYS, "")).split(",")} - stated - {""}
 
 
 def _merged_item(items: list[Any], place: int, item: Any) -> Any:

@@ -1,0 +1,162 @@
+"""The objects a Gateway needs, as a pure function of the Gateway and the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gatehouse.apis.resources import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    GATEWAYS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Resource,
+)
+from gatehouse.provisioner import names
+from gatehouse.provisioner.pod import AgentChannel, Object, PodShape, pod_spec
+
+SERVICE_ANNOTATION = "gatehouse.dev/service"
+"""On the Pod template: which Service's address the Pod gets where Gatehouse runs it itself."""
+
+PROPAGATED = "gatehouse.dev/keys"
+"""Annotation listing the keys that came from ``spec.infrastructure``, so that a key taken away
+there is taken away here (see :mod:`gatehouse.kube.apply`)."""
+
+_TCP = ("HTTP", "HTTPS", "TLS", "TCP")
+"""Listener protocols that a TCP port serves (Gateway API ProtocolType)."""
+
+
+class ProvisionerSettings(msgspec.Struct, frozen=True):
+    """What is the same for all Gateways of one control plane."""
+
+    image: str
+    agent_host: str
+    """Host under which agents reach the control plane."""
+    agent_port: int
+    server_name: str
+    """The name in the control plane's certificate."""
+    ca_bundle: str
+    """PEM certificates that agents trust."""
+    audience: str
+    """For whom agents' tokens are made."""
+    image_pull_policy: str = "IfNotPresent"
+
+
+def desired(
+    gateway: Mapping[str, Any], settings: ProvisionerSettings
+) -> tuple[tuple[Resource, Object], ...]:
+    """Give everything to make for a Gateway, in the order in which to make it.
+
+    A Gateway without any listener that TCP serves gets no Service, since one without ports is
+    invalid.
+    """
+    made = _Made.of(gateway, settings)
+    objects = [
+        (SERVICE_ACCOUNTS, made.service_account()),
+        (CONFIG_MAPS, made.config_map()),
+        (SERVICES, made.service()),
+        (DEPLOYMENTS, made.deployment()),
+    ]
+    if not made.shape.ports:
+        objects = [pair for pair in objects if pair[0] is not SERVICES]
+    return tuple(objects)
+
+
+def listener_ports(gateway: Mapping[str, Any]) -> tuple[int, ...]:
+    """Give the distinct ports of the listeners, ascending."""
+    listeners = gateway.get("spec", {}).get("listeners") or ()
+    return tuple(sorted({each["port"] for each in listeners if each.get("protocol") in _TCP}))
+
+
+class _Made(msgspec.Struct, frozen=True):
+    """The parts that the objects of one Gateway share."""
+
+    shape: PodShape
+    ca_bundle: str
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    selector: dict[str, str]
+    owner: Object
+
+    @classmethod
+    def of(cls, gateway: Mapping[str, Any], settings: ProvisionerSettings) -> _Made:
+        metadata, spec = gateway["metadata"], gateway["spec"]
+        gateway_name, class_name = metadata["name"], spec["gatewayClassName"]
+        infrastructure = spec.get("infrastructure") or {}
+        asked_labels = infrastructure.get("labels") or {}
+        asked_annotations = infrastructure.get("annotations") or {}
+        keys = ",".join(sorted({*asked_labels, *asked_annotations}))
+        return cls(
+            shape=PodShape(
+                name=names.resource_name(gateway_name, class_name),
+                namespace=metadata["namespace"],
+                ports=listener_ports(gateway),
+                image=settings.image,
+                image_pull_policy=settings.image_pull_policy,
+                channel=AgentChannel(
+                    host=settings.agent_host,
+                    port=settings.agent_port,
+                    server_name=settings.server_name,
+                    audience=settings.audience,
+                ),
+            ),
+            ca_bundle=settings.ca_bundle,
+            # Ours last: a Gateway's author cannot hide its objects from us, nor have another
+            # Gateway's Service select its Pods.
+            labels={**asked_labels, **names.labels(gateway_name, class_name)},
+            annotations={**asked_annotations, PROPAGATED: keys},
+            selector=names.selector(gateway_name, class_name),
+            owner={
+                "apiVersion": GATEWAYS.api_version,
+                "kind": GATEWAYS.kind,
+                "name": gateway_name,
+                "uid": metadata["uid"],
+                "controller": True,
+            },
+        )
+
+    def service_account(self) -> Object:
+        return self._object(SERVICE_ACCOUNTS, automountServiceAccountToken=False)
+
+    def config_map(self) -> Object:
+        return self._object(CONFIG_MAPS, suffix="-agent", data={"ca.crt": self.ca_bundle})
+
+    def service(self) -> Object:
+        ports = [
+            {"name": f"port-{port}", "port": port, "targetPort": port, "protocol": "TCP"}
+            for port in self.shape.ports
+        ]
+        spec = {"type": "LoadBalancer", "selector": self.selector, "ports": ports}
+        return self._object(SERVICES, spec=spec)
+
+    def deployment(self) -> Object:
+        template = {
+            "metadata": {
+                "labels": self.labels,
+                "annotations": {**self.annotations, SERVICE_ANNOTATION: self.shape.name},
+            },
+            "spec": pod_spec(self.shape),
+        }
+        spec = {
+            "replicas": 1,
+            "selector": {"matchLabels": self.selector},
+            "template": template,
+        }
+        return self._object(DEPLOYMENTS, spec=spec)
+
+    def _object(self, resource: Resource, *, suffix: str = "", **content: Any) -> Object:
+        return {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": {
+                "name": self.shape.name + suffix,
+                "namespace": self.shape.namespace,
+                "labels": dict(self.labels),
+                "annotations": dict(self.annotations),
+                "ownerReferences": [dict(self.owner)],
+            },
+            **content,
+        }

@@ -1,0 +1,160 @@
+"""The Pod of a data plane: an agent that owns an NGINX. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+TOKEN_DIR = "/var/run/secrets/gatehouse"  # noqa: S105 (a directory)
+CA_DIR = "/etc/gatehouse/ca"
+DATA_DIR = "/var/lib/gatehouse"
+RUN_DIR = "/var/run/gatehouse"
+
+HEALTH_PORT = 9114
+"""Where the agent answers /readyz and /livez, unless a listener has that port."""
+
+TOKEN_SECONDS = 3600
+"""Life of the agent's token; a kubelet replaces it at 80 % of that."""
+
+NGINX_UID = 101
+"""User and group of NGINX in its own images."""
+
+Object = dict[str, Any]
+
+
+class AgentChannel(msgspec.Struct, frozen=True):
+    """Where a data plane's agent finds its control plane, and what proves each to the other."""
+
+    host: str
+    port: int
+    server_name: str
+    """The name that must be in the control plane's certificate."""
+    audience: str
+    """For whom the agent's token is made."""
+
+
+class PodShape(msgspec.Struct, frozen=True):
+    """What differs from one Gateway's Pods to another's."""
+
+    name: str
+    """Of the Deployment, the Service and the ServiceAccount."""
+    namespace: str
+    ports: tuple[int, ...]
+    """The listeners' ports."""
+    image: str
+    image_pull_policy: str
+    channel: AgentChannel
+
+
+def health_port(ports: tuple[int, ...]) -> int:
+    """Give the first port from 9114 on that no listener has: both bind the Pod's address."""
+    port = HEALTH_PORT
+    while port in ports:
+        port += 1
+    return port
+
+
+def pod_spec(shape: PodShape) -> Object:
+    """Give the ``spec`` of the Pod template."""
+    return {
+        "serviceAccountName": shape.name,
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 30,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": NGINX_UID,
+            "runAsGroup": NGINX_UID,
+            "fsGroup": NGINX_UID,
+            "seccompProfile": {"type": "RuntimeDefault"},
+            # A capability added to a container does not reach a process of another user than
+            # root, so NET_BIND_SERVICE alone does not open ports under 1024. This sysctl does,
+            # for this Pod's network only; it is on the list of the safe ones.
+            "sysctls": [{"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}],
+        },
+        "containers": [_container(shape)],
+        "volumes": _volumes(shape),
+    }
+
+
+def _container(shape: PodShape) -> Object:
+    health = health_port(shape.ports)
+    return {
+        "name": "nginx",
+        "image": shape.image,
+        "imagePullPolicy": shape.image_pull_policy,
+        "command": ["gatehouse", "agent"],
+        "env": _environment(shape, health),
+        "ports": [
+            {"name": f"port-{port}", "containerPort": port, "protocol": "TCP"}
+            for port in shape.ports
+        ],
+        "readinessProbe": {
+            "httpGet": {"path": "/readyz", "port": health},
+            "periodSeconds": 2,
+            "failureThreshold": 2,
+        },
+        "livenessProbe": {
+            "httpGet": {"path": "/livez", "port": health},
+            "periodSeconds": 10,
+            # Half a minute: a restart interrupts traffic, which a busy agent does not.
+            "failureThreshold": 3,
+        },
+        "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]},
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "runAsUser": NGINX_UID,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "volumeMounts": [
+            {"name": "token", "mountPath": TOKEN_DIR, "readOnly": True},
+            {"name": "ca", "mountPath": CA_DIR, "readOnly": True},
+            {"name": "data", "mountPath": DATA_DIR},
+            {"name": "run", "mountPath": RUN_DIR},
+        ],
+    }
+
+
+def _environment(shape: PodShape, health: int) -> list[Object]:
+    fields = {
+        "POD_NAME": "metadata.name",
+        "POD_NAMESPACE": "metadata.namespace",
+        "POD_IP": "status.podIP",
+    }
+    values = {
+        "NGINX_AGENT_COMMAND_SERVER_HOST": shape.channel.host,
+        "NGINX_AGENT_COMMAND_SERVER_PORT": str(shape.channel.port),
+        "NGINX_AGENT_COMMAND_AUTH_TOKENPATH": f"{TOKEN_DIR}/token",
+        "NGINX_AGENT_COMMAND_TLS_CA": f"{CA_DIR}/ca.crt",
+        "NGINX_AGENT_COMMAND_TLS_SERVER_NAME": shape.channel.server_name,
+        "NGINX_AGENT_LABELS": f"owner-name={shape.namespace}_{shape.name},owner-type=Deployment",
+        "GATEHOUSE_AGENT_ROOT": DATA_DIR,
+        "GATEHOUSE_AGENT_RUN_DIR": RUN_DIR,
+        # $(POD_IP) is replaced where the Pod is started, so POD_IP must stand before it.
+        "GATEHOUSE_AGENT_HEALTH_ADDRESS": f"$(POD_IP):{health}",
+    }
+    return [
+        *(
+            {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+            for name, path in fields.items()
+        ),
+        *({"name": name, "value": value} for name, value in values.items()),
+    ]
+
+
+def _volumes(shape: PodShape) -> list[Object]:
+    token = {
+        "audience": shape.channel.audience,
+        "expirationSeconds": TOKEN_SECONDS,
+        "path": "token",
+    }
+    return [
+        {"name": "token", "projected": {"sources": [{"serviceAccountToken": token}]}},
+        {"name": "ca", "configMap": {"name": f"{shape.name}-agent"}},
+        {"name": "data", "emptyDir": {}},
+        # In memory, since key material of TLS listeners passes through it.
+        {"name": "run", "emptyDir": {"medium": "Memory"}},
+    ]

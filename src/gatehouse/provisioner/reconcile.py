@@ -1,0 +1,119 @@
+"""Makes what a Gateway needs, removes what is left of Gateways that are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+
+from gatehouse.apis.resources import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    GATEWAYS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+)
+from gatehouse.kube.apply import NotOurs, Outcome, controller_of, ensure
+from gatehouse.kube.client import ApiError, Client, Conflict, NotFound
+from gatehouse.provisioner import names
+from gatehouse.provisioner.manifests import ProvisionerSettings, desired
+
+log = structlog.get_logger("gatehouse.provisioner")
+
+KINDS = (DEPLOYMENTS, SERVICES, CONFIG_MAPS, SERVICE_ACCOUNTS)
+"""What is made for a Gateway, in the order of removal: traffic's end first, identity last."""
+
+_OURS = f"{names.MANAGED_BY}={names.MANAGER},{names.GATEWAY_NAME}"
+
+
+class ReconcileError(Exception):
+    """Not everything could be made or removed; the message names each object and its trouble."""
+
+
+async def reconcile(
+    client: Client, gateway: Mapping[str, Any], settings: ProvisionerSettings
+) -> tuple[Outcome, ...]:
+    """Make everything for one Gateway be as it should; a Gateway being deleted gets nothing new.
+
+    Raises ReconcileError after everything was tried, so that one object that somebody else owns
+    does not keep the others from being mended.
+    """
+    if gateway["metadata"].get("deletionTimestamp"):
+        return ()
+    outcomes, troubles = [], []
+    for resource, wanted in desired(gateway, settings):
+        metadata = wanted["metadata"]
+        try:
+            outcome = await ensure(client, resource, wanted)
+        except NotOurs as error:
+            troubles.append(str(error))
+        except ApiError as error:
+            where = f"{resource.kind} {metadata['namespace']}/{metadata['name']}"
+            troubles.append(f"{where}: {error}")
+        else:
+            outcomes.append(outcome)
+            if outcome.action != "unchanged":
+                log.info("object provisioned", object=str(outcome))
+    if troubles:
+        raise ReconcileError("; ".join(troubles))
+    return tuple(outcomes)
+
+
+async def sweep(client: Client, gateways: set[tuple[str, str]]) -> tuple[Outcome, ...]:
+    """Delete what we made for Gateways that are not in ``gateways`` (namespace and name).
+
+    Needed where the API server's garbage collector does not do it, and for Gateways that live on
+    but are no longer ours. Raises ReconcileError after everything was tried.
+    """
+    outcomes, troubles = [], []
+    for resource in KINDS:
+        for found in (await client.list(resource, label_selector=_OURS)).items:
+            metadata = found["metadata"]
+            owner = _gateway_name(found)
+            if owner is None or (metadata["namespace"], owner) in gateways:
+                continue
+            outcome = Outcome(resource.kind, metadata["namespace"], metadata["name"], "deleted")
+            try:
+                await client.delete(
+                    resource, outcome.name, outcome.namespace, uid=metadata.get("uid", "")
+                )
+            except (NotFound, Conflict):
+                # Gone, or made anew since the list: either way not the object we judged.
+                continue
+            except ApiError as error:
+                troubles.append(f"{resource.kind} {outcome.namespace}/{outcome.name}: {error}")
+            else:
+                outcomes.append(outcome)
+                log.info("leftover removed", object=str(outcome))
+    if troubles:
+        raise ReconcileError("; ".join(troubles))
+    return tuple(outcomes)
+
+
+def gateway_of(
+    service_account_namespace: str,
+    service_account_name: str,
+    service_accounts: Mapping[tuple[str, str], Mapping[str, Any]],
+) -> str | None:
+    """Give the ``namespace/name`` of the Gateway a ServiceAccount was made for; None if for none.
+
+    Labels and controller reference must agree: labels alone are easily copied to another account.
+    """
+    found = service_accounts.get((service_account_namespace, service_account_name))
+    if found is None:
+        return None
+    name = _gateway_name(found)
+    return f"{service_account_namespace}/{name}" if name else None
+
+
+def _gateway_name(made: Mapping[str, Any]) -> str | None:
+    labels = made["metadata"].get("labels") or {}
+    owner = controller_of(made)
+    if owner is None or owner.get("kind") != GATEWAYS.kind:
+        return None
+    if str(owner.get("apiVersion", "")).partition("/")[0] != GATEWAYS.group:
+        return None
+    name = str(owner.get("name", ""))
+    expected = {names.MANAGED_BY: names.MANAGER, names.GATEWAY_NAME: names.label_value(name)}
+    return name if name and expected.items() <= labels.items() else None

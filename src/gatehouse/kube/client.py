@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
-from urllib.parse import quote
 
 import aiohttp
 import msgspec
 
 from gatehouse.apis.resources import SERVICE_ACCOUNTS, TOKEN_REVIEWS, Resource
-from gatehouse.kube import config
+from gatehouse.kube import config, paths
 from gatehouse.kube.config import Configuration
 from gatehouse.kube.connection import CONNECT_TIMEOUT, Connection, unreachable
 from gatehouse.kube.errors import (
@@ -157,7 +156,7 @@ class Client:
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
         """Read one object."""
-        return await self._object("GET", _path(resource, namespace, name))
+        return await self._object("GET", paths.object_path(resource, namespace, name))
 
     async def list(
         self,
@@ -174,7 +173,7 @@ class Client:
         is read again in one piece, so that the result is always of one moment.
         """
         query = _selectors(label_selector, field_selector)
-        path = _collection(resource, namespace)
+        path = paths.collection(resource, namespace)
         try:
             return await self._pages(resource, path, query, limit)
         except Gone:
@@ -203,15 +202,15 @@ class Client:
     async def create(self, resource: Resource, obj: Mapping[str, Any]) -> Object:
         """Create; the namespace is the object's own."""
         namespace = obj.get("metadata", {}).get("namespace", "")
-        return await self._object("POST", _collection(resource, namespace), body=obj)
+        return await self._object("POST", paths.collection(resource, namespace), body=obj)
 
     async def update(self, resource: Resource, obj: Mapping[str, Any]) -> Object:
         """Replace; Conflict when the object's resourceVersion is set and not the newest."""
-        return await self._object("PUT", _path_of(resource, obj), body=obj)
+        return await self._object("PUT", paths.path_of(resource, obj), body=obj)
 
     async def update_status(self, resource: Resource, obj: Mapping[str, Any]) -> Object:
         """Replace the status and nothing else."""
-        return await self._object("PUT", _path_of(resource, obj, "status"), body=obj)
+        return await self._object("PUT", paths.path_of(resource, obj, "status"), body=obj)
 
     async def patch(
         self,
@@ -223,7 +222,7 @@ class Client:
         content_type: str = MERGE_PATCH,
     ) -> Object:
         """Change parts of an object, by JSON merge patch unless ``content_type`` says otherwise."""
-        path = _path(resource, namespace, name, subresource)
+        path = paths.object_path(resource, namespace, name, subresource)
         return await self._object("PATCH", path, body=patch, content_type=content_type)
 
     async def delete(
@@ -240,7 +239,9 @@ class Client:
         options["propagationPolicy"] = propagation
         if uid:
             options["preconditions"] = {"uid": uid}
-        await self._connection.request("DELETE", _path(resource, namespace, name), body=options)
+        await self._connection.request(
+            "DELETE", paths.object_path(resource, namespace, name), body=options
+        )
 
     async def watch(
         self,
@@ -251,7 +252,7 @@ class Client:
         timeout_seconds: int | None = None,
         label_selector: str = "",
         field_selector: str = "",
-    ) -> AsyncIterator[WatchEvent]:
+    ) -> AsyncGenerator[WatchEvent, None]:
         """Give every change after ``resource_version``, bookmarks included, until the server ends.
 
         An ERROR event is raised as the error it carries (Gone: list again). Close the iterator
@@ -289,21 +290,15 @@ class Client:
             "resourceVersion": resource_version,
             "timeoutSeconds": str(timeout),
         }
-        decoder = EventDecoder()
         limits = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_TIMEOUT, sock_read=timeout + WATCH_SLACK
         )
-        path = _collection(resource, namespace)
+        path = paths.collection(resource, namespace)
         response = await self._connection.open("GET", path, query=query, timeout=limits)
         try:
-            async for chunk in response.content.iter_any():
-                events = decoder.feed(chunk)
-                good = tuple(event for event in events if event.type != "ERROR")
-                if good:
-                    yield good
-                for event in events:
-                    if event.type == "ERROR":
-                        raise error_from_status(event.object)
+            async with aclosing(_event_batches(response.content)) as batches:
+                async for batch in batches:
+                    yield batch
         except msgspec.MsgspecError as error:
             raise Unavailable(0, "MalformedEvent", f"{path}: watch event: {error}") from error
         except (aiohttp.ClientError, OSError) as error:
@@ -330,7 +325,7 @@ class Client:
                 "uid": pod_uid,
             }
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
-        path = _path(SERVICE_ACCOUNTS, namespace, service_account, "token")
+        path = paths.object_path(SERVICE_ACCOUNTS, namespace, service_account, "token")
         issued = _decode(await self._connection.request("POST", path, body=body), _Issued).status
         return issued.token, issued.expiration_timestamp
 
@@ -341,7 +336,9 @@ class Client:
             "kind": TOKEN_REVIEWS.kind,
             "spec": {"token": token, "audiences": [*audiences]},
         }
-        answer = await self._connection.request("POST", _collection(TOKEN_REVIEWS, None), body=body)
+        answer = await self._connection.request(
+            "POST", paths.collection(TOKEN_REVIEWS, None), body=body
+        )
         status = _decode(answer, _Review).status
         # An API server that ignores audiences answers without them, and the token may be for
         # anybody (authentication.k8s.io/v1 TokenReviewStatus.audiences).
@@ -365,6 +362,20 @@ class Client:
         )
 
 
+async def _event_batches(
+    content: aiohttp.StreamReader,
+) -> AsyncGenerator[tuple[WatchEvent, ...], None]:
+    decoder = EventDecoder()
+    async for chunk in content.iter_any():
+        events = decoder.feed(chunk)
+        good = tuple(event for event in events if event.type != "ERROR")
+        if good:
+            yield good
+        for event in events:
+            if event.type == "ERROR":
+                raise error_from_status(event.object)
+
+
 def _decode(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
@@ -375,27 +386,3 @@ def _decode(body: bytes, kind: type[T]) -> T:
 def _selectors(labels: str, fields: str) -> dict[str, str]:
     given = {"labelSelector": labels, "fieldSelector": fields}
     return {name: value for name, value in given.items() if value}
-
-
-def _collection(resource: Resource, namespace: str | None) -> str:
-    if namespace is not None and resource.namespaced:
-        return resource.path(_segment(resource, "namespace", namespace))
-    return resource.path()
-
-
-def _path(resource: Resource, namespace: str, name: str, subresource: str = "") -> str:
-    where = _segment(resource, "namespace", namespace) if resource.namespaced else None
-    return resource.path(where, _segment(resource, "name", name), subresource)
-
-
-def _path_of(resource: Resource, obj: Mapping[str, Any], subresource: str = "") -> str:
-    metadata = obj.get("metadata", {})
-    return _path(resource, metadata.get("namespace", ""), metadata.get("name", ""), subresource)
-
-
-def _segment(resource: Resource, what: str, value: str) -> str:
-    """Quote a name for a URL; one that would lead to another path is refused here."""
-    if value in ("", ".", "..") or "/" in value or "%" in value:
-        message = f"{resource.kind}: {what} {value!r} cannot be part of a URL"
-        raise BadRequest(400, "BadRequest", message)
-    return quote(value, safe=":")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,7 +40,9 @@ class Connection:
         """Make the pool; raises config.ConfigError where the TLS material is no good."""
         context = self._configuration.ssl_context()
         # No limit: every watch holds one connection for as long as it runs.
-        connector = aiohttp.TCPConnector(limit=0, ssl=context if context else True)
+        connector = aiohttp.TCPConnector(
+            limit=0, ssl=context if context else True, socket_factory=_socket
+        )
         self._session = aiohttp.ClientSession(
             connector=connector,
             headers={"Accept": "application/json", "User-Agent": "gatehouse"},
@@ -130,6 +133,22 @@ class Connection:
         for warning in response.headers.getall("Warning", ()):
             log.warning("server warning", method=method, path=path, warning=warning)
         return response
+
+
+def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """Make a socket that notices within a minute that the other side is gone without a word.
+
+    A watch may be silent for minutes, so that no timeout of ours can tell it from a dead one.
+    """
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        # Not every system lets these be set; its own defaults are hours, but better than none.
+        if hasattr(socket, option):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return made
 
 
 def unreachable(server: str, error: Exception) -> Unavailable:

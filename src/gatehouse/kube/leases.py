@@ -11,7 +11,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import structlog
@@ -214,7 +214,7 @@ class Elector:
                 await self._client.update(LEASES, {**lease, "spec": free})
                 log.info("lease released", lease=self._name)
 
-    def _set(self, leading: Literal[True, False]) -> None:
+    def _set(self, leading: bool) -> None:
         if leading != self.leading:
             self.leading = leading
             log.info("leading" if leading else "not leading", lease=self._name)

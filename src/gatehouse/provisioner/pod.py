@@ -89,17 +89,7 @@ def _container(shape: PodShape) -> Object:
             {"name": f"port-{port}", "containerPort": port, "protocol": "TCP"}
             for port in shape.ports
         ],
-        "readinessProbe": {
-            "httpGet": {"path": "/readyz", "port": health},
-            "periodSeconds": 2,
-            "failureThreshold": 2,
-        },
-        "livenessProbe": {
-            "httpGet": {"path": "/livez", "port": health},
-            "periodSeconds": 10,
-            # Half a minute: a restart interrupts traffic, which a busy agent does not.
-            "failureThreshold": 3,
-        },
+        **_probes(health),
         "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -115,6 +105,22 @@ def _container(shape: PodShape) -> Object:
             {"name": "data", "mountPath": DATA_DIR},
             {"name": "run", "mountPath": RUN_DIR},
         ],
+    }
+
+
+def _probes(health: int) -> Object:
+    return {
+        "readinessProbe": {
+            "httpGet": {"path": "/readyz", "port": health},
+            "periodSeconds": 2,
+            "failureThreshold": 2,
+        },
+        "livenessProbe": {
+            "httpGet": {"path": "/livez", "port": health},
+            "periodSeconds": 10,
+            # Half a minute: a restart interrupts traffic, which a busy agent does not.
+            "failureThreshold": 3,
+        },
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import structlog
@@ -13,6 +13,7 @@ from gatehouse.apis.resources import (
     GATEWAYS,
     SERVICE_ACCOUNTS,
     SERVICES,
+    Resource,
 )
 from gatehouse.kube.apply import NotOurs, Outcome, controller_of, ensure
 from gatehouse.kube.client import ApiError, Client, Conflict, NotFound
@@ -41,20 +42,24 @@ async def reconcile(
     """
     if gateway["metadata"].get("deletionTimestamp"):
         return ()
-    outcomes, troubles = [], []
-    for resource, wanted in desired(gateway, settings):
-        metadata = wanted["metadata"]
+    wanted = desired(gateway, settings)
+    outcomes: list[Outcome] = []
+    troubles: list[str] = []
+    for resource, obj in wanted:
         try:
-            outcome = await ensure(client, resource, wanted)
+            outcomes.append(await ensure(client, resource, obj))
         except NotOurs as error:
             troubles.append(str(error))
         except ApiError as error:
-            where = f"{resource.kind} {metadata['namespace']}/{metadata['name']}"
-            troubles.append(f"{where}: {error}")
-        else:
-            outcomes.append(outcome)
-            if outcome.action != "unchanged":
-                log.info("object provisioned", object=str(outcome))
+            metadata = obj["metadata"]
+            troubles.append(f"{resource.kind} {metadata['namespace']}/{metadata['name']}: {error}")
+    for outcome in outcomes:
+        if outcome.action != "unchanged":
+            log.info("object provisioned", object=str(outcome))
+    if not troubles and any(outcome.action == "created" for outcome in outcomes):
+        # Something new may mean a new name, since the class is part of it: the old ones go.
+        keep = {(resource.kind, obj["metadata"]["name"]) for resource, obj in wanted}
+        outcomes += await _remove_renamed(client, gateway["metadata"], keep)
     if troubles:
         raise ReconcileError("; ".join(troubles))
     return tuple(outcomes)
@@ -66,23 +71,48 @@ async def sweep(client: Client, gateways: set[tuple[str, str]]) -> tuple[Outcome
     Needed where the API server's garbage collector does not do it, and for Gateways that live on
     but are no longer ours. Raises ReconcileError after everything was tried.
     """
-    outcomes, troubles = [], []
+
+    def left_over(_: Resource, found: Mapping[str, Any]) -> bool:
+        owner = _gateway_name(found)
+        return owner is not None and (found["metadata"]["namespace"], owner) not in gateways
+
+    return await _remove_where(client, None, _OURS, left_over)
+
+
+async def _remove_renamed(
+    client: Client, gateway: Mapping[str, Any], keep: set[tuple[str, str]]
+) -> tuple[Outcome, ...]:
+    def renamed(resource: Resource, found: Mapping[str, Any]) -> bool:
+        mine = _gateway_name(found) == gateway["name"]
+        return mine and (resource.kind, found["metadata"]["name"]) not in keep
+
+    selector = f"{_OURS}={names.label_value(gateway['name'])}"
+    return await _remove_where(client, gateway["namespace"], selector, renamed)
+
+
+async def _remove_where(
+    client: Client,
+    namespace: str | None,
+    selector: str,
+    condemned: Callable[[Resource, Mapping[str, Any]], bool],
+) -> tuple[Outcome, ...]:
+    outcomes: list[Outcome] = []
+    troubles: list[str] = []
     for resource in KINDS:
-        for found in (await client.list(resource, label_selector=_OURS)).items:
-            metadata = found["metadata"]
-            owner = _gateway_name(found)
-            if owner is None or (metadata["namespace"], owner) in gateways:
+        for found in (await client.list(resource, namespace, label_selector=selector)).items:
+            if not condemned(resource, found):
                 continue
-            outcome = Outcome(resource.kind, metadata["namespace"], metadata["name"], "deleted")
+            where = found["metadata"]
+            outcome = Outcome(resource.kind, where["namespace"], where["name"], "deleted")
             try:
                 await client.delete(
-                    resource, outcome.name, outcome.namespace, uid=metadata.get("uid", "")
+                    resource, where["name"], where["namespace"], uid=where.get("uid", "")
                 )
             except (NotFound, Conflict):
                 # Gone, or made anew since the list: either way not the object we judged.
                 continue
             except ApiError as error:
-                troubles.append(f"{resource.kind} {outcome.namespace}/{outcome.name}: {error}")
+                troubles.append(f"{resource.kind} {where['namespace']}/{where['name']}: {error}")
             else:
                 outcomes.append(outcome)
                 log.info("leftover removed", object=str(outcome))

@@ -1,0 +1,14 @@
+"""The data-plane agent: one process that owns one NGINX and obeys one control plane.
+
+- ``options``, ``main``: how it is told what to do; the order of its life.
+- ``channel``, ``link``, ``descriptions``: the connection, its sequence, what it says of itself.
+- ``mailbox``: newest request wins. Pure.
+- ``apply``, ``fetching``, ``confirmation``: from a request to a confirmed reload, or back.
+- ``generations``, ``main_conf``, ``places``: what is on disk.
+- ``supervision``, ``master``, ``processes``, ``error_log``, ``nginx_binary``: the NGINX.
+- ``health``: /livez, /readyz, /metrics.
+
+Never here: anything of the control plane but the wire definitions, a parser of NGINX's language
+(``nginx -t`` is the judge), or access to Kubernetes. A new request of the protocol is a case in
+``link``; a new file on disk a method of ``generations``.
+"""

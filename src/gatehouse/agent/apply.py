@@ -1,0 +1,213 @@
+"""From a wanted set of files to a confirmed reload, or back to what was."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+import structlog
+
+from gatehouse.agent import confirmation, main_conf, master
+from gatehouse.agent.error_log import message
+from gatehouse.agent.generations import MAIN, Entry, Generations, Manifest
+from gatehouse.agent.nginx_binary import NginxBinary
+from gatehouse.agent.places import Places
+from gatehouse.agent.supervision import Supervisor
+
+log = structlog.get_logger("gatehouse.agent")
+
+TEST_SECONDS = 60.0
+"""``nginx -t`` of 5,000 servers takes 2 s at most; beyond this it waits for something."""
+
+EMPTY = Manifest(version="", entries=())
+
+
+class ApplyError(Exception):
+    """The configuration cannot be had or is not accepted; the message is NGINX's own if it spoke."""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How an attempt to apply ended, in the words of the field's agent."""
+
+    message: str
+    error: str = ""
+
+
+Fetch = Callable[[Sequence[Entry]], Awaitable[None]]
+"""Brings missing contents into the store; raises :class:`ApplyError` if it cannot."""
+
+
+class Applier:
+    """Applies one manifest at a time; the caller sees to that."""
+
+    def __init__(
+        self,
+        binary: NginxBinary,
+        places: Places,
+        generations: Generations,
+        supervisor: Supervisor,
+        workers: str,
+    ) -> None:
+        self.confirmed: str | None = None
+        """The version seen to be served; empty: that without any bundle; None: not seen yet."""
+        self.reloads = 0
+        self._binary = binary
+        self._places = places
+        self._generations = generations
+        self._supervisor = supervisor
+        self._workers = workers
+
+    async def begin(self) -> None:
+        """Adopt a running NGINX, or choose the generation to start with: the last that passes."""
+        await asyncio.to_thread(self._generations.prepare)
+        adopted = await self._supervisor.adopt()
+        current = self._generations.current()
+        if not adopted or current is None:
+            await self._choose()
+
+    async def settle(self) -> None:
+        """See to it that the current generation is served; call when the supervisor runs."""
+        current = self._generations.current()
+        assert current is not None
+        version = self._generations.manifest(current).version
+        position = self._supervisor.error_log.position()
+        answer = await confirmation.served_version(self._places.version_socket)
+        old: frozenset[int] = frozenset()
+        if self._supervisor.running and answer is not None and answer[0] != version:
+            # The agent was killed between swapping the link and reloading.
+            old = self._supervisor.reload()
+        if not await self._confirm(version, old, position, confirmation.BASE_SECONDS):
+            self.confirmed = version
+            log.info("serving", version=version)
+
+    async def _choose(self) -> None:
+        for number in reversed(self._generations.numbers()):
+            try:
+                manifest = self._generations.manifest(number)
+                # The main file is written anew: binary, user or run directory may have changed.
+                staged, _ = await self._stage(manifest)
+            except (ApplyError, OSError, msgspec.DecodeError) as error:
+                log.warning("generation passed over", number=number, reason=str(error))
+                continue
+            self._switch(staged, keep=number)
+            return
+        staged, _ = await self._stage(EMPTY)
+        self._switch(staged, keep=staged)
+
+    async def apply(self, manifest: Manifest, fetch: Fetch) -> Outcome:
+        """Apply ``manifest``; never raises for what a configuration can cause."""
+        if manifest.version == self.confirmed and self._is_current(manifest):
+            return Outcome("Config apply successful, no files to change")
+        try:
+            missing = await asyncio.to_thread(self._generations.missing, manifest.entries)
+            await fetch(missing)
+            staged, seconds = await self._stage(manifest)
+        except (ApplyError, OSError, ValueError) as error:
+            return Outcome("Config apply failed", str(error) or type(error).__name__)
+        return await self._go_live(staged, manifest.version, confirmation.patience(seconds))
+
+    async def _go_live(self, staged: int, version: str, seconds: float) -> Outcome:
+        previous = self._generations.current()
+        previous_version, position = self.confirmed, self._supervisor.error_log.position()
+        self._generations.swap(staged)
+        self.reloads += 1
+        old = self._supervisor.reload()
+        error = await self._confirm(version, old, position, seconds)
+        if not error:
+            self.confirmed = version
+            keep = {staged} if previous is None else {staged, previous}
+            await asyncio.to_thread(self._generations.sweep, keep)
+            log.info("applied", version=version, generation=staged)
+            return Outcome("Config apply successful")
+        log.warning("apply failed", version=version, reason=error)
+        assert previous is not None
+        self._generations.swap(previous)
+        restored = await self._restore(previous_version, seconds)
+        await asyncio.to_thread(self._generations.sweep, {previous})
+        if restored:
+            return Outcome("Config apply failed, rollback successful", error)
+        return Outcome(
+            "Config apply failed, rollback failed",
+            f"config apply error: {error}\nrollback error: the old version is not served",
+        )
+
+    async def _restore(self, version: str | None, seconds: float) -> bool:
+        answer = await confirmation.served_version(self._places.version_socket)
+        if answer is not None and answer[0] == version:
+            # NGINX refused before it changed anything, so the old workers never stopped.
+            return True
+        self.confirmed = None
+        position = self._supervisor.error_log.position()
+        old = self._supervisor.reload()
+        wanted = version if version is not None else self._current_version()
+        if await self._confirm(wanted, old, position, seconds):
+            return False
+        self.confirmed = wanted
+        return True
+
+    async def _confirm(
+        self, version: str, old: frozenset[int], position: int, seconds: float
+    ) -> str:
+        return await confirmation.confirm(
+            self._supervisor, self._places.version_socket, version, old, position, seconds
+        )
+
+    def _current_version(self) -> str:
+        current = self._generations.current()
+        return "" if current is None else self._generations.manifest(current).version
+
+    def _is_current(self, manifest: Manifest) -> bool:
+        current = self._generations.current()
+        return current is not None and self._generations.manifest(current) == manifest
+
+    async def _stage(self, manifest: Manifest) -> tuple[int, float]:
+        """Make and test a generation; returns its number and how long the test took."""
+        text = main_conf.render(
+            self._binary,
+            self._places,
+            manifest.version,
+            {entry.path for entry in manifest.entries},
+            workers=self._workers,
+            # Else the workers of a root master would become "nobody", who may not open the
+            # temporary directories; a root without capabilities is a sandbox's root.
+            user="root" if os.geteuid() == 0 else "",
+        )
+        staged = await asyncio.to_thread(self._generations.stage, manifest, {MAIN: text})
+        begun = time.monotonic()
+        try:
+            await asyncio.to_thread(self._test, staged)
+        except BaseException:
+            kept = set(self._generations.numbers()) - {staged}
+            await asyncio.to_thread(self._generations.sweep, kept)
+            raise
+        return staged, time.monotonic() - begun
+
+    def _test(self, number: int) -> None:
+        conf = self._generations.directory(number) / MAIN
+        command = [*master.command(self._binary, self._places, conf), "-t", "-q"]
+        try:
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                timeout=TEST_SECONDS,
+                check=False,
+                text=True,
+                errors="replace",
+                stdin=subprocess.DEVNULL,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ApplyError(f"nginx -t took more than {TEST_SECONDS:g} s") from error
+        if done.returncode != 0:
+            said = [message(line) for line in done.stderr.splitlines()]
+            text = "; ".join(line for line in said if line and "test failed" not in line)
+            # Paths as the control plane knows them, not where this agent keeps generations.
+            text = text.replace(f"{conf.parent}/", "")
+            raise ApplyError(text or f"nginx -t ended with status {done.returncode}")
+
+    def _switch(self, number: int, keep: int) -> None:
+        self._generations.swap(number)
+        self._generations.sweep({number, keep})

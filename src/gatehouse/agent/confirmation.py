@@ -1,0 +1,93 @@
+"""Whether a reload took: new workers serve the version, old ones no longer accept."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from gatehouse.agent import processes
+from gatehouse.agent.error_log import emergencies
+from gatehouse.agent.supervision import Supervisor
+
+BASE_SECONDS = 3.0
+"""A busy port costs NGINX five attempts of half a second before it says so."""
+
+MAX_SECONDS = 30.0
+
+POLL_SECONDS = 0.02
+
+NEEDED = 3
+"""How many new connections in a row must be answered with the new version."""
+
+
+def patience(test_seconds: float) -> float:
+    """How long to wait, given how long ``nginx -t`` took on the same files."""
+    return min(BASE_SECONDS + 3 * test_seconds, MAX_SECONDS)
+
+
+async def served_version(socket: Path) -> tuple[str, int] | None:
+    """Ask, on a new connection, which version is served, and by which worker; None: no answer."""
+    try:
+        async with asyncio.timeout(1.0):
+            reader, writer = await asyncio.open_unix_connection(str(socket))
+            try:
+                writer.write(b"GET /version HTTP/1.0\r\n\r\n")
+                reply = await reader.read()
+            finally:
+                writer.close()
+    except (OSError, TimeoutError):
+        return None
+    head, _, body = reply.partition(b"\r\n\r\n")
+    words = body.decode(errors="replace").rstrip("\n").split(" ")
+    if b" 200 " not in head.split(b"\r\n", 1)[0] or len(words) != 2 or not words[1].isdecimal():
+        return None
+    return words[0], int(words[1])
+
+
+async def confirm(
+    supervisor: Supervisor,
+    socket: Path,
+    version: str,
+    old: frozenset[int],
+    position: int,
+    seconds: float,
+) -> str:
+    """Wait until ``version`` is what is served; returns why it is not, empty when it is.
+
+    ``old``: the workers to be replaced; ``position``: the error log's end before the reload.
+    """
+    deadline = asyncio.get_running_loop().time() + seconds
+    agreed, complaints = 0, list[str]()
+    while asyncio.get_running_loop().time() < deadline:
+        lines, position = supervisor.error_log.lines(position)
+        complaints += emergencies(lines)
+        verdict = _final(complaints)
+        if verdict:
+            return verdict
+        if await _agrees(supervisor, socket, version, old):
+            agreed += 1
+            if agreed == NEEDED:
+                return ""
+        else:
+            agreed = 0
+        await asyncio.sleep(POLL_SECONDS)
+    return complaints[0] if complaints else f"the reload was not confirmed within {seconds:.1f} s"
+
+
+async def _agrees(supervisor: Supervisor, socket: Path, version: str, old: frozenset[int]) -> bool:
+    master = supervisor.master
+    # The master starts new workers 100 ms before it retires the old; until then both accept.
+    if master is None or not all(processes.is_retired(worker) for worker in old):
+        return False
+    answer = await served_version(socket)
+    return answer is not None and answer[0] == version and answer[1] in master.workers() - old
+
+
+def _final(complaints: list[str]) -> str:
+    for complaint in complaints:
+        if "could not bind" in complaint:
+            # It tells that it gave up, not on which address; the attempts before it do.
+            return next((line for line in complaints if line.startswith("bind()")), complaint)
+        if not complaint.startswith("bind()"):
+            return complaint
+    return ""

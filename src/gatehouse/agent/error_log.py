@@ -1,0 +1,62 @@
+"""NGINX's error log: what it says after a moment, what of it matters, and its size."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+TRUNCATE_BYTES = 16 << 20
+"""Above this the log is emptied; NGINX appends, so it continues at the start."""
+
+_PREFIX = re.compile(r"^(\d{4}/\d\d/\d\d \d\d:\d\d:\d\d )?(\[\w+\] )?(\d+#\d+: )?")
+_SEVERE = re.compile(r"\[(emerg|alert|crit)\]|^nginx: \[emerg\]")
+
+
+class ErrorLog:
+    """The file at ``path``."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def position(self) -> int:
+        """The present end of the log, to read from later."""
+        try:
+            return self._path.stat().st_size
+        except OSError:
+            return 0
+
+    def lines(self, position: int) -> tuple[list[str], int]:
+        """Give the whole lines after ``position``, and the position after them."""
+        try:
+            with self._path.open("rb") as file:
+                size = file.seek(0, 2)
+                file.seek(position if position <= size else 0)
+                start = file.tell()
+                data = file.read(TRUNCATE_BYTES)
+        except OSError:
+            return [], position
+        whole = data[: data.rfind(b"\n") + 1]
+        return whole.decode(errors="replace").splitlines(), start + len(whole)
+
+    def truncate_if_large(self) -> bool:
+        """Empty the log if it is large; returns whether it was."""
+        if self.position() <= TRUNCATE_BYTES:
+            return False
+        with self._path.open("r+b") as file:
+            file.truncate(0)
+        return True
+
+
+def emergencies(lines: list[str]) -> list[str]:
+    """The lines in which NGINX says that it cannot do what it was asked, without their prefix."""
+    return [message(line) for line in lines if "[emerg]" in line]
+
+
+def severe(line: str) -> bool:
+    """Whether a line is worse than an error."""
+    return _SEVERE.search(line) is not None
+
+
+def message(line: str) -> str:
+    """A line without time, level and process."""
+    return _PREFIX.sub("", line.removeprefix("nginx: ")).strip()

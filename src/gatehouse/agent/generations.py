@@ -1,0 +1,165 @@
+"""Configuration on disk: contents by hash, generations of links to them, one link to the current.
+
+Every step can be the last: a generation gets its name only when it is complete, and ``current``
+is replaced by a rename, so it always leads to a complete generation that ``nginx -t`` accepted.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+CONFIG_DIR = "/etc/nginx"
+"""Where a control plane believes the files to be."""
+
+MAIN = "nginx.conf"
+
+
+class Refused(ValueError):
+    """A file that is not to be written; the message names it."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One file of a generation."""
+
+    path: str
+    """Relative to the generation."""
+    digest: str
+    """Lower-case hex of the SHA-256."""
+    size: int
+    secret: bool
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What a generation is, kept beside its files."""
+
+    version: str
+    entries: tuple[Entry, ...]
+
+
+def entry_of(name: str, digest: str, size: int, permissions: str) -> Entry:
+    """Build an entry from an overview's file; raises :class:`Refused`."""
+    prefix = f"{CONFIG_DIR}/"
+    relative = PurePosixPath(name.removeprefix(prefix))
+    written = name.removeprefix(prefix)
+    if not name.startswith(prefix) or str(relative) != written or ".." in relative.parts:
+        raise Refused(f"{name}: not a plain path under {CONFIG_DIR}")
+    if relative.is_absolute() or len(relative.parts) < 2 or "\0" in written:
+        # Files beside ``nginx.conf`` itself would be the agent's own.
+        raise Refused(f"{name}: only files in directories of {CONFIG_DIR} are taken")
+    try:
+        raw = base64.b64decode(digest, validate=True)
+    except binascii.Error:
+        raw = b""
+    if len(raw) != hashlib.sha256().digest_size:
+        raise Refused(f"{name}: hash {digest!r} is not the base64 of a SHA-256")
+    readable = permissions[-1:] not in ("", "0")
+    return Entry(written, raw.hex(), size, secret=not readable)
+
+
+class Generations:
+    """The store under one root. Only one process may use it; all methods are synchronous."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._objects = root / "objects"
+        self._generations = root / "generations"
+        self._link = root / "current"
+
+    def prepare(self) -> None:
+        """Make the directories and remove what an interrupted run left half-made."""
+        self._objects.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._generations.mkdir(exist_ok=True)
+        for path in self._generations.glob(".*"):
+            shutil.rmtree(path)
+        for path in self._objects.glob(".*"):
+            path.unlink()
+
+    def directory(self, number: int) -> Path:
+        """The directory of one generation."""
+        return self._generations / str(number)
+
+    def numbers(self) -> list[int]:
+        """Every generation there is, oldest first."""
+        return sorted(int(path.name) for path in self._generations.iterdir() if path.name.isdigit())
+
+    def current(self) -> int | None:
+        """The generation that NGINX loads at a start or reload; None before the first."""
+        try:
+            name = self._link.readlink().name
+        except OSError:
+            return None
+        return int(name) if name.isdigit() and self.directory(int(name)).is_dir() else None
+
+    def manifest(self, number: int) -> Manifest:
+        """What generation ``number`` holds; raises OSError or msgspec.DecodeError."""
+        return msgspec.json.decode(
+            (self.directory(number) / "manifest.json").read_bytes(), type=Manifest
+        )
+
+    def missing(self, entries: Iterable[Entry]) -> list[Entry]:
+        """Those whose content is not in the store, each content once."""
+        wanted = {entry.digest: entry for entry in entries}
+        return [entry for digest, entry in wanted.items() if not (self._objects / digest).exists()]
+
+    def put(self, entry: Entry, content: bytes) -> None:
+        """Take in a content; raises :class:`Refused` if it is not what its hash says."""
+        if hashlib.sha256(content).hexdigest() != entry.digest:
+            raise Refused(f"{entry.path}: content of {len(content)} bytes has another hash")
+        staged = self._objects / f".{entry.digest}"
+        staged.unlink(missing_ok=True)
+        descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _mode(entry))
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        staged.rename(self._objects / entry.digest)
+
+    def stage(self, manifest: Manifest, own: Mapping[str, str]) -> int:
+        """Make a generation of contents in the store and of the agent's own files; its number."""
+        number = max(self.numbers(), default=0) + 1
+        staged = self._generations / f".{number}"
+        shutil.rmtree(staged, ignore_errors=True)
+        staged.mkdir()
+        for directory in {(staged / entry.path).parent for entry in manifest.entries}:
+            directory.mkdir(parents=True, exist_ok=True)
+        for entry in manifest.entries:
+            source = self._objects / entry.digest
+            if entry.secret:
+                source.chmod(0o600)
+            os.link(source, staged / entry.path)
+        for path, text in own.items():
+            (staged / path).write_text(text, encoding="utf-8")
+        (staged / "manifest.json").write_bytes(msgspec.json.encode(manifest))
+        staged.rename(self.directory(number))
+        return number
+
+    def swap(self, number: int) -> None:
+        """Make ``number`` the current generation, atomically."""
+        new = self._root / ".current"
+        new.unlink(missing_ok=True)
+        new.symlink_to(Path("generations") / str(number))
+        new.replace(self._link)
+
+    def sweep(self, keep: Iterable[int]) -> None:
+        """Remove all generations but ``keep``, and the contents that none needs any more."""
+        kept = set(keep)
+        for number in self.numbers():
+            if number not in kept:
+                # By another name first, so that no half-removed one can be taken for whole.
+                leaving = self._generations / f".{number}"
+                self.directory(number).rename(leaving)
+                shutil.rmtree(leaving)
+        with os.scandir(self._objects) as objects:
+            for item in objects:
+                if item.stat().st_nlink == 1:
+                    Path(item.path).unlink()
+
+
+def _mode(entry: Entry) -> int:
+    return 0o600 if entry.secret else 0o644

@@ -1,0 +1,72 @@
+"""Where the agent's and NGINX's files are."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+SOCKET_PATH_MAX = 107
+"""Bytes that the path of a unix socket may have on Linux (``sun_path`` less its final NUL)."""
+
+_LONGEST_NAME = 40
+"""Room left for the names of sockets, ours and those in bundles."""
+
+TEMP_KINDS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+"""NGINX's temporary directories; every one must be set where its own are not writable."""
+
+
+class Places(msgspec.Struct, frozen=True):
+    """Paths under the two directories that the agent is given."""
+
+    root: Path
+    run: Path
+
+    @property
+    def main_conf(self) -> Path:
+        """What NGINX is started with; leads through the link that is swapped."""
+        return self.root / "current" / "nginx.conf"
+
+    @property
+    def pid(self) -> Path:
+        """The master's pid file."""
+        return self.run / "nginx.pid"
+
+    @property
+    def error_log(self) -> Path:
+        """NGINX's messages: a file, since a pipe would die with the agent."""
+        return self.run / "error.log"
+
+    @property
+    def version_socket(self) -> Path:
+        """Where the workers tell which version they serve."""
+        return self.run / "version.sock"
+
+    def temp(self, kind: str) -> Path:
+        """One of NGINX's temporary directories."""
+        return self.run / "temp" / kind
+
+    def prepare(self) -> None:
+        """Make the directories; raises OSError."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        self.run.mkdir(parents=True, exist_ok=True)
+        (self.run / "temp").mkdir(exist_ok=True)
+
+    def remove_sockets(self) -> None:
+        """Remove sockets a killed NGINX left; only while none runs, or it loses them."""
+        for path in self.run.iterdir():
+            if path.is_socket():
+                path.unlink(missing_ok=True)
+
+
+def places(root: Path, run_dir: Path) -> Places:
+    """Give the places, with a short stand-in for a run directory too long for sockets.
+
+    The stand-in depends on the path alone, so that a restarted agent finds it again.
+    """
+    if len(bytes(run_dir)) + 1 + _LONGEST_NAME <= SOCKET_PATH_MAX:
+        return Places(root, run_dir)
+    name = hashlib.sha256(bytes(run_dir)).hexdigest()[:16]
+    return Places(root, Path(tempfile.gettempdir()) / f"gatehouse-{name}")

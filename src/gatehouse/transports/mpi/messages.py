@@ -1,0 +1,99 @@
+"""Bundles and answers as wire messages."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+
+from gatehouse.bundle import Bundle, File
+from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
+
+CHUNK_BYTES = 1 << 20
+"""Size of the pieces of a streamed file; far below the 4 MiB that a message may have."""
+
+_STATUS = common_pb2.CommandResponse.CommandStatus
+_NGINX_TYPES = (
+    command_pb2.InstanceMeta.InstanceType.INSTANCE_TYPE_NGINX,
+    command_pb2.InstanceMeta.InstanceType.INSTANCE_TYPE_NGINX_PLUS,
+)
+
+
+def meta(correlation: str) -> common_pb2.MessageMeta:
+    """Give the head of a message, stamped with the present time."""
+    head = common_pb2.MessageMeta(message_id=str(uuid.uuid4()), correlation_id=correlation)
+    head.timestamp.GetCurrentTime()
+    return head
+
+
+def file_meta(file: File, config_dir: str) -> files_pb2.FileMeta:
+    """Describe one file as an agent is to write it."""
+    return files_pb2.FileMeta(
+        name=f"{config_dir}/{file.path}",
+        hash=file.digest,
+        permissions="0600" if file.secret else "0644",
+        size=len(file.content),
+    )
+
+
+def overview(bundle: Bundle, config_dir: str) -> bytes:
+    """Serialise the part of an overview that is the same for every instance: its files."""
+    files = [
+        files_pb2.File(file_meta=file_meta(file, config_dir)) for file in bundle.files.values()
+    ]
+    return files_pb2.FileOverview(files=files).SerializeToString()
+
+
+def apply_request(shared: bytes, version: str, nginx_id: str, correlation: str) -> bytes:
+    """Serialise the request to apply ``version``, around the bytes of :func:`overview`.
+
+    The overview of 5,000 files is some 600 kB and the same for every instance, so it is built
+    once, and only the few bytes around it per instance.
+    """
+    own = files_pb2.FileOverview(
+        config_version=files_pb2.ConfigVersion(instance_id=nginx_id, version=version)
+    )
+    head = command_pb2.ManagementPlaneRequest(message_meta=meta(correlation))
+    # Fields may come in any order, so two serialised overviews, one after the other, are one.
+    body = _embedded(1, shared + own.SerializeToString())
+    return head.SerializeToString() + _embedded(5, body)
+
+
+def _embedded(field: int, message: bytes) -> bytes:
+    length, rest = bytearray(), len(message)
+    while rest > 0x7F:
+        length.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    length.append(rest)
+    return bytes([field << 3 | 2]) + bytes(length) + message
+
+
+def chunks(file: File, config_dir: str) -> Iterator[files_pb2.FileDataChunk]:
+    """Give a file as a stream. An empty one is a header that announces one empty piece."""
+    pieces = range(0, len(file.content), CHUNK_BYTES) or range(1)
+    header = files_pb2.FileDataChunkHeader(
+        file_meta=file_meta(file, config_dir), chunks=len(pieces), chunk_size=CHUNK_BYTES
+    )
+    head = meta(str(uuid.uuid4()))
+    yield files_pb2.FileDataChunk(meta=head, header=header)
+    for number, offset in enumerate(pieces):
+        data = file.content[offset : offset + CHUNK_BYTES]
+        content = files_pb2.FileDataChunkContent(chunk_id=number, data=data)
+        yield files_pb2.FileDataChunk(meta=head, content=content)
+
+
+def nginx_of(instances: Iterable[command_pb2.Instance]) -> tuple[str, str]:
+    """Give the id of the NGINX among ``instances`` and ``nginx/<version>``; empty if none."""
+    for instance in instances:
+        about = instance.instance_meta
+        if about.instance_type in _NGINX_TYPES:
+            return about.instance_id, f"nginx/{about.version}"
+    return "", ""
+
+
+def refusal(response: common_pb2.CommandResponse) -> str | None:
+    """Give why a command failed; empty: it succeeded; None: this is not yet its final answer."""
+    if response.status == _STATUS.COMMAND_STATUS_OK:
+        return ""
+    if response.status != _STATUS.COMMAND_STATUS_FAILURE:
+        return None
+    return response.error or response.message or "the agent gave no reason"

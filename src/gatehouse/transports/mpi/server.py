@@ -1,0 +1,102 @@
+"""The MPI server: what the controller sees of this transport."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc.aio
+import structlog
+
+from gatehouse.bundle import Bundle
+from gatehouse.delivery import DataPlaneReport
+from gatehouse.transports.mpi.authentication import (
+    Authenticate,
+    Denied,
+    Identity,
+    TokenReviews,
+    Unavailable,
+)
+from gatehouse.transports.mpi.certificates import ServerCertificate
+from gatehouse.transports.mpi.fleet import Fleet
+from gatehouse.transports.mpi.services import Services
+
+__all__ = ["Authenticate", "Denied", "Identity", "MpiServer", "Unavailable"]
+
+log = structlog.get_logger("gatehouse.mpi")
+
+OPTIONS = (
+    # The field's agent pings every 20 s, also while nothing else happens; gRPC's defaults end
+    # the connection with "too_many_pings" after a minute of that.
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 8_000),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.keepalive_time_ms", 15_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.max_send_message_length", -1),
+    # Two servers on one port would each get half of the agents.
+    ("grpc.so_reuseport", 0),
+)
+
+
+class MpiServer:
+    """Delivers bundles to NGINX agents; implements :class:`gatehouse.delivery.Delivery`."""
+
+    def __init__(
+        self,
+        authenticate: Authenticate,
+        *,
+        config_dir: str = "/etc/nginx",
+        apply_deadline: float = 60.0,
+    ) -> None:
+        """Make a server that is not yet listening.
+
+        ``config_dir``: where agents have their files; ``apply_deadline``: seconds within which an
+        agent must answer a request to apply.
+        """
+        self.on_report: Callable[[DataPlaneReport], None] = lambda _report: None
+        self._fleet = Fleet(
+            config_dir, apply_deadline, time.monotonic, lambda report: self.on_report(report)
+        )
+        self._services = Services(
+            self._fleet, TokenReviews(authenticate, time.monotonic), config_dir
+        )
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self, bind: str, tls_cert: Path, tls_key: Path) -> int:
+        """Listen on ``bind`` (``host:port``, port 0: any); returns the port.
+
+        The certificate is followed while serving. Raises OSError if the address cannot be had or
+        a file cannot be read, ssl.SSLError if key and certificate do not belong together.
+        """
+        server = grpc.aio.server(options=OPTIONS)
+        server.add_generic_rpc_handlers(tuple(self._services.handlers()))
+        credentials = ServerCertificate(tls_cert, tls_key).credentials()
+        try:
+            port = server.add_secure_port(bind, credentials)
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {bind}: {error}") from error
+        await server.start()
+        self._server = server
+        log.info("listening", bind=bind, port=port)
+        return port
+
+    async def stop(self, grace: float = 1.0) -> None:
+        """End all streams, wait ``grace`` seconds for calls to finish, close. Idempotent."""
+        server, self._server = self._server, None
+        if server is not None:
+            self._fleet.end_all()
+            await server.stop(grace)
+
+    def publish(self, gateway: str, bundle: Bundle) -> None:
+        """Make ``bundle`` the one that every instance of ``gateway`` is to have; latest wins."""
+        self._fleet.publish(gateway, bundle)
+
+    def withdraw(self, gateway: str) -> None:
+        """Forget ``gateway``: its instances keep what they have, and are told nothing more."""
+        self._fleet.publish(gateway, None)
+
+    def report(self, gateway: str) -> DataPlaneReport:
+        """Give the present report of ``gateway``."""
+        return self._fleet.report(gateway)

@@ -1,0 +1,210 @@
+"""The RPCs of the two services, each a few lines between the wire and the fleet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+import structlog
+
+from gatehouse.bundle import File
+from gatehouse.transports.mpi import messages, session
+from gatehouse.transports.mpi.authentication import Denied, Identity, TokenReviews, Unavailable
+from gatehouse.transports.mpi.fleet import Fleet, Stream
+from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
+
+log = structlog.get_logger("gatehouse.mpi")
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class Services:
+    """CommandService and FileService of package ``mpi.v1``."""
+
+    def __init__(self, fleet: Fleet, reviews: TokenReviews, config_dir: str) -> None:
+        self._fleet = fleet
+        self._reviews = reviews
+        self._config_dir = config_dir
+
+    def handlers(self) -> list[grpc.GenericRpcHandler]:
+        """Give both services, to be added to a server."""
+        command = {
+            "CreateConnection": _unary(
+                self._create_connection, command_pb2.CreateConnectionRequest
+            ),
+            "UpdateDataPlaneStatus": _unary(
+                self._update_status, command_pb2.UpdateDataPlaneStatusRequest
+            ),
+            "UpdateDataPlaneHealth": _unary(
+                self._update_health, command_pb2.UpdateDataPlaneHealthRequest
+            ),
+            "Subscribe": grpc.stream_stream_rpc_method_handler(
+                self._subscribe,
+                request_deserializer=command_pb2.DataPlaneResponse.FromString,
+            ),
+        }
+        file = {
+            "GetOverview": _unary(self._get_overview, files_pb2.GetOverviewRequest),
+            "UpdateOverview": _unary(self._update_overview, files_pb2.UpdateOverviewRequest),
+            "GetFile": _unary(self._get_file, files_pb2.GetFileRequest),
+            "UpdateFile": _unary(self._update_file, files_pb2.UpdateFileRequest),
+            "GetFileStream": grpc.unary_stream_rpc_method_handler(
+                self._get_file_stream,
+                request_deserializer=files_pb2.GetFileRequest.FromString,
+                response_serializer=files_pb2.FileDataChunk.SerializeToString,
+            ),
+            "UpdateFileStream": grpc.stream_unary_rpc_method_handler(
+                self._update_file_stream,
+                request_deserializer=files_pb2.FileDataChunk.FromString,
+                response_serializer=files_pb2.UpdateFileResponse.SerializeToString,
+            ),
+        }
+        return [
+            grpc.method_handlers_generic_handler("mpi.v1.CommandService", command),
+            grpc.method_handlers_generic_handler("mpi.v1.FileService", file),
+        ]
+
+    async def _identify(self, context: Context) -> Identity:
+        try:
+            return await self._reviews.identify(context.invocation_metadata() or ())
+        except Denied as error:
+            # Only for what is definitely bad: the field's agent does not try again after this.
+            log.warning("agent denied", reason=str(error))
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
+        except Unavailable as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        raise AssertionError("abort raises")
+
+    async def _create_connection(
+        self, request: command_pb2.CreateConnectionRequest, context: Context
+    ) -> command_pb2.CreateConnectionResponse:
+        identity = await self._identify(context)
+        self._fleet.greet(identity, *messages.nginx_of(request.resource.instances))
+        status = common_pb2.CommandResponse.CommandStatus.COMMAND_STATUS_OK
+        return command_pb2.CreateConnectionResponse(
+            response=common_pb2.CommandResponse(status=status, message="connected")
+        )
+
+    async def _update_status(
+        self, request: command_pb2.UpdateDataPlaneStatusRequest, context: Context
+    ) -> command_pb2.UpdateDataPlaneStatusResponse:
+        identity = await self._identify(context)
+        nginx_id, proxy = messages.nginx_of(request.resource.instances)
+        self._fleet.receive(identity, session.Register(nginx_id, proxy))
+        return command_pb2.UpdateDataPlaneStatusResponse()
+
+    async def _update_health(
+        self, request: command_pb2.UpdateDataPlaneHealthRequest, context: Context
+    ) -> command_pb2.UpdateDataPlaneHealthResponse:
+        identity = await self._identify(context)
+        states = command_pb2.InstanceHealth.InstanceHealthStatus
+        for health in request.instance_healths:
+            log.info(
+                "instance health",
+                gateway=identity.gateway,
+                instance=identity.instance,
+                health=states.Name(health.instance_health_status),
+                description=health.description,
+            )
+        return command_pb2.UpdateDataPlaneHealthResponse()
+
+    async def _subscribe(
+        self, answers: AsyncIterator[command_pb2.DataPlaneResponse], context: Context
+    ) -> None:
+        identity = await self._identify(context)
+        stream = self._fleet.open(identity)
+        reading = asyncio.create_task(self._read_answers(identity, answers))
+        writing = asyncio.create_task(_write_requests(stream, context))
+        try:
+            await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
+            if writing.done():
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "this stream was ended here")
+        finally:
+            self._fleet.close(stream)
+            for task in (reading, writing):
+                task.cancel()
+            await asyncio.gather(reading, writing, return_exceptions=True)
+
+    async def _read_answers(
+        self, identity: Identity, answers: AsyncIterator[command_pb2.DataPlaneResponse]
+    ) -> None:
+        async for answer in answers:
+            refusal = messages.refusal(answer.command_response)
+            if refusal is not None:
+                correlation = answer.message_meta.correlation_id
+                self._fleet.receive(identity, session.Answer(correlation, refusal))
+
+    async def _get_overview(
+        self, request: files_pb2.GetOverviewRequest, context: Context
+    ) -> files_pb2.GetOverviewResponse:
+        identity = await self._identify(context)
+        found = self._fleet.overview(identity, request.config_version.version)
+        if found is None:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "there is no such version")
+            raise AssertionError("abort raises")
+        overview = files_pb2.FileOverview.FromString(found)
+        overview.config_version.CopyFrom(request.config_version)
+        return files_pb2.GetOverviewResponse(overview=overview)
+
+    async def _update_overview(
+        self, request: files_pb2.UpdateOverviewRequest, context: Context
+    ) -> files_pb2.UpdateOverviewResponse:
+        identity = await self._identify(context)
+        version = request.overview.config_version.version
+        self._fleet.receive(identity, session.HasVersion(version))
+        return files_pb2.UpdateOverviewResponse()
+
+    async def _file(self, request: files_pb2.GetFileRequest, context: Context) -> File:
+        identity = await self._identify(context)
+        file = self._fleet.find(identity, request.file_meta.hash)
+        if file is None:
+            name = request.file_meta.name
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"no {name} with this hash")
+            raise AssertionError("abort raises")
+        return file
+
+    async def _get_file(
+        self, request: files_pb2.GetFileRequest, context: Context
+    ) -> files_pb2.GetFileResponse:
+        file = await self._file(request, context)
+        return files_pb2.GetFileResponse(contents=files_pb2.FileContents(contents=file.content))
+
+    async def _get_file_stream(
+        self, request: files_pb2.GetFileRequest, context: Context
+    ) -> AsyncIterator[files_pb2.FileDataChunk]:
+        file = await self._file(request, context)
+        for chunk in messages.chunks(file, self._config_dir):
+            yield chunk
+
+    async def _update_file(
+        self, request: files_pb2.UpdateFileRequest, context: Context
+    ) -> files_pb2.UpdateFileResponse:
+        # Nothing here asks for uploads; an agent that sends one shall not fail over it.
+        await self._identify(context)
+        return files_pb2.UpdateFileResponse(file_meta=request.file.file_meta)
+
+    async def _update_file_stream(
+        self, pieces: AsyncIterator[files_pb2.FileDataChunk], context: Context
+    ) -> files_pb2.UpdateFileResponse:
+        await self._identify(context)
+        about = files_pb2.FileMeta()
+        async for piece in pieces:
+            if piece.HasField("header"):
+                about = piece.header.file_meta
+        return files_pb2.UpdateFileResponse(file_meta=about)
+
+
+def _unary(function: Callable[..., Any], request: Any) -> grpc.RpcMethodHandler[Any, Any]:
+    return grpc.unary_unary_rpc_method_handler(
+        function,
+        request_deserializer=request.FromString,
+        response_serializer=lambda message: message.SerializeToString(),
+    )
+
+
+async def _write_requests(stream: Stream, context: Context) -> None:
+    while (request := await stream.outgoing.get()) is not None:
+        await context.write(request)

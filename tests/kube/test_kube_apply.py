@@ -1,0 +1,163 @@
+"""Create-or-update: what we state holds, what others state stays, what is not ours is safe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+from kube_fake_api import FakeApi, Handler, serving, status
+
+from gatehouse.apis.resources import SERVICES
+from gatehouse.kube import client as kube
+from gatehouse.kube.apply import NotOurs, covers, ensure, merged
+
+
+def service(**spec: Any) -> dict[str, Any]:
+    owner = {"kind": "Gateway", "name": "g", "uid": "u", "controller": True}
+    return {
+        "metadata": {
+            "name": "s",
+            "namespace": "ns",
+            "labels": {"app.kubernetes.io/managed-by": "gatehouse"},
+            "annotations": {"gatehouse.dev/keys": ""},
+            "ownerReferences": [owner],
+        },
+        "spec": spec,
+    }
+
+
+def at_server(obj: dict[str, Any]) -> Handler:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        body = {**obj, "metadata": {**obj["metadata"], "resourceVersion": "7"}}
+        return web.json_response(body)
+
+    return answer
+
+
+def written(api: FakeApi) -> list[tuple[str, Any]]:
+    pairs = zip(api.requests, api.bodies, strict=True)
+    return [(request[0], body) for request, body in pairs if request[0] != "GET"]
+
+
+async def test_what_is_missing_is_created() -> None:
+    async with serving() as (api, client):
+        api.others.extend([status(404, "NotFound"), at_server(service())])
+        assert (await ensure(client, SERVICES, service())).action == "created"
+        assert written(api) == [("POST", service())]
+
+
+async def test_what_has_everything_and_more_is_left_alone() -> None:
+    current = service(type="LoadBalancer", clusterIP="10.0.0.1")
+    current["metadata"]["labels"]["theirs"] = "x"
+    async with serving() as (api, client):
+        api.others.append(at_server(current))
+        outcome = await ensure(client, SERVICES, service(type="LoadBalancer"))
+        assert str(outcome) == "Service ns/s unchanged"
+        assert written(api) == []
+
+
+async def test_what_differs_is_updated_and_nothing_else_is() -> None:
+    current = service(type="ClusterIP", clusterIP="10.0.0.1")
+    current["status"] = {"loadBalancer": {}}
+    async with serving() as (api, client):
+        api.others.extend([at_server(current)] * 2)
+        assert (await ensure(client, SERVICES, service(type="LoadBalancer"))).action == "updated"
+        [(method, body)] = written(api)
+        assert method == "PUT"
+        assert body["spec"] == {"type": "LoadBalancer", "clusterIP": "10.0.0.1"}
+        assert body["status"] == {"loadBalancer": {}}
+        assert body["metadata"]["resourceVersion"] == "7"
+
+
+async def test_a_lost_race_is_run_again() -> None:
+    async with serving() as (api, client):
+        api.others.extend([at_server(service(a="1")), status(409, "Conflict")])
+        api.others.extend([at_server(service(a="2"))] * 2)
+        assert (await ensure(client, SERVICES, service(a="3"))).action == "updated"
+
+
+async def test_a_missing_namespace_is_an_error_not_a_loop() -> None:
+    async with serving() as (api, client):
+        api.others.extend([status(404, "NotFound", "no namespace")] * 10)
+        with pytest.raises(kube.NotFound, match="no namespace"):
+            await ensure(client, SERVICES, service())
+        assert len(api.requests) == 4
+
+
+@pytest.mark.parametrize("labels", [None, {}, {"app.kubernetes.io/managed-by": "helm"}])
+async def test_what_is_not_ours_is_not_touched(labels: dict[str, str] | None) -> None:
+    current = service()
+    current["metadata"]["labels"] = labels
+    async with serving() as (api, client):
+        api.others.append(at_server(current))
+        with pytest.raises(NotOurs, match="Service ns/s exists and is not ours"):
+            await ensure(client, SERVICES, service(a="b"))
+        assert written(api) == []
+
+
+async def test_two_owners_whose_objects_would_share_a_name_do_not_fight() -> None:
+    current = service()
+    current["metadata"]["ownerReferences"][0]["name"] = "other"
+    async with serving() as (api, client):
+        api.others.append(at_server(current))
+        with pytest.raises(NotOurs, match=r"belongs to Gateway 'other'.*Gateway 'g'"):
+            await ensure(client, SERVICES, service())
+
+
+async def test_an_owner_made_anew_takes_over() -> None:
+    current = service()
+    current["metadata"]["ownerReferences"][0]["uid"] = "before"
+    async with serving() as (api, client):
+        api.others.extend([at_server(current)] * 2)
+        assert (await ensure(client, SERVICES, service())).action == "updated"
+        assert written(api)[0][1]["metadata"]["ownerReferences"][0]["uid"] == "u"
+
+
+def test_defaults_inside_list_items_are_no_difference() -> None:
+    current = {"ports": [{"port": 80, "protocol": "TCP", "nodePort": 30001}]}
+    assert covers(current, {"ports": [{"port": 80}]})
+    assert not covers(current, {"ports": []})
+    assert not covers(current, {"ports": [{"port": 80}, {"port": 81}]})
+
+
+def test_true_is_not_one_and_null_is_not_absent() -> None:
+    assert not covers({"a": 1}, {"a": True})
+    assert not covers({}, {"a": None})
+
+
+def test_a_list_item_that_stays_keeps_what_the_server_gave_it() -> None:
+    current = [{"name": "port-80", "port": 80, "nodePort": 30001}]
+    desired = [{"name": "port-443", "port": 443}, {"name": "port-80", "port": 80}]
+    assert merged(current, desired) == [{"name": "port-443", "port": 443}, current[0]]
+
+
+def test_a_list_item_that_changes_is_replaced_whole() -> None:
+    current = [{"name": "v", "emptyDir": {}}]
+    assert merged(current, [{"name": "v", "configMap": {}}]) == [{"name": "v", "configMap": {}}]
+
+
+def test_labels_that_were_ours_and_are_no_more_go_and_others_stay() -> None:
+    def metadata(keys: str, **labels: str) -> dict[str, Any]:
+        return {"labels": labels, "annotations": {"gatehouse.dev/keys": keys}}
+
+    current = metadata("team,tier", team="a", tier="b", theirs="c")
+    desired = metadata("team", team="a2")
+    assert not covers(current, desired)
+    assert merged(current, desired) == metadata("team", team="a2", theirs="c")
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 3) | st.sampled_from("ab"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("xyz"), inner),
+    max_leaves=8,
+)
+
+
+@given(values, values)
+def test_after_an_update_nothing_is_left_to_update(current: Any, desired: Any) -> None:
+    result = merged(current, desired)
+    assert covers(result, desired)
+    assert merged(result, desired) == result

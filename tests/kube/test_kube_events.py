@@ -1,0 +1,110 @@
+"""Notes cost the caller nothing, and repeating one raises a count instead of making another."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from aiohttp import web
+from kube_fake_api import FakeApi, Handler, serving, status
+
+from gatehouse.kube.events import MESSAGE_LIMIT, Ledger, Note, Recorder
+
+START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+GATEWAY = {
+    "apiVersion": "gateway.networking.k8s.io/v1",
+    "kind": "Gateway",
+    "metadata": {"name": "g", "namespace": "ns", "uid": "u"},
+}
+
+
+def accepted(times: int) -> list[Handler]:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.json_response({"metadata": {}})
+
+    return [answer] * times
+
+
+def sent(api: FakeApi) -> list[tuple[str, Any]]:
+    return [(request[0], body) for request, body in zip(api.requests, api.bodies, strict=True)]
+
+
+async def test_a_repeated_note_is_one_event_with_a_count() -> None:
+    now = START
+    async with serving() as (api, client):
+        api.others.extend(accepted(2))
+        recorder = Recorder(client, "gatehouse", wall=lambda: now)
+        for _ in range(3):
+            recorder.record(GATEWAY, "Warning", "Refused", "why")
+        assert api.requests == []
+        await recorder.flush()
+        now += timedelta(seconds=10)
+        recorder.record(GATEWAY, "Warning", "Refused", "why")
+        await recorder.flush()
+        await recorder.flush()
+        [(first, event), (second, news)] = sent(api)
+        assert (first, second) == ("POST", "PATCH")
+        assert (event["count"], event["involvedObject"]["uid"]) == (3, "u")
+        assert event["source"] == {"component": "gatehouse"}
+        assert news == {"count": 4, "lastTimestamp": "2026-01-02T03:04:15Z"}
+        assert api.requests[1][1].endswith("/ns/events/" + event["metadata"]["name"])
+
+
+async def test_an_event_that_expired_is_made_again() -> None:
+    async with serving() as (api, client):
+        api.others.extend([*accepted(1), status(404, "NotFound"), *accepted(1)])
+        recorder = Recorder(client, "gatehouse", wall=lambda: START)
+        for _ in range(2):
+            recorder.record(GATEWAY, "Normal", "Made", "it")
+            await recorder.flush()
+        assert [method for method, _ in sent(api)] == ["POST", "PATCH", "POST"]
+
+
+async def test_what_the_server_refuses_is_dropped_and_the_next_is_written() -> None:
+    async with serving() as (api, client):
+        api.others.extend([status(403, "Forbidden"), *accepted(1)])
+        recorder = Recorder(client, "gatehouse", wall=lambda: START)
+        recorder.record(GATEWAY, "Normal", "One", "")
+        recorder.record(GATEWAY, "Normal", "Two", "")
+        await recorder.flush()
+        await recorder.flush()
+        assert [body["reason"] for _, body in sent(api)] == ["One", "Two"]
+
+
+async def test_notes_are_written_in_the_background() -> None:
+    written = asyncio.Event()
+
+    async def answer(_: web.Request) -> web.StreamResponse:
+        written.set()
+        return web.json_response({"metadata": {}})
+
+    async with serving() as (api, client):
+        api.others.append(answer)
+        recorder = Recorder(client, "gatehouse")
+        task = asyncio.create_task(recorder.run())
+        recorder.record(GATEWAY, "Normal", "Made", "x" * 5000)
+        async with asyncio.timeout(5):
+            await written.wait()
+        assert len(api.bodies[0]["message"]) == MESSAGE_LIMIT
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_a_cluster_scoped_objects_events_live_in_default() -> None:
+    async with serving() as (api, client):
+        api.others.extend(accepted(1))
+        recorder = Recorder(client, "gatehouse")
+        recorder.record({"kind": "GatewayClass", "metadata": {"name": "c"}}, "Normal", "R", "")
+        await recorder.flush()
+        assert api.requests[0][1] == "/api/v1/namespaces/default/events"
+        assert "namespace" not in api.bodies[0]["involvedObject"]
+
+
+def test_only_so_many_notes_are_remembered() -> None:
+    ledger = Ledger(remembered=2)
+    for name in "abac":
+        ledger.add(Note("K", "v1", "ns", name, "", "Normal", "R", ""), START)
+    assert [(note.name, tally.count) for note, tally in ledger.unwritten()] == [("a", 2), ("c", 1)]

@@ -1,0 +1,203 @@
+"""An informer's objects are the server's, whatever the connection does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from kube_fake_api import FakeApi, config_map, line, serving, status, stream
+
+from gatehouse.apis.resources import CONFIG_MAPS, Resource
+from gatehouse.kube.backoff import Backoff
+from gatehouse.kube.client import Client
+from gatehouse.kube.informer import Informer
+from gatehouse.kube.mirror import Name
+
+
+class Follower:
+    """An informer with what it told, and a way to wait for what it shall tell."""
+
+    def __init__(self, client: Client, backoff: Backoff | None = None) -> None:
+        self.batches: list[dict[Name, Any]] = []
+        self._news = asyncio.Event()
+        self.backoff = backoff or Backoff(first=0.01, last=0.02)
+        self.informer = Informer(
+            client, CONFIG_MAPS, on_changes=self._on_changes, backoff=self.backoff
+        )
+
+    def _on_changes(self, resource: Resource, changes: Mapping[Name, Any]) -> None:
+        assert resource is CONFIG_MAPS
+        self.batches.append(dict(changes))
+        self._news.set()
+
+    async def until(self, *names: str) -> None:
+        """Wait until the mirror holds exactly these."""
+        async with asyncio.timeout(10):
+            while sorted(name for _, name in self.informer.objects) != sorted(names):
+                self._news.clear()
+                await self._news.wait()
+
+
+@asynccontextmanager
+async def following(
+    api: FakeApi, client: Client, backoff: Backoff | None = None
+) -> AsyncIterator[Follower]:
+    follower = Follower(client, backoff)
+    task = asyncio.create_task(follower.informer.run())
+    try:
+        yield follower
+    finally:
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_it_lists_then_follows_changes() -> None:
+    async with serving() as (api, client):
+        api.put("a")
+        async with following(api, client) as follower:
+            await follower.informer.synced.wait()
+            assert list(follower.informer.objects) == [("ns", "a")]
+            api.put("b")
+            await follower.until("a", "b")
+            api.remove("a")
+            await follower.until("b")
+            assert follower.batches[-1] == {("ns", "a"): None}
+        assert api.listed() == 1
+        assert api.requests[1][2]["allowWatchBookmarks"] == "true"
+
+
+async def test_an_empty_collection_is_synced_without_any_change() -> None:
+    async with serving() as (api, client), following(api, client) as follower:
+        await follower.informer.synced.wait()
+        assert follower.batches == []
+
+
+async def test_a_connection_lost_in_the_middle_of_an_event_is_resumed_exactly() -> None:
+    async with serving() as (api, client):
+        api.put("a")
+        whole = line("ADDED", config_map("b", 12))
+        half = line("ADDED", config_map("c", 13))[:30]
+        api.watches.append(stream(whole, half, cut=True))
+        api.history += [(12, whole), (13, line("ADDED", config_map("c", 13)))]
+        async with following(api, client) as follower:
+            await follower.until("a", "b", "c")
+        assert api.listed() == 1
+        assert api.watched_from() == ["11", "12"]
+
+
+async def test_a_watch_that_ends_properly_is_opened_again_where_it_ended() -> None:
+    async with serving() as (api, client):
+        bookmark = line("BOOKMARK", {"metadata": {"resourceVersion": "40"}})
+        api.watches.append(stream(bookmark))
+        async with following(api, client) as follower:
+            await follower.informer.synced.wait()
+            api.revision = 40
+            api.put("late")
+            await follower.until("late")
+            assert follower.backoff.failures == 0
+        assert api.watched_from() == ["10", "40"]
+
+
+async def test_gone_history_means_a_new_list_with_the_deletions_nobody_saw() -> None:
+    async with serving() as (api, client):
+        api.put("kept")
+        api.put("lost")
+        expired = line("ERROR", {"kind": "Status", "code": 410, "reason": "Expired"})
+        gate = asyncio.Event()
+
+        async def once_removed(request: Any) -> Any:
+            await gate.wait()
+            return await stream(expired)(request)
+
+        api.watches.append(once_removed)
+        async with following(api, client) as follower:
+            await follower.until("kept", "lost")
+            api.remove_unseen("lost")
+            gate.set()
+            await follower.until("kept")
+            assert follower.batches[-1] == {("ns", "lost"): None}
+        assert api.listed() == 2
+
+
+async def test_gone_as_an_http_status_means_a_new_list_too() -> None:
+    async with serving() as (api, client):
+        api.watches.append(status(410, "Expired"))
+        async with following(api, client) as follower:
+            await follower.informer.synced.wait()
+            api.put("a")
+            await follower.until("a")
+        assert api.listed() == 2
+
+
+async def test_a_busy_server_is_left_alone_for_as_long_as_it_asks() -> None:
+    waits: list[float | None] = []
+
+    class Recording(Backoff):
+        def next_delay(self, at_least: float | None = None) -> float:
+            waits.append(at_least)
+            return 0.0
+
+    async with serving() as (api, client):
+        api.lists.append(status(429, "TooManyRequests", Retry_After="7"))
+        api.lists.append(status(500, "InternalError"))
+        async with following(api, client, Recording()) as follower:
+            await follower.informer.synced.wait()
+    assert waits == [7.0, None]
+
+
+async def test_a_server_that_keeps_refusing_the_watch_is_listed_again() -> None:
+    """As after its store was put back to a backup: the version lies in its future."""
+    async with serving() as (api, client):
+        api.watches.extend([status(504, "Timeout", "Too large resource version")] * 4)
+        async with following(api, client) as follower:
+            await follower.informer.synced.wait()
+            api.put("a")
+            await follower.until("a")
+        assert api.listed() == 2
+
+
+async def test_nonsense_on_the_wire_does_not_end_it() -> None:
+    async with serving() as (api, client):
+        api.watches.append(stream(b"<html>proxy error</html>\n"))
+        api.lists.append(stream(b"not json"))
+        async with following(api, client) as follower:
+            await follower.informer.synced.wait()
+            api.put("a")
+            await follower.until("a")
+
+
+async def test_events_of_megabytes_arrive_whole() -> None:
+    async with serving() as (api, client), following(api, client) as follower:
+        await follower.informer.synced.wait()
+        api.put("big", payload="x" * 3_000_000)
+        await follower.until("big")
+        assert len(follower.informer.objects[("ns", "big")]["data"]["payload"]) == 3_000_000
+
+
+async def test_what_a_callback_raises_ends_it() -> None:
+    def broken(*_: Any) -> None:
+        raise LookupError("bug")
+
+    async with serving() as (api, client):
+        api.put("a")
+        with pytest.raises(LookupError):
+            await Informer(client, CONFIG_MAPS, on_changes=broken).run()
+
+
+def test_waits_double_up_to_the_last_and_start_over_after_success() -> None:
+    backoff = Backoff(first=1, last=30, fraction=lambda: 0.0)
+    assert [backoff.next_delay() for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
+    assert backoff.next_delay(at_least=60) == 60
+    backoff.reset()
+    assert backoff.next_delay() == 1
+
+
+def test_waits_are_spread_but_never_under_a_half() -> None:
+    assert Backoff(first=4, fraction=lambda: 1.0).next_delay() == 2
+    endless = Backoff(fraction=lambda: 0.0)
+    endless.failures = 100_000
+    assert endless.next_delay() == 30

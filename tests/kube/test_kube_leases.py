@@ -1,0 +1,181 @@
+"""At most one leads, and a leader that cannot renew stops before another starts."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from gatehouse.apis.resources import Resource
+from gatehouse.kube import leases
+from gatehouse.kube.client import AlreadyExists, Client, Conflict, NotFound, Unavailable
+from gatehouse.kube.config import Configuration
+from gatehouse.kube.credentials import StaticToken
+from gatehouse.kube.leases import Create, Elector, Observed, Renew, Take, Timing, Wait
+
+TIMING = Timing()
+
+
+def lease(holder: str, renewed: str = "t1", **more: Any) -> dict[str, Any]:
+    return {"spec": {"holderIdentity": holder, "renewTime": renewed, **more}}
+
+
+def test_no_lease_is_made() -> None:
+    assert leases.decide(None, "me", Observed(), 0.0, TIMING) == Create()
+
+
+def test_my_own_lease_is_renewed() -> None:
+    seen = leases.observe(lease("me"), Observed(), 100.0)
+    assert leases.decide(lease("me"), "me", seen, 500.0, TIMING) == Renew()
+
+
+def test_a_released_lease_is_taken_at_once() -> None:
+    seen = leases.observe(lease(""), Observed(), 100.0)
+    assert leases.decide(lease(""), "me", seen, 100.0, TIMING) == Take()
+
+
+def test_another_holder_is_waited_for_from_when_it_was_last_seen_to_renew() -> None:
+    seen = leases.observe(lease("you"), Observed(), 100.0)
+    assert leases.decide(lease("you"), "me", seen, 114.9, TIMING) == Wait()
+    assert leases.decide(lease("you"), "me", seen, 115.0, TIMING) == Take()
+    renewed = leases.observe(lease("you", "t2"), seen, 110.0)
+    assert leases.decide(lease("you", "t2"), "me", renewed, 120.0, TIMING) == Wait()
+
+
+def test_the_holder_says_how_long_its_lease_lasts() -> None:
+    long = lease("you", leaseDurationSeconds=60)
+    seen = leases.observe(long, Observed(), 0.0)
+    assert leases.decide(long, "me", seen, 59.0, TIMING) == Wait()
+
+
+def test_what_is_written_counts_transitions_and_keeps_the_rest() -> None:
+    now = datetime(2026, 1, 2, 3, 4, 5, 60, tzinfo=UTC)
+    before = {"holderIdentity": "you", "leaseTransitions": 4, "strategy": "x"}
+    taken = leases.lease_spec(before, "me", Take(), now, TIMING)
+    assert taken == {
+        "holderIdentity": "me",
+        "leaseDurationSeconds": 15,
+        "renewTime": "2026-01-02T03:04:05.000060Z",
+        "acquireTime": "2026-01-02T03:04:05.000060Z",
+        "leaseTransitions": 5,
+        "strategy": "x",
+    }
+    renewed = leases.lease_spec({**taken, "acquireTime": "a"}, "me", Renew(), now, TIMING)
+    assert (renewed["acquireTime"], renewed["leaseTransitions"]) == ("a", 5)
+    assert leases.lease_spec({}, "me", Create(), now, TIMING)["leaseTransitions"] == 0
+
+
+class OneLease(Client):
+    """An API server that has one Lease, checks versions, and can be unplugged."""
+
+    def __init__(self) -> None:
+        super().__init__(Configuration("http://nowhere", StaticToken()))
+        self.lease: dict[str, Any] | None = None
+        self.version = 0
+        self.down = False
+
+    def _check(self) -> None:
+        if self.down:
+            raise Unavailable(0, "Unreachable", "down")
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> dict[str, Any]:
+        self._check()
+        if self.lease is None:
+            raise NotFound(404, "NotFound", name)
+        return self.lease
+
+    async def create(self, resource: Resource, obj: Any) -> dict[str, Any]:
+        self._check()
+        if self.lease is not None:
+            raise AlreadyExists(409, "AlreadyExists", "")
+        return self._store(obj)
+
+    async def update(self, resource: Resource, obj: Any) -> dict[str, Any]:
+        self._check()
+        assert self.lease is not None
+        if obj["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
+            raise Conflict(409, "Conflict", "")
+        return self._store(obj)
+
+    def _store(self, obj: Any) -> dict[str, Any]:
+        self.version += 1
+        metadata = {**obj["metadata"], "resourceVersion": str(self.version)}
+        self.lease = {**obj, "metadata": metadata}
+        return self.lease
+
+
+class Candidate:
+    def __init__(self, client: Client, identity: str, timing: Timing = TIMING) -> None:
+        self.now = 0.0
+        self.told: list[bool] = []
+        self.changed = asyncio.Event()
+        self.elector = Elector(
+            client, "ns", "l", identity, self._on_change, timing=timing, clock=lambda: self.now
+        )
+
+    def _on_change(self, leading: bool) -> None:
+        self.told.append(leading)
+        self.changed.set()
+
+
+async def test_the_first_leads_and_the_second_takes_over_when_it_falls_silent() -> None:
+    client = OneLease()
+    one, two = Candidate(client, "one"), Candidate(client, "two")
+    assert await one.elector.step() == Create()
+    assert await two.elector.step() == Wait()
+    two.now = 15.0
+    assert await two.elector.step() == Take()
+    assert (one.told, two.told) == ([True], [True])
+    assert await one.elector.step() == Wait()
+    assert one.told == [True, False]
+
+
+async def test_of_two_that_take_at_once_one_wins() -> None:
+    client = OneLease()
+    client._store({"metadata": {}, **lease("dead")})
+    one, two = Candidate(client, "one"), Candidate(client, "two")
+    for candidate in (one, two):
+        await candidate.elector.step()
+        candidate.now = 20.0
+    stale = client.lease
+    await one.elector.step()
+    fresh, client.lease = client.lease, stale
+
+    async def conflicting(resource: Resource, obj: Any) -> dict[str, Any]:
+        client.lease = fresh
+        raise Conflict(409, "Conflict", "")
+
+    client.update = conflicting  # type: ignore[method-assign]
+    await two.elector.step()
+    assert (one.elector.leading, two.elector.leading) == (True, False)
+
+
+async def test_a_leader_cut_off_from_the_server_stops_at_its_deadline() -> None:
+    client = OneLease()
+    one = Candidate(client, "one", Timing(retry=0.001))
+    task = asyncio.create_task(one.elector.run())
+    async with asyncio.timeout(5):
+        await one.changed.wait()
+        one.changed.clear()
+        client.down = True
+        one.now = 10.0
+        await one.changed.wait()
+    assert one.told == [True, False]
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_leader_that_leaves_gives_the_lease_back() -> None:
+    client = OneLease()
+    one, two = Candidate(client, "one"), Candidate(client, "two")
+    task = asyncio.create_task(one.elector.run())
+    async with asyncio.timeout(5):
+        await one.changed.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert one.told == [True, False]
+    assert await two.elector.step() == Take()

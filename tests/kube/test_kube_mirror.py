@@ -1,0 +1,118 @@
+"""A mirror's changes, applied in order, always give the server's objects."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatehouse.kube.lines import EventDecoder, WatchEvent
+from gatehouse.kube.mirror import Mirror, Name
+
+
+def thing(name: str, version: int, uid: str = "u") -> dict[str, Any]:
+    return {"metadata": {"name": name, "resourceVersion": str(version), "uid": uid}}
+
+
+# What happens at the server, and whether the watch delivers it before the connection is lost.
+put = st.tuples(st.just("put"), st.sampled_from("abcd"))
+delete = st.tuples(st.just("delete"), st.sampled_from("abcd"))
+deliver = st.tuples(st.just("deliver"), st.just(""))
+relist = st.tuples(st.just("relist"), st.just(""))
+bookmark = st.tuples(st.just("bookmark"), st.just(""))
+
+
+@given(st.lists(st.one_of(put, delete, deliver, relist, bookmark), max_size=40))
+def test_any_sequence_of_events_and_relists_mirrors_the_server(
+    steps: list[tuple[str, str]],
+) -> None:
+    server: dict[Name, dict[str, Any]] = {}
+    pending: list[WatchEvent] = []
+    mirror, followed = Mirror(), dict[Name, dict[str, Any]]()
+
+    def follow(changes: dict[Name, dict[str, Any] | None]) -> None:
+        for key, obj in changes.items():
+            if obj is None:
+                followed.pop(key, None)
+            else:
+                followed[key] = obj
+
+    for revision, (what, name) in enumerate([*steps, ("deliver", "")], start=1):
+        key = ("", name)
+        match what:
+            case "put":
+                kind: Any = "MODIFIED" if key in server else "ADDED"
+                server[key] = thing(name, revision)
+                pending.append(WatchEvent(kind, server[key]))
+            case "delete" if key in server:
+                del server[key]
+                pending.append(WatchEvent("DELETED", thing(name, revision)))
+            case "bookmark":
+                pending.append(
+                    WatchEvent("BOOKMARK", {"metadata": {"resourceVersion": str(revision)}})
+                )
+            case "relist":
+                pending.clear()
+                follow(mirror.replace(list(server.values()), str(revision)))
+            case "deliver":
+                follow(mirror.receive(pending))
+                pending.clear()
+    assert dict(mirror.objects) == server == followed
+
+
+def test_what_a_list_lacks_is_given_as_deleted() -> None:
+    mirror = Mirror()
+    mirror.replace([thing("a", 1), thing("b", 2)], "2")
+    assert mirror.replace([thing("b", 2)], "5") == {("", "a"): None}
+    assert mirror.resource_version == "5"
+
+
+def test_an_unchanged_object_is_no_change_and_stays_the_same_object() -> None:
+    mirror = Mirror()
+    first = thing("a", 1)
+    mirror.replace([first], "1")
+    assert mirror.replace([thing("a", 1)], "9") == {}
+    assert mirror.receive([WatchEvent("MODIFIED", thing("a", 1))]) == {}
+    assert mirror.objects[("", "a")] is first
+
+
+def test_an_object_made_anew_is_a_change_even_at_the_same_version() -> None:
+    mirror = Mirror()
+    mirror.replace([thing("a", 1, uid="old")], "1")
+    assert mirror.replace([thing("a", 1, uid="new")], "1") == {("", "a"): thing("a", 1, uid="new")}
+
+
+def test_of_several_events_for_one_object_the_last_counts() -> None:
+    mirror = Mirror()
+    mirror.replace([thing("a", 1)], "1")
+    changes = mirror.receive(
+        [
+            WatchEvent("DELETED", thing("a", 2)),
+            WatchEvent("ADDED", thing("a", 3)),
+            WatchEvent("MODIFIED", thing("a", 4)),
+        ]
+    )
+    assert changes == {("", "a"): thing("a", 4)}
+    assert mirror.resource_version == "4"
+
+
+def test_a_bookmark_moves_the_version_and_nothing_else() -> None:
+    mirror = Mirror()
+    mirror.replace([], "1")
+    assert mirror.receive([WatchEvent("BOOKMARK", {"metadata": {"resourceVersion": "7"}})]) == {}
+    assert mirror.resource_version == "7"
+
+
+@given(st.lists(st.text(max_size=20), max_size=8), st.data())
+def test_events_survive_any_cutting_of_the_stream(names: list[str], data: st.DataObject) -> None:
+    whole = b"".join(
+        json.dumps({"type": "ADDED", "object": {"name": name}}).encode() + b"\n" for name in names
+    )
+    decoder, seen, rest = EventDecoder(), list[str](), whole
+    while rest:
+        size = data.draw(st.integers(1, len(rest)))
+        seen += [event.object["name"] for event in decoder.feed(rest[:size])]
+        rest = rest[size:]
+    assert seen == names

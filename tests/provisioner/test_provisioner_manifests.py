@@ -1,0 +1,194 @@
+"""What is made for a Gateway."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gatehouse.provisioner.manifests import ProvisionerSettings, desired
+
+SETTINGS = ProvisionerSettings(
+    image="example.com/gatehouse:1",
+    agent_host="127.0.0.1",
+    agent_port=16444,
+    server_name="control.system.svc",
+    ca_bundle="PEM",
+    audience="control",
+)
+
+
+def gateway(name: str = "cafe", **spec: Any) -> dict[str, Any]:
+    listeners = [
+        {"name": "a", "port": 8443, "protocol": "HTTPS", "hostname": "a.example.com"},
+        {"name": "b", "port": 8443, "protocol": "HTTPS", "hostname": "b.example.com"},
+        {"name": "c", "port": 80, "protocol": "HTTP"},
+        {"name": "d", "port": 53, "protocol": "UDP"},
+    ]
+    return {
+        "metadata": {"name": name, "namespace": "shop", "uid": "u1"},
+        "spec": {"gatewayClassName": "gatehouse-nginx", "listeners": listeners, **spec},
+    }
+
+
+def made(raw: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {resource.kind: obj for resource, obj in desired(raw, SETTINGS)}
+
+
+def container(raw: dict[str, Any]) -> dict[str, Any]:
+    spec = made(raw)["Deployment"]["spec"]["template"]["spec"]
+    [only] = spec["containers"]
+    assert isinstance(only, dict)
+    return only
+
+
+def test_identity_comes_before_what_uses_it() -> None:
+    kinds = [resource.kind for resource, _ in desired(gateway(), SETTINGS)]
+    assert kinds == ["ServiceAccount", "ConfigMap", "Service", "Deployment"]
+
+
+def test_everything_is_named_labelled_and_owned() -> None:
+    for kind, obj in made(gateway()).items():
+        metadata = obj["metadata"]
+        suffix = "-agent" if kind == "ConfigMap" else ""
+        assert metadata["name"] == "cafe-gatehouse-nginx" + suffix
+        assert metadata["namespace"] == "shop"
+        assert metadata["labels"] == {
+            "app.kubernetes.io/name": "cafe-gatehouse-nginx",
+            "app.kubernetes.io/instance": "cafe-gatehouse-nginx",
+            "app.kubernetes.io/managed-by": "gatehouse",
+            "gateway.networking.k8s.io/gateway-name": "cafe",
+            "gateway.networking.k8s.io/gateway-class-name": "gatehouse-nginx",
+        }
+        assert metadata["ownerReferences"] == [
+            {
+                "apiVersion": "gateway.networking.k8s.io/v1",
+                "kind": "Gateway",
+                "name": "cafe",
+                "uid": "u1",
+                "controller": True,
+            }
+        ]
+
+
+def test_infrastructure_labels_and_annotations_reach_every_object_and_the_pods() -> None:
+    objects = made(
+        gateway(infrastructure={"labels": {"team": "tea"}, "annotations": {"note": "x"}})
+    )
+    metadata = [obj["metadata"] for obj in objects.values()]
+    metadata.append(objects["Deployment"]["spec"]["template"]["metadata"])
+    for each in metadata:
+        assert each["labels"]["team"] == "tea"
+        assert each["annotations"]["note"] == "x"
+        assert each["annotations"]["gatehouse.dev/keys"] == "note,team"
+
+
+@pytest.mark.parametrize("key", ["app.kubernetes.io/managed-by", "app.kubernetes.io/name"])
+def test_infrastructure_labels_cannot_replace_ours(key: str) -> None:
+    usual = made(gateway())["Service"]["metadata"]["labels"][key]
+    raw = gateway(infrastructure={"labels": {key: "mine"}})
+    assert made(raw)["Service"]["metadata"]["labels"][key] == usual
+
+
+def test_the_service_has_one_port_per_distinct_listener_port_and_none_of_the_agents() -> None:
+    spec = made(gateway())["Service"]["spec"]
+    assert spec["type"] == "LoadBalancer"
+    assert spec["ports"] == [
+        {"name": "port-80", "port": 80, "targetPort": 80, "protocol": "TCP"},
+        {"name": "port-8443", "port": 8443, "targetPort": 8443, "protocol": "TCP"},
+    ]
+
+
+def test_service_and_deployment_select_the_pods_of_this_gateway_only() -> None:
+    objects = made(gateway())
+    template = objects["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    for selector in (
+        objects["Service"]["spec"]["selector"],
+        objects["Deployment"]["spec"]["selector"]["matchLabels"],
+    ):
+        assert selector == {
+            "app.kubernetes.io/name": "cafe-gatehouse-nginx",
+            "gateway.networking.k8s.io/gateway-name": "cafe",
+        }
+        assert selector.items() <= template.items()
+
+
+def test_a_gateway_without_a_port_gets_no_service() -> None:
+    assert "Service" not in made(gateway(listeners=[]))
+
+
+def test_the_agent_is_told_where_its_control_plane_is_and_who_it_is() -> None:
+    env = {entry["name"]: entry.get("value") for entry in container(gateway())["env"]}
+    assert env == {
+        "POD_NAME": None,
+        "POD_NAMESPACE": None,
+        "POD_IP": None,
+        "NGINX_AGENT_COMMAND_SERVER_HOST": "127.0.0.1",
+        "NGINX_AGENT_COMMAND_SERVER_PORT": "16444",
+        "NGINX_AGENT_COMMAND_AUTH_TOKENPATH": "/var/run/secrets/gatehouse/token",
+        "NGINX_AGENT_COMMAND_TLS_CA": "/etc/gatehouse/ca/ca.crt",
+        "NGINX_AGENT_COMMAND_TLS_SERVER_NAME": "control.system.svc",
+        "NGINX_AGENT_LABELS": "owner-name=shop_cafe-gatehouse-nginx,owner-type=Deployment",
+        "GATEHOUSE_AGENT_ROOT": "/var/lib/gatehouse",
+        "GATEHOUSE_AGENT_RUN_DIR": "/var/run/gatehouse",
+        "GATEHOUSE_AGENT_HEALTH_ADDRESS": "$(POD_IP):9114",
+    }
+
+
+def test_the_data_plane_has_no_rights_in_the_cluster_nor_on_its_node() -> None:
+    objects = made(gateway())
+    pod = objects["Deployment"]["spec"]["template"]["spec"]
+    context = container(gateway())["securityContext"]
+    assert objects["ServiceAccount"]["automountServiceAccountToken"] is False
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["serviceAccountName"] == objects["ServiceAccount"]["metadata"]["name"]
+    assert context["runAsNonRoot"] is True
+    assert context["runAsUser"] == 101
+    assert context["readOnlyRootFilesystem"] is True
+    assert context["allowPrivilegeEscalation"] is False
+    assert context["capabilities"] == {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]}
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+
+
+def test_its_token_is_for_the_control_plane_alone_and_its_ca_comes_from_the_config_map() -> None:
+    objects = made(gateway())
+    pod = objects["Deployment"]["spec"]["template"]["spec"]
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    mounts = {m["name"]: m["mountPath"] for m in container(gateway())["volumeMounts"]}
+    assert volumes["token"]["projected"]["sources"] == [
+        {
+            "serviceAccountToken": {
+                "audience": "control",
+                "expirationSeconds": 3600,
+                "path": "token",
+            }
+        }
+    ]
+    assert volumes["ca"]["configMap"]["name"] == objects["ConfigMap"]["metadata"]["name"]
+    assert objects["ConfigMap"]["data"] == {"ca.crt": "PEM"}
+    assert volumes["run"]["emptyDir"] == {"medium": "Memory"}
+    assert mounts == {
+        "token": "/var/run/secrets/gatehouse",
+        "ca": "/etc/gatehouse/ca",
+        "data": "/var/lib/gatehouse",
+        "run": "/var/run/gatehouse",
+    }
+
+
+def test_a_listener_on_the_health_port_moves_the_health_port() -> None:
+    listeners = [{"name": "a", "port": port, "protocol": "HTTP"} for port in (9114, 9115)]
+    only = container(gateway(listeners=listeners))
+    env = {entry["name"]: entry.get("value") for entry in only["env"]}
+    assert env["GATEHOUSE_AGENT_HEALTH_ADDRESS"] == "$(POD_IP):9116"
+    assert only["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": 9116}
+    assert only["livenessProbe"]["httpGet"] == {"path": "/livez", "port": 9116}
+
+
+def test_the_pod_names_the_service_whose_address_it_gets() -> None:
+    objects = made(gateway())
+    annotations = objects["Deployment"]["spec"]["template"]["metadata"]["annotations"]
+    assert annotations["gatehouse.dev/service"] == objects["Service"]["metadata"]["name"]
+
+
+def test_the_same_gateway_gives_the_same_objects() -> None:
+    assert desired(gateway(), SETTINGS) == desired(gateway(), SETTINGS)

@@ -1,0 +1,217 @@
+"""Making, mending and removing what Gateways need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from gatehouse.apis.resources import DEPLOYMENTS, SERVICE_ACCOUNTS, SERVICES, Resource
+from gatehouse.kube.client import Client, Conflict, Forbidden, ListResult, NotFound
+from gatehouse.kube.config import Configuration
+from gatehouse.kube.credentials import StaticToken
+from gatehouse.provisioner.manifests import ProvisionerSettings
+from gatehouse.provisioner.reconcile import ReconcileError, gateway_of, reconcile, sweep
+
+SETTINGS = ProvisionerSettings("image", "host", 1, "name", "PEM", "audience")
+
+Key = tuple[str, str, str]
+
+
+def gateway(name: str, uid: str = "u", **metadata: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "ns", "uid": uid, **metadata},
+        "spec": {
+            "gatewayClassName": "c",
+            "listeners": [{"name": "a", "port": 80, "protocol": "HTTP"}],
+        },
+    }
+
+
+class Store(Client):
+    """An API server in memory that keeps what it is given and may forbid kinds."""
+
+    def __init__(self) -> None:
+        super().__init__(Configuration("http://nowhere", StaticToken()))
+        self.objects: dict[Key, dict[str, Any]] = {}
+        self.forbidden = ""
+        self.selector = ""
+
+    def _put(self, resource: Resource, obj: Mapping[str, Any]) -> dict[str, Any]:
+        if resource.kind == self.forbidden:
+            raise Forbidden(403, "Forbidden", "not allowed")
+        key = (resource.kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
+        uid = f"uid-of-{key[0]}-{key[2]}"
+        self.objects[key] = {**obj, "metadata": {"uid": uid, **obj["metadata"]}}
+        return self.objects[key]
+
+    def kinds(self) -> list[str]:
+        return sorted(kind for kind, _, _ in self.objects)
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> dict[str, Any]:
+        try:
+            return self.objects[(resource.kind, namespace, name)]
+        except KeyError:
+            raise NotFound(404, "NotFound", name) from None
+
+    async def create(self, resource: Resource, obj: Mapping[str, Any]) -> dict[str, Any]:
+        return self._put(resource, obj)
+
+    async def update(self, resource: Resource, obj: Mapping[str, Any]) -> dict[str, Any]:
+        return self._put(resource, obj)
+
+    async def list(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        label_selector: str = "",
+        **_: Any,
+    ) -> ListResult:
+        self.selector = label_selector
+        return ListResult([o for k, o in self.objects.items() if k[0] == resource.kind], "1")
+
+    async def delete(
+        self, resource: Resource, name: str, namespace: str = "", *, uid: str = "", **_: Any
+    ) -> None:
+        if self.objects[(resource.kind, namespace, name)]["metadata"]["uid"] != uid:
+            raise Conflict(409, "Conflict", "uid")
+        del self.objects[(resource.kind, namespace, name)]
+
+
+ALL = ["ConfigMap", "Deployment", "Service", "ServiceAccount"]
+
+
+async def test_everything_is_made_once() -> None:
+    store = Store()
+    first = await reconcile(store, gateway("g"), SETTINGS)
+    assert [outcome.action for outcome in first] == ["created"] * 4
+    assert store.kinds() == ALL
+    second = await reconcile(store, gateway("g"), SETTINGS)
+    assert [outcome.action for outcome in second] == ["unchanged"] * 4
+
+
+async def test_what_somebody_changed_is_mended() -> None:
+    store = Store()
+    await reconcile(store, gateway("g"), SETTINGS)
+    store.objects[("Deployment", "ns", "g-c")]["spec"]["replicas"] = 7
+    outcomes = await reconcile(store, gateway("g"), SETTINGS)
+    assert {o.kind: o.action for o in outcomes}["Deployment"] == "updated"
+    assert store.objects[("Deployment", "ns", "g-c")]["spec"]["replicas"] == 1
+
+
+async def test_a_gateway_on_its_way_out_gets_nothing() -> None:
+    store = Store()
+    leaving = gateway("g", deletionTimestamp="2026-01-01T00:00:00Z")
+    assert await reconcile(store, leaving, SETTINGS) == ()
+    assert store.kinds() == []
+
+
+async def test_one_error_names_everything_that_failed_and_the_rest_is_made() -> None:
+    store = Store()
+    store.forbidden = "ConfigMap"
+    await store.create(SERVICES, {"metadata": {"name": "g-c", "namespace": "ns"}})
+    with pytest.raises(ReconcileError) as caught:
+        await reconcile(store, gateway("g"), SETTINGS)
+    assert "ConfigMap ns/g-c-agent: not allowed" in str(caught.value)
+    assert "Service ns/g-c exists and is not ours" in str(caught.value)
+    assert "Deployment" in store.kinds()
+
+
+async def test_two_gateways_whose_names_meet_do_not_share_objects() -> None:
+    store = Store()
+    await reconcile(store, gateway("a-b"), SETTINGS)
+    other = gateway("a")
+    other["spec"]["gatewayClassName"] = "b-c"
+    with pytest.raises(ReconcileError, match="belongs to Gateway 'a-b'"):
+        await reconcile(store, other, SETTINGS)
+
+
+async def test_a_gateway_that_changes_its_class_leaves_nothing_behind() -> None:
+    store = Store()
+    moving = gateway("g")
+    await reconcile(store, gateway("other"), SETTINGS)
+    await reconcile(store, moving, SETTINGS)
+    moving["spec"]["gatewayClassName"] = "d"
+    outcomes = await reconcile(store, moving, SETTINGS)
+    assert [outcome.action for outcome in outcomes] == ["created"] * 4 + ["deleted"] * 4
+    assert {name for _, _, name in store.objects} == {
+        "g-d",
+        "g-d-agent",
+        "other-c",
+        "other-c-agent",
+    }
+
+
+async def test_leftovers_of_gateways_that_are_gone_are_removed() -> None:
+    store = Store()
+    await reconcile(store, gateway("stays"), SETTINGS)
+    await reconcile(store, gateway("gone"), SETTINGS)
+    outcomes = await sweep(store, {("ns", "stays"), ("elsewhere", "gone")})
+    assert [outcome.kind for outcome in outcomes] == [
+        "Deployment",
+        "Service",
+        "ConfigMap",
+        "ServiceAccount",
+    ]
+    assert {name for _, _, name in store.objects} == {"stays-c", "stays-c-agent"}
+    assert "managed-by=gatehouse" in store.selector
+
+
+async def test_what_only_looks_like_ours_is_not_removed() -> None:
+    store = Store()
+    await reconcile(store, gateway("gone"), SETTINGS)
+    del store.objects[("Deployment", "ns", "gone-c")]["metadata"]["ownerReferences"]
+    await sweep(store, set())
+    assert store.kinds() == ["Deployment"]
+
+
+async def test_what_was_made_anew_since_it_was_judged_is_not_removed() -> None:
+    store = Store()
+    await reconcile(store, gateway("gone"), SETTINGS)
+    judged = await store.list(DEPLOYMENTS)
+    stale = ListResult([{**judged.items[0]}], "1")
+    stale.items[0]["metadata"] = {**stale.items[0]["metadata"], "uid": "before"}
+
+    class Stale(Store):
+        async def list(self, resource: Resource, *_: Any, **__: Any) -> ListResult:
+            return stale if resource is DEPLOYMENTS else ListResult([], "1")
+
+    late = Stale()
+    late.objects = store.objects
+    assert await sweep(late, set()) == ()
+    assert "Deployment" in store.kinds()
+
+
+async def service_accounts() -> dict[tuple[str, str], dict[str, Any]]:
+    store = Store()
+    await reconcile(store, gateway("g"), SETTINGS)
+    await reconcile(store, gateway("l" * 100), SETTINGS)
+    kind = SERVICE_ACCOUNTS.kind
+    return {(key[1], key[2]): obj for key, obj in store.objects.items() if key[0] == kind}
+
+
+async def test_a_service_account_leads_to_its_gateway_however_long_its_name() -> None:
+    accounts = await service_accounts()
+    found = {gateway_of(namespace, name, accounts) for namespace, name in accounts}
+    assert found == {"ns/g", "ns/" + "l" * 100}
+
+
+async def test_accounts_that_are_unknown_or_only_half_like_ours_lead_nowhere() -> None:
+    accounts = await service_accounts()
+    ours = accounts[("ns", "g-c")]
+    metadata = ours["metadata"]
+    [owner] = metadata["ownerReferences"]
+    forged: list[dict[str, Any]] = [
+        {**metadata, "ownerReferences": []},
+        {**metadata, "ownerReferences": [{**owner, "controller": False}]},
+        {**metadata, "ownerReferences": [{**owner, "name": "other"}]},
+        {**metadata, "ownerReferences": [{**owner, "kind": "Deployment"}]},
+        {**metadata, "ownerReferences": [{**owner, "apiVersion": "example.com/v1"}]},
+        {**metadata, "labels": {}},
+        {**metadata, "labels": {**metadata["labels"], "app.kubernetes.io/managed-by": "x"}},
+    ]
+    assert gateway_of("ns", "unknown", accounts) is None
+    for each in forged:
+        assert gateway_of("ns", "g-c", {("ns", "g-c"): {"metadata": each}}) is None

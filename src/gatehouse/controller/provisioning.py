@@ -21,18 +21,24 @@ FIRST_RETRY, LAST_RETRY = 0.5, 60.0
 
 
 class Provisioning:
-    """Reconciles the Gateways that are ours, one after another, whenever something changed."""
+    """Reconciles the Gateways that are ours, one after another, whenever something changed.
+
+    ``kept`` gives the Gateways whose data planes stay although they are not ours just now: a
+    GatewayClass that disappears for a moment must not take the traffic down.
+    """
 
     def __init__(
         self,
         client: kube.Client,
         settings: ProvisionerSettings,
         current: Callable[[Name], Mapping[str, Any] | None],
+        kept: Callable[[], set[Name]],
         on_provisioned: Callable[[Name, str], None],
     ) -> None:
         self._client = client
         self._settings = settings
         self._current = current
+        self._kept = kept
         self._on_provisioned = on_provisioned
         self._ours: set[Name] = set()
         self._due: dict[Name, None] = {}
@@ -84,7 +90,7 @@ class Provisioning:
     async def _remove_leftovers(self) -> None:
         self._sweep = False
         try:
-            await reconcile.sweep(self._client, self._ours)
+            await reconcile.sweep(self._client, self._ours | self._kept())
         except (kube.ApiError, reconcile.ReconcileError) as error:
             log.warning("leftovers not removed", error=str(error))
             asyncio.get_running_loop().call_later(LAST_RETRY, self._sweep_again)

@@ -73,6 +73,7 @@ class Controller:
             client,
             _provisioner_settings(options),
             lambda name: self._current(("Gateway", *name)),
+            self._kept,
             lambda name, trouble: self.loop.on_provisioned(name, trouble),
         )
         self.loop = Loop(
@@ -84,6 +85,15 @@ class Controller:
 
     def _current(self, key: tuple[str, ...]) -> Mapping[str, Any] | None:
         return self.informers[key[0]].objects.get((key[1], key[2]))
+
+    def _kept(self) -> set[tuple[str, str]]:
+        """Give the Gateways whose class is missing: nobody else can have taken them over."""
+        classes = {name for _, name in self.informers["GatewayClass"].objects}
+        return {
+            name
+            for name, raw in self.informers["Gateway"].objects.items()
+            if raw.get("spec", {}).get("gatewayClassName") not in classes
+        }
 
     def _on_changes(
         self, resource: Resource, changes: Mapping[tuple[str, str], Mapping[str, Any] | None]

@@ -27,7 +27,7 @@ EMPTY = Manifest(version="", entries=())
 
 
 class ApplyError(Exception):
-    """The configuration cannot be had or is not accepted; the message is NGINX's own if it spoke."""
+    """The configuration cannot be had or is not accepted; in NGINX's own words if it spoke."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -155,6 +155,14 @@ class Applier:
         return await confirmation.confirm(
             self._supervisor, self._places.version_socket, version, old, position, seconds
         )
+
+    def served(self) -> Manifest:
+        """What was seen to be served; empty while that is not known."""
+        current = self._generations.current()
+        if current is None or self.confirmed is None:
+            return EMPTY
+        manifest = self._generations.manifest(current)
+        return manifest if manifest.version == self.confirmed else EMPTY
 
     def _current_version(self) -> str:
         current = self._generations.current()

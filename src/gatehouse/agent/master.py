@@ -114,6 +114,10 @@ async def gone(pids: frozenset[int], seconds: float) -> bool:
     if os.getpid() == 1:
         # Orphans become children of process 1, which in a container is the agent.
         for pid in pids:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
+            _reap(pid)
     return True
+
+
+def _reap(pid: int) -> None:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)

@@ -73,30 +73,26 @@ class Supervisor:
         return workers
 
     async def run(self) -> None:
-        """Keep a master alive until cancelled; then let go of it without ending it."""
+        """Keep a master alive until cancelled, which does not end the master."""
         pause, started = 0.0, 0.0
-        try:
-            while True:
-                if self.master is None:
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._wanted.wait(), pause)
-                    self._wanted.clear()
-                    started = time.monotonic()
-                    self._start()
-                if self.master is not None:
-                    await self.master.exited.wait()
-                    await self._bury(self.master)
-                steady = time.monotonic() - started > STEADY_SECONDS
-                pause = PAUSE_FIRST if steady else min(max(2 * pause, PAUSE_FIRST), PAUSE_MAX)
-        finally:
+        while True:
+            if self.master is None:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._wanted.wait(), pause)
+                self._wanted.clear()
+                started = time.monotonic()
+                self._start()
             if self.master is not None:
-                self.master.release()
+                await self.master.exited.wait()
+                await self._bury(self.master)
+            steady = time.monotonic() - started > STEADY_SECONDS
+            pause = PAUSE_FIRST if steady else min(max(2 * pause, PAUSE_FIRST), PAUSE_MAX)
 
     def _start(self) -> None:
         try:
             self.master = masters.start(self._binary, self._places)
         except OSError as error:
-            log.error("nginx not started", reason=str(error))
+            log.warning("nginx not started", reason=str(error))
             return
         log.info("nginx started", pid=self.master.pid)
         self.on_change()
@@ -117,7 +113,7 @@ class Supervisor:
 
     async def quit(self) -> None:
         """Let NGINX finish what it serves, at most 25 s; then end it. Call after :meth:`run`."""
-        master = masters.adopt(self._places)
+        master = self.master
         if master is None:
             return
         pids = frozenset({master.pid}) | master.workers()
@@ -127,7 +123,7 @@ class Supervisor:
             master.signal(signal.SIGTERM)
             if not await masters.gone(pids, 2.0):
                 master.signal(signal.SIGKILL)
-        master.release()
+        await master.exited.wait()
         await self._clear(master.pid)
 
     async def forward_log(self) -> None:

@@ -1,0 +1,234 @@
+"""The connection's life: announce, say what is served, listen, answer, reconnect for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Iterable
+
+import grpc
+import grpc.aio
+import msgspec
+import structlog
+
+from gatehouse.agent.apply import Applier, Outcome
+from gatehouse.agent.channel import Connection, Token
+from gatehouse.agent.descriptions import Describer, meta
+from gatehouse.agent.fetching import Fetcher
+from gatehouse.agent.generations import Entry, Generations, Manifest, Refused, entry_of
+from gatehouse.agent.mailbox import Mailbox
+from gatehouse.agent.options import Options
+from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
+
+log = structlog.get_logger("gatehouse.agent")
+
+BACKOFF_FIRST = 0.5
+BACKOFF_MAX = 20.0
+"""Seconds between attempts to connect, before jitter."""
+
+_STATUS = common_pb2.CommandResponse.CommandStatus
+_TYPE = command_pb2.DataPlaneResponse.RequestType
+
+
+class ApplyRequest(msgspec.Struct, frozen=True):
+    """A request to apply, and what its answer must carry."""
+
+    correlation: str
+    version: str
+    overview: files_pb2.FileOverview
+
+
+def manifest_of(overview: files_pb2.FileOverview) -> Manifest:
+    """Read what is to be applied; raises :class:`Refused` for a file that is not taken."""
+    entries: dict[str, Entry] = {}
+    for file in overview.files:
+        if file.unmanaged:
+            continue
+        about = file.file_meta
+        if file.HasField("external_data_source"):
+            raise Refused(f"{about.name}: external data sources are not fetched")
+        entry = entry_of(about.name, about.hash, about.size, about.permissions)
+        entries[entry.path] = entry
+    ordered = tuple(entries[path] for path in sorted(entries))
+    return Manifest(version=overview.config_version.version, entries=ordered)
+
+
+class Link:
+    """Keeps connected to one control plane and does what it asks."""
+
+    def __init__(
+        self, options: Options, describer: Describer, applier: Applier, generations: Generations
+    ) -> None:
+        self.connected = False
+        self._options = options
+        self._describer = describer
+        self._applier = applier
+        self._token = Token(options.token_path) if options.token_path else None
+        self._connection: Connection | None = None
+        self._fetcher = Fetcher(lambda: self._connection, generations)
+        self._mailbox: Mailbox[ApplyRequest] = Mailbox()
+        self._arrived = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._answers: asyncio.Queue[command_pb2.DataPlaneResponse] = asyncio.Queue()
+
+    def touch(self) -> None:
+        """NGINX appeared, died or has new workers: the control plane is to hear of it."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Stay connected until cancelled. Nothing the control plane does ends this."""
+        failures = 0
+        while True:
+            try:
+                await self._connect_once()
+                failures = 0
+            except grpc.aio.AioRpcError as error:
+                # Also UNAUTHENTICATED: the token or what vouches for it may be on its way.
+                reason = f"{error.code().name}: {error.details()}"
+                log.warning("connection lost", reason=reason)
+            except OSError as error:
+                log.warning("connection not possible", reason=str(error))
+            failures = 0 if self.connected else min(failures + 1, 8)
+            self.connected = False
+            pause = min(BACKOFF_FIRST * 2**failures, BACKOFF_MAX)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 (spreads load)
+
+    async def _connect_once(self) -> None:
+        connection = Connection(self._options, self._token, self._describer.resource_id)
+        self._connection = connection
+        reporting: asyncio.Task[None] | None = None
+        try:
+            await connection.create_connection(
+                command_pb2.CreateConnectionRequest(
+                    message_meta=meta(), resource=self._describer.resource()
+                )
+            )
+            await self._report_overview(connection)
+            reporting = asyncio.create_task(self._report_changes(connection))
+            async for request in connection.subscribe(self._outgoing()):
+                if not self.connected:
+                    self.connected = True
+                    log.info("connected", server=self._options.server_host)
+                self._receive(request)
+        finally:
+            self._connection = None
+            if reporting is not None:
+                reporting.cancel()
+                await asyncio.gather(reporting, return_exceptions=True)
+            await connection.close()
+
+    async def _outgoing(self) -> AsyncIterator[command_pb2.DataPlaneResponse]:
+        while True:
+            yield await self._answers.get()
+
+    async def _report_overview(self, connection: Connection) -> None:
+        # Not while an apply runs: what is served then is about to change, and its answer says it.
+        served = self._applier.served()
+        await connection.update_overview(
+            files_pb2.UpdateOverviewRequest(
+                message_meta=meta(), overview=self._describer.overview(served)
+            )
+        )
+
+    async def _report_changes(self, connection: Connection) -> None:
+        reported: command_pb2.InstanceHealth | None = None
+        while True:
+            health = self._describer.health()
+            with contextlib.suppress(grpc.aio.AioRpcError, OSError):
+                if health != reported:
+                    await self._send_health(connection, [health])
+                    reported = health
+                if self._changed.is_set():
+                    self._changed.clear()
+                    await connection.update_status(
+                        command_pb2.UpdateDataPlaneStatusRequest(
+                            message_meta=meta(), resource=self._describer.resource()
+                        )
+                    )
+            with contextlib.suppress(TimeoutError):
+                # A change wakes this at once; the wait bounds how long a lost report stays lost.
+                await asyncio.wait_for(self._changed.wait(), 5.0)
+
+    async def _send_health(
+        self, connection: Connection, healths: Iterable[command_pb2.InstanceHealth]
+    ) -> None:
+        await connection.update_health(
+            command_pb2.UpdateDataPlaneHealthRequest(message_meta=meta(), instance_healths=healths)
+        )
+
+    def _receive(self, request: command_pb2.ManagementPlaneRequest) -> None:
+        correlation = request.message_meta.correlation_id
+        match request.WhichOneof("request"):
+            case "config_apply_request":
+                self._offer(correlation, request.config_apply_request.overview)
+            case "health_request":
+                self._changed.set()
+                text = "Successfully sent health status update"
+                self._answer(correlation, _TYPE.HEALTH_REQUEST, Outcome(text))
+            case "status_request":
+                self._changed.set()
+                text = "Successfully sent status update"
+                self._answer(correlation, _TYPE.STATUS_REQUEST, Outcome(text))
+            case other:
+                error = f"{other} is not supported by this agent"
+                failed = Outcome("Unable to handle request", error)
+                self._answer(correlation, _TYPE.UNSPECIFIED_REQUEST, failed)
+
+    def _offer(self, correlation: str, overview: files_pb2.FileOverview) -> None:
+        version = overview.config_version
+        if version.instance_id and version.instance_id != self._describer.nginx_id:
+            failed = Outcome("Unable to handle request", "Instance ID not found")
+            self._answer(correlation, _TYPE.UNSPECIFIED_REQUEST, failed)
+            return
+        replaced = self._mailbox.offer(ApplyRequest(correlation, version.version, overview))
+        if replaced is not None:
+            outcome = Outcome("Config apply failed", f"superseded by {version.version}")
+            self._answer(replaced.correlation, _TYPE.CONFIG_APPLY_REQUEST, outcome)
+        self._arrived.set()
+
+    async def apply_requests(self) -> None:
+        """Apply what was asked for, one at a time, newest first, until cancelled."""
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            while (request := self._mailbox.take()) is not None:
+                try:
+                    outcome = await self._apply(request)
+                finally:
+                    self._mailbox.done()
+                self._answer(request.correlation, _TYPE.CONFIG_APPLY_REQUEST, outcome)
+                self._changed.set()
+
+    async def _apply(self, request: ApplyRequest) -> Outcome:
+        try:
+            manifest = manifest_of(request.overview)
+            return await self._applier.apply(
+                manifest, lambda missing: self._fetcher.fetch(missing, request.correlation)
+            )
+        except Refused as error:
+            return Outcome("Config apply failed", str(error))
+        except Exception as error:
+            # Whatever it is, the control plane must hear of it, and the next request be taken.
+            log.exception("apply broke", version=request.version)
+            return Outcome("Config apply failed", f"{type(error).__name__}: {error}")
+
+    def _answer(
+        self,
+        correlation: str,
+        kind: command_pb2.DataPlaneResponse.RequestType,
+        outcome: Outcome,
+    ) -> None:
+        status = _STATUS.COMMAND_STATUS_OK
+        if outcome.error:
+            status = _STATUS.COMMAND_STATUS_FAILURE
+        self._answers.put_nowait(
+            command_pb2.DataPlaneResponse(
+                message_meta=meta(correlation),
+                command_response=common_pb2.CommandResponse(
+                    status=status, message=outcome.message, error=outcome.error
+                ),
+                instance_id=self._describer.nginx_id,
+                request_type=kind,
+            )
+        )

@@ -1,0 +1,144 @@
+"""A control plane and agents, over real TLS, on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import ipaddress
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from gatehouse.bundle import Bundle, File
+from gatehouse.delivery import DataPlaneReport
+from gatehouse.transports.mpi.server import Denied, Identity, MpiServer
+
+GATEWAY = "shop/web"
+
+
+def write_certificate(directory: Path) -> tuple[Path, Path]:
+    """Make a self-signed certificate for ``control.plane`` and 127.0.0.1."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "control.plane")])
+    now = datetime.datetime.now(datetime.UTC)
+    names = [x509.DNSName("control.plane"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(minutes=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    cert_path, key_path = directory / "tls.crt", directory / "tls.key"
+    cert_path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    key_path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return cert_path, key_path
+
+
+async def authenticate(token: str) -> Identity:
+    """Take tokens of the form ``good:<pod>``."""
+    kind, _, pod = token.partition(":")
+    if kind != "good":
+        raise Denied("unknown token")
+    return Identity(gateway=GATEWAY, instance=pod)
+
+
+class ControlPlane:
+    """A server, its files, and the reports it made."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.cert, self.key = write_certificate(directory)
+        self.token = directory / "token"
+        self.token.write_text("good:pod-1")
+        self.port = 0
+        self._changed = asyncio.Condition()
+        self.server = self._make()
+
+    def _make(self) -> MpiServer:
+        server = MpiServer(authenticate, apply_deadline=30.0)
+        server.on_report = self._on_report
+        return server
+
+    def _on_report(self, _report: DataPlaneReport) -> None:
+        self._wake = asyncio.ensure_future(self._notify())
+
+    async def _notify(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def start(self) -> None:
+        """Listen, on the same port as before."""
+        self.port = await self.server.start(f"127.0.0.1:{self.port}", self.cert, self.key)
+
+    async def restart(self) -> None:
+        """Be replaced by a server that knows nothing yet."""
+        await self.server.stop(0.1)
+        self.server = self._make()
+        await self.start()
+
+    async def until(
+        self, condition: Callable[[DataPlaneReport], bool], seconds: float = 20.0
+    ) -> DataPlaneReport:
+        """Wait for a report that fulfils ``condition``."""
+        async with asyncio.timeout(seconds), self._changed:
+            await self._changed.wait_for(lambda: condition(self.server.report(GATEWAY)))
+        return self.server.report(GATEWAY)
+
+    async def programmed(self, bundle: Bundle) -> DataPlaneReport:
+        """Publish ``bundle`` and wait until every instance confirmed it."""
+        self.server.publish(GATEWAY, bundle)
+        return await self.until(lambda report: report.programmed)
+
+    def environment(self, directory: Path) -> dict[str, str]:
+        """What an agent of this control plane is started with."""
+        return {
+            "NGINX_AGENT_COMMAND_SERVER_HOST": "127.0.0.1",
+            "NGINX_AGENT_COMMAND_SERVER_PORT": str(self.port),
+            "NGINX_AGENT_COMMAND_AUTH_TOKENPATH": str(self.token),
+            "NGINX_AGENT_COMMAND_TLS_CA": str(self.cert),
+            "NGINX_AGENT_COMMAND_TLS_SERVER_NAME": "control.plane",
+            "NGINX_AGENT_LABELS": "owner-name=shop_web,owner-type=Deployment",
+            "POD_NAME": "pod-1",
+            "GATEHOUSE_AGENT_ROOT": str(directory / "root"),
+            "GATEHOUSE_AGENT_RUN_DIR": str(directory / "run"),
+            "GATEHOUSE_AGENT_WORKERS": "1",
+        }
+
+
+def free_port() -> int:
+    """Give a port that nobody listens on."""
+    with contextlib.closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def answering(port: int, text: str, *extra: File) -> Bundle:
+    """Give a bundle whose NGINX answers ``text`` on ``port``."""
+    conf = f"server {{ listen 127.0.0.1:{port}; include gatehouse/sites/*.conf; }}\n"
+    site = f"location / {{ return 200 {text}; }}\n"
+    return Bundle(
+        [
+            File.make("gatehouse/http.conf", conf),
+            File.make("gatehouse/sites/a.conf", site),
+            *extra,
+        ]
+    )

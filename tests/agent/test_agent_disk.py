@@ -1,0 +1,177 @@
+"""Options, paths, and configuration on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gatehouse.agent import main_conf
+from gatehouse.agent.error_log import ErrorLog, emergencies
+from gatehouse.agent.generations import Entry, Generations, Manifest, Refused, entry_of
+from gatehouse.agent.mailbox import Mailbox
+from gatehouse.agent.nginx_binary import NginxBinary, NginxMissingError, find, probe
+from gatehouse.agent.options import OptionsError, load_options, options_from_environment
+from gatehouse.agent.places import SOCKET_PATH_MAX, places
+from gatehouse.bundle import digest_of
+
+REQUIRED = {
+    "NGINX_AGENT_COMMAND_SERVER_HOST": "control.plane",
+    "NGINX_AGENT_COMMAND_SERVER_PORT": "8443",
+}
+
+
+def entry(path: str, content: bytes, permissions: str = "0644") -> Entry:
+    return entry_of(f"/etc/nginx/{path}", digest_of(content), len(content), permissions)
+
+
+def stage(store: Generations, version: str, files: dict[str, bytes]) -> int:
+    entries = tuple(entry(path, content) for path, content in files.items())
+    for missing in store.missing(entries):
+        store.put(missing, files[missing.path])
+    return store.stage(Manifest(version, entries), {"nginx.conf": f"# {version}\n"})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Generations:
+    made = Generations(tmp_path)
+    made.prepare()
+    return made
+
+
+def test_flags_go_before_the_environment_and_that_before_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text("command: {server: {host: a, port: 1}}\nlog: {level: DEBUG}\nlabels: {x: y}\n")
+    environ = {"NGINX_AGENT_COMMAND_SERVER_HOST": "b", "NGINX_AGENT_COMMAND_SERVER_PORT": "2"}
+    options = load_options(environ, file=file, flags={"command.server.host": "c"})
+    assert (options.server_host, options.server_port) == ("c", 2)
+    assert (options.log_level, dict(options.labels)) == ("debug", {"x": "y"})
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"NGINX_AGENT_COMMAND_SERVER_HOST": ""}, "command.server.host"),
+        ({"NGINX_AGENT_COMMAND_SERVER_PORT": "70000"}, "command.server.port"),
+        ({"NGINX_AGENT_COMMAND_AUTH_TOKENPATH": "/t"}, "command.tls.ca"),
+        ({"NGINX_AGENT_LABELS": "a=b,c"}, "labels"),
+        ({"GATEHOUSE_AGENT_WORKERS": "0"}, "gatehouse.workers"),
+        ({"GATEHOUSE_AGENT_RUN_DIR": '/run/"; x'}, "gatehouse.run_dir"),
+    ],
+)
+def test_a_wrong_option_is_named(change: dict[str, str], named: str) -> None:
+    with pytest.raises(OptionsError, match=named):
+        options_from_environment(REQUIRED | change)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "/etc/passwd",
+        "/etc/nginx/nginx.conf",
+        "/etc/nginx/../nginx/a/b",
+        "/etc/nginx/gatehouse/../../b",
+        "/etc/nginx//gatehouse/b",
+        "/etc/nginxx/gatehouse/b",
+        "gatehouse/b",
+    ],
+)
+def test_a_file_outside_the_bundles_directories_is_refused(name: str) -> None:
+    with pytest.raises(Refused):
+        entry_of(name, digest_of(b""), 0, "0644")
+
+
+def test_a_content_that_is_not_what_its_hash_says_is_refused(store: Generations) -> None:
+    wanted = entry("gatehouse/a", b"right")
+    with pytest.raises(Refused, match="gatehouse/a"):
+        store.put(wanted, b"wrong")
+    assert store.missing([wanted]) == [wanted]
+
+
+def test_generations_share_contents_and_leave_none_behind(
+    store: Generations, tmp_path: Path
+) -> None:
+    one = stage(store, "v1", {"gatehouse/a": b"a", "gatehouse/b": b"b"})
+    store.swap(one)
+    two = stage(store, "v2", {"gatehouse/a": b"a", "gatehouse/c": b"c"})
+    shared = [store.directory(number) / "gatehouse/a" for number in (one, two)]
+    assert shared[0].samefile(shared[1])
+    assert store.current() == one
+    store.swap(two)
+    store.sweep({two})
+    assert (store.current(), store.numbers()) == (two, [two])
+    assert len(list((tmp_path / "objects").iterdir())) == 2
+    assert (tmp_path / "current" / "gatehouse" / "c").read_bytes() == b"c"
+
+
+def test_what_an_interrupted_run_left_half_made_is_removed(
+    store: Generations, tmp_path: Path
+) -> None:
+    number = stage(store, "v1", {"gatehouse/a": b"a"})
+    store.swap(number)
+    (tmp_path / "generations" / ".9").mkdir()
+    (tmp_path / "objects" / ".half").write_bytes(b"")
+    again = Generations(tmp_path)
+    again.prepare()
+    assert (again.current(), again.numbers()) == (number, [number])
+    assert again.manifest(number).version == "v1"
+    assert not (tmp_path / "objects" / ".half").exists()
+
+
+def test_keys_are_readable_by_their_owner_only(store: Generations) -> None:
+    key = entry("gatehouse/k", b"k", "0600")
+    store.put(key, b"k")
+    number = store.stage(Manifest("v", (key,)), {})
+    assert (store.directory(number) / "gatehouse/k").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_run_directory_too_long_for_sockets_gets_a_stable_stand_in(tmp_path: Path) -> None:
+    long = tmp_path / ("x" * SOCKET_PATH_MAX)
+    assert places(tmp_path, long) == places(tmp_path, long)
+    assert len(bytes(places(tmp_path, long).version_socket)) <= SOCKET_PATH_MAX
+    assert places(tmp_path, Path("/run/g")).run == Path("/run/g")
+
+
+@pytest.mark.parametrize(("version", "expected"), [("1.22.1", False), ("1.27.4", True)])
+def test_only_an_nginx_that_knows_it_gets_keepalive_min_timeout(
+    version: str, expected: bool
+) -> None:
+    binary = NginxBinary(Path("/nginx"), version, "")
+    text = main_conf.render(binary, places(Path("/r"), Path("/run/g")), "v=", [])
+    assert ("keepalive_min_timeout" in text) is expected
+    assert "include" not in text
+
+
+def test_a_version_cannot_break_out_of_its_place() -> None:
+    binary = NginxBinary(Path("/nginx"), "1.31.3", "")
+    for version in ('"; }', "$pid", "a b", "a\nb", "\\"):
+        with pytest.raises(ValueError, match="version"):
+            main_conf.render(binary, places(Path("/r"), Path("/run/g")), version, [])
+
+
+def test_an_nginx_is_found_and_what_is_none_is_named() -> None:
+    assert probe(find(None)).numbers >= (1, 27, 4)
+    with pytest.raises(NginxMissingError, match="/no/such"):
+        find("/no/such/nginx")
+
+
+def test_the_error_log_is_read_in_whole_lines_and_over_truncations(tmp_path: Path) -> None:
+    path = tmp_path / "error.log"
+    log = ErrorLog(path)
+    assert (log.position(), log.lines(0)) == (0, ([], 0))
+    path.write_text("2026/11/20 22:00:00 [emerg] 7#7: bind() failed\nhalf")
+    lines, position = log.lines(0)
+    assert emergencies(lines) == ["bind() failed"]
+    path.write_text("new\n")
+    assert log.lines(position) == (["new"], 4)
+
+
+def test_of_waiting_requests_only_the_newest_counts() -> None:
+    box: Mailbox[str] = Mailbox()
+    assert box.offer("a") is None
+    assert box.take() == "a"
+    assert box.offer("b") is None
+    assert box.offer("c") == "b"
+    assert box.take() is None
+    box.done()
+    assert box.take() == "c"

@@ -1,0 +1,249 @@
+"""An agent with a real NGINX, under a real control plane."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import aiohttp
+import pytest
+from agent_control_plane import (
+    GATEWAY,
+    ControlPlane,
+    answering,
+    free_port,
+    write_certificate,
+)
+
+from gatehouse.agent import main, processes
+from gatehouse.bundle import Bundle, File
+
+pytestmark = pytest.mark.process
+
+
+@contextlib.asynccontextmanager
+async def running(options: main.Options) -> AsyncIterator[asyncio.Task[None]]:
+    stop = asyncio.Event()
+    task = asyncio.create_task(main.run(options, stop))
+    try:
+        yield task
+    finally:
+        stop.set()
+        await task
+
+
+async def get(port: int, path: str = "/") -> tuple[int, str]:
+    url = f"http://127.0.0.1:{port}{path}"
+    async with aiohttp.ClientSession() as client, client.get(url) as response:
+        return response.status, await response.text()
+
+
+async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+def master_pid(directory: Path) -> int:
+    return int((directory / "run" / "nginx.pid").read_text())
+
+
+async def test_a_bundle_is_applied_and_served(control_plane: ControlPlane, tmp_path: Path) -> None:
+    port, health = free_port(), free_port()
+    environ = control_plane.environment(tmp_path) | {
+        "GATEHOUSE_AGENT_HEALTH_ADDRESS": f"127.0.0.1:{health}"
+    }
+    large = File.make("gatehouse/assets/large", b"\0" * (3 << 20))
+    secret = File.make("gatehouse/keys/a", b"key material", secret=True)
+    empty = File.make("gatehouse/assets/empty", b"")
+    async with running(main.options_from_environment(environ)):
+        await control_plane.until(lambda report: bool(report.instances))
+        assert (await get(health, "/readyz"))[0] == 503
+        assert (await get(health, "/livez"))[0] == 200
+        report = await control_plane.programmed(answering(port, "one", large, secret, empty))
+        assert report.instances[0].instance == "pod-1"
+        assert report.instances[0].proxy.startswith("nginx/1.")
+        assert await get(port) == (200, "one")
+        assert (await get(health, "/readyz"))[0] == 200
+        current = tmp_path / "root" / "current" / "gatehouse"
+        assert (current / "assets" / "large").read_bytes() == large.content
+        assert (current / "keys" / "a").stat().st_mode & 0o777 == 0o600
+        await control_plane.programmed(answering(port, "two"))
+        assert await get(port) == (200, "two")
+        assert len(list((tmp_path / "root" / "generations").iterdir())) == 2
+    with pytest.raises(aiohttp.ClientConnectorError):
+        await get(port)
+
+
+async def test_a_bundle_that_nginx_rejects_changes_nothing(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    port = free_port()
+    options = main.options_from_environment(control_plane.environment(tmp_path))
+    async with running(options):
+        await control_plane.until(lambda report: bool(report.instances))
+        good = answering(port, "good")
+        await control_plane.programmed(good)
+        control_plane.server.publish(
+            GATEWAY, Bundle([File.make("gatehouse/http.conf", "no_such_directive on;\n")])
+        )
+        report = await control_plane.until(lambda report: bool(report.error))
+        assert 'unknown directive "no_such_directive" in gatehouse/http.conf:1' in report.error
+        assert report.instances[0].confirmed == good.version
+        assert not report.programmed
+        assert await get(port) == (200, "good")
+        await control_plane.programmed(answering(port, "better"))
+        assert await get(port) == (200, "better")
+
+
+async def test_a_port_that_is_taken_is_found_out_and_rolled_back(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    port = free_port()
+    taken = await asyncio.start_server(lambda _r, _w: None, "127.0.0.1", 0)
+    busy = taken.sockets[0].getsockname()[1]
+    options = main.options_from_environment(control_plane.environment(tmp_path))
+    async with running(options):
+        await control_plane.until(lambda report: bool(report.instances))
+        await control_plane.programmed(answering(port, "good"))
+        control_plane.server.publish(GATEWAY, answering(busy, "bad"))
+        report = await control_plane.until(lambda report: bool(report.error))
+        assert f"bind() to 127.0.0.1:{busy} failed" in report.error
+        assert await get(port) == (200, "good")
+    taken.close()
+    await taken.wait_closed()
+
+
+async def test_a_dead_master_is_replaced_with_the_last_good_configuration(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    port = free_port()
+    options = main.options_from_environment(control_plane.environment(tmp_path))
+    async with running(options):
+        await control_plane.until(lambda report: bool(report.instances))
+        await control_plane.programmed(answering(port, "kept"))
+        dead = master_pid(tmp_path)
+        orphans = processes.children(dead)
+        os.kill(dead, signal.SIGKILL)
+        await until(lambda: not any(processes.alive(pid) for pid in orphans))
+
+        def replaced() -> bool:
+            with contextlib.suppress(OSError, ValueError):
+                return master_pid(tmp_path) != dead and bool(
+                    processes.children(master_pid(tmp_path))
+                )
+            return False
+
+        await until(replaced)
+        assert await get(port) == (200, "kept")
+
+
+async def test_a_restarted_control_plane_finds_its_version_confirmed(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    port = free_port()
+    options = main.options_from_environment(control_plane.environment(tmp_path))
+    bundle = answering(port, "same")
+    async with running(options):
+        await control_plane.until(lambda report: bool(report.instances))
+        await control_plane.programmed(bundle)
+        workers = processes.children(master_pid(tmp_path))
+        await control_plane.restart()
+        await control_plane.programmed(bundle)
+        assert processes.children(master_pid(tmp_path)) == workers
+
+
+async def test_a_bad_token_is_tried_again_until_it_is_good(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    options = main.options_from_environment(control_plane.environment(tmp_path))
+    control_plane.token.write_text("bad")
+    async with running(options):
+        await asyncio.sleep(0)
+        control_plane.token.write_text("good:pod-1")
+        report = await control_plane.until(lambda report: bool(report.instances))
+        assert report.instances[0].instance == "pod-1"
+
+
+async def test_a_renewed_certificate_serves_new_connections(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    write_certificate(control_plane.directory)
+    options = main.options_from_environment(control_plane.environment(tmp_path))
+    async with running(options):
+        await control_plane.until(lambda report: bool(report.instances))
+
+
+def spawn(environ: dict[str, str]) -> subprocess.Popen[bytes]:
+    program = (
+        "import asyncio, os, signal\n"
+        "from gatehouse.agent import main\n"
+        "async def live():\n"
+        "    stop = asyncio.Event()\n"
+        "    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)\n"
+        "    await main.run(main.options_from_environment(os.environ), stop)\n"
+        "asyncio.run(live())\n"
+    )
+    return subprocess.Popen([sys.executable, "-c", program], env=dict(os.environ) | environ)
+
+
+async def test_nginx_outlives_a_killed_agent_and_is_adopted_by_the_next(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    port = free_port()
+    environ = control_plane.environment(tmp_path)
+    with spawn(environ) as first:
+        await control_plane.until(lambda report: bool(report.instances))
+        await control_plane.programmed(answering(port, "one"))
+        master = master_pid(tmp_path)
+        for _ in range(2):
+            first.kill()
+            await asyncio.to_thread(first.wait)
+            await control_plane.until(lambda report: not report.instances)
+            assert await get(port) == (200, "one")
+            first = spawn(environ)
+            await control_plane.until(lambda report: report.programmed)
+            assert master_pid(tmp_path) == master
+        await control_plane.programmed(answering(port, "two"))
+        assert await get(port) == (200, "two")
+        assert master_pid(tmp_path) == master
+        first.terminate()
+        assert await asyncio.to_thread(first.wait) == 0
+        assert not processes.alive(master)
+
+
+async def test_reloads_fail_no_request_of_keep_alive_clients(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    port = free_port()
+    options = main.options_from_environment(control_plane.environment(tmp_path))
+    failures: list[str] = []
+    count, done = 0, False
+
+    async def client() -> None:
+        nonlocal count
+        async with aiohttp.ClientSession() as session:
+            while not done:
+                # POST, since clients silently repeat a GET that failed on a reused connection.
+                async with session.post(f"http://127.0.0.1:{port}/") as response:
+                    count += 1
+                    if response.status != 200:
+                        failures.append(str(response.status))
+
+    async with running(options):
+        await control_plane.until(lambda report: bool(report.instances))
+        await control_plane.programmed(answering(port, "v0"))
+        clients = [asyncio.create_task(client()) for _ in range(8)]
+        for number in range(1, 6):
+            await control_plane.programmed(answering(port, f"v{number}"))
+            assert await get(port) == (200, f"v{number}")
+        done = True
+        await asyncio.gather(*clients)
+    assert failures == []
+    assert count > 100

@@ -1,0 +1,188 @@
+"""What one instance is told, and when."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatehouse.transports.mpi.session import (
+    RETRY_MAX,
+    Answer,
+    Elapsed,
+    End,
+    Event,
+    HasVersion,
+    Publish,
+    Reconnect,
+    Register,
+    Send,
+    Session,
+    StreamClosed,
+    StreamOpen,
+)
+
+DEADLINE = 60.0
+
+
+def session() -> Session:
+    numbers = itertools.count(1)
+    return Session(lambda: f"c{next(numbers)}", DEADLINE)
+
+
+def connected(version: str = "v1") -> Session:
+    state = session()
+    for event in (Publish(version), Reconnect(), Register("id", "nginx/1.31.3")):
+        assert state.receive(event, 0.0) == []
+    assert state.receive(StreamOpen(1), 0.0) == [Send(1, version, "c1", "id")]
+    return state
+
+
+def test_an_instance_is_told_once_it_listens_and_has_an_nginx() -> None:
+    state = session()
+    state.receive(Publish("v1"), 0.0)
+    assert state.receive(StreamOpen(1), 0.0) == []
+    assert state.receive(Register("", ""), 0.0) == []
+    assert state.receive(Register("id", "nginx/1"), 0.0) == [Send(1, "v1", "c1", "id")]
+
+
+def test_an_instance_that_has_the_version_is_not_told_again() -> None:
+    state = session()
+    for event in (Publish("v1"), Reconnect(), Register("id", "p"), HasVersion("v1")):
+        state.receive(event, 0.0)
+    assert state.receive(StreamOpen(1), 0.0) == []
+    assert (state.confirmed, state.told) == ("v1", "v1")
+
+
+def test_an_instance_that_reconnects_without_saying_what_it_has_is_told() -> None:
+    state = connected()
+    state.receive(Answer("c1"), 1.0)
+    state.receive(StreamClosed(1), 2.0)
+    state.receive(Reconnect(), 3.0)
+    assert state.receive(StreamOpen(2), 3.0) == [Send(2, "v1", "c2", "id")]
+    assert state.confirmed == ""
+
+
+def test_while_one_version_is_in_flight_only_the_latest_of_the_newer_ones_follows() -> None:
+    state = connected()
+    assert state.receive(Publish("v2"), 1.0) == []
+    assert state.receive(Publish("v3"), 2.0) == []
+    assert state.receive(Answer("c1"), 3.0) == [Send(1, "v3", "c2", "id")]
+    assert state.confirmed == "v1"
+
+
+def test_a_refused_version_is_tried_again_ever_more_rarely() -> None:
+    state = connected()
+    now, pauses = 0.0, []
+    for number in range(1, 10):
+        assert state.receive(Answer(f"c{number}", "no such directive"), now) == []
+        wake = state.wake_at
+        assert wake is not None
+        assert state.receive(Elapsed(), wake - 0.01) == []
+        pauses.append(wake - now)
+        now = wake
+        assert state.receive(Elapsed(), now) == [Send(1, "v1", f"c{number + 1}", "id")]
+        assert state.error == "no such directive"
+    assert pauses[:4] == [1.0, 2.0, 4.0, 8.0]
+    assert pauses[-1] == RETRY_MAX
+
+
+def test_a_newer_version_does_not_wait_for_the_pause_of_a_refused_one() -> None:
+    state = connected()
+    state.receive(Answer("c1", "bad"), 0.0)
+    assert state.receive(Publish("v2"), 0.1) == [Send(1, "v2", "c2", "id")]
+    assert state.error == ""
+
+
+def test_silence_is_a_refusal_when_the_deadline_has_passed() -> None:
+    state = connected()
+    assert state.wake_at == DEADLINE
+    assert state.receive(Elapsed(), DEADLINE) == []
+    assert state.error == "no answer within 60 s"
+    assert state.wake_at == DEADLINE + 1
+
+
+def test_an_answer_that_comes_after_the_deadline_still_counts() -> None:
+    state = connected()
+    state.receive(Elapsed(), DEADLINE)
+    assert state.receive(Answer("c1"), DEADLINE + 0.5) == []
+    assert (state.confirmed, state.error, state.wake_at) == ("v1", "", None)
+
+
+def test_an_answer_may_come_on_a_later_stream() -> None:
+    state = connected()
+    state.receive(StreamClosed(1), 1.0)
+    state.receive(StreamOpen(2), 2.0)
+    assert state.receive(Answer("c1"), 3.0) == []
+    assert state.confirmed == "v1"
+    assert state.in_flight is None
+
+
+def test_an_answer_to_nothing_that_was_asked_changes_nothing() -> None:
+    state = connected()
+    assert state.receive(Answer("c99"), 1.0) == []
+    assert state.receive(Answer("c99", "bad"), 1.0) == []
+    assert (state.confirmed, state.error) == ("", "")
+
+
+def test_an_old_stream_that_ends_late_does_not_take_the_new_one_away() -> None:
+    state = connected()
+    assert state.receive(StreamOpen(2), 1.0) == [End(1), Send(2, "v1", "c2", "id")]
+    assert state.receive(StreamClosed(1), 2.0) == []
+    assert state.generation == 2
+
+
+def test_after_a_withdrawal_nothing_more_is_told() -> None:
+    state = connected()
+    state.receive(Publish(""), 1.0)
+    assert state.receive(Answer("c1", "bad"), 2.0) == []
+    assert state.wake_at is None
+
+
+EVENTS: st.SearchStrategy[Event] = st.one_of(
+    st.builds(Publish, st.sampled_from(["", "v1", "v2", "v3"])),
+    st.builds(Register, st.sampled_from(["", "id"]), st.just("p")),
+    st.just(Reconnect()),
+    st.builds(HasVersion, st.sampled_from(["", "v1", "v2"])),
+    st.builds(StreamOpen, st.integers(1, 5)),
+    st.builds(StreamClosed, st.integers(1, 5)),
+    st.builds(Answer, st.sampled_from([f"c{n}" for n in range(1, 8)]), st.sampled_from(["", "x"])),
+    st.just(Elapsed()),
+)
+
+
+@given(st.lists(st.tuples(EVENTS, st.floats(0.0, 90.0)), max_size=40))
+def test_whatever_happens(history: list[tuple[Event, float]]) -> None:
+    """Never two requests at once, never a stale version, and always a way to the desired one."""
+    state, now = session(), 0.0
+    sent: dict[str, str] = {}
+    for event, pause in history:
+        now += pause
+        busy = state.in_flight
+        effects = state.receive(event, now)
+        sends = [effect for effect in effects if isinstance(effect, Send)]
+        for send in sends:
+            assert send.version == state.desired
+            assert send.generation == state.generation != 0
+            assert send.correlation not in sent
+            sent[send.correlation] = send.version
+        assert len(sends) <= 1
+        if sends and busy is not None:
+            assert state.in_flight is not busy
+        if state.generation and state.desired and state.confirmed != state.desired:
+            listening = any(isinstance(seen, Register) and seen.nginx_id for seen, _ in history)
+            assert state.wake_at is not None or not listening or not sent
+    _converges(state, now)
+
+
+def _converges(state: Session, now: float) -> None:
+    state.receive(Publish("last"), now)
+    state.receive(Register("id", "p"), now)
+    state.receive(StreamOpen(100), now)
+    for _ in range(4):
+        request = state.in_flight
+        if request is not None:
+            state.receive(Answer(request.correlation), now)
+    assert state.confirmed == "last"
+    assert state.wake_at is None

@@ -1,0 +1,66 @@
+# `make help` lists what there is.
+VENV := .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+ARGS ?=
+.DEFAULT_GOAL := help
+.PHONY: help env env-dev demo test check format golden bench cover lock clean
+
+help:  ## This list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+env: $(VENV)/.run  ## Make the environment to run Gatehouse
+env-dev: $(VENV)/.dev  ## Make the environment to develop it
+
+demo: env  ## Start Gatehouse, apply examples/cafe, show real requests (ARGS=--once to end after)
+	@$(BIN)/gatehouse demo $(ARGS)
+
+test: env-dev  ## Run the whole test suite
+	@$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
+
+check: env-dev  ## Format, lint, types, import contracts
+	$(BIN)/ruff format --check src tests bench hatch_build.py
+	$(BIN)/ruff check src tests bench hatch_build.py
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: env-dev  ## Format the code
+	$(BIN)/ruff format src tests bench hatch_build.py
+	$(BIN)/ruff check --fix src tests bench hatch_build.py
+
+golden: env-dev  ## Rewrite the golden files; review the diff
+	$(BIN)/pytest -q tests/frontends tests/backends --refresh-golden
+
+bench: env-dev  ## Measure route propagation at 10, 1,000 and 5,000 routes
+	$(BIN)/python bench/route_propagation.py $(ARGS)
+
+cover: env-dev  ## Run the tests and report coverage
+	$(BIN)/pytest -n 2 --dist loadfile --cov=gatehouse --cov-report=term-missing:skip-covered
+
+lock: env-dev  ## Lock the dependencies anew
+	$(BIN)/pip install -q uv
+	$(BIN)/uv pip compile -q --upgrade --generate-hashes --no-emit-index-url --no-header \
+	  --python-version 3.11 --extra build pyproject.toml -o requirements/run.lock
+	$(BIN)/uv pip compile -q --upgrade --generate-hashes --no-emit-index-url --no-header \
+	  --python-version 3.11 --extra dev pyproject.toml -o requirements/dev.lock
+
+clean:  ## Remove what was built
+	rm -rf $(VENV) build dist src/gatehouse/wire
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed; name it with PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
+	  { [ "$$(id -u)" = 0 ] && apt-get install -y -q python3-venv; } || \
+	  { echo "Python's venv module is missing: install the package python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: requirements/run.lock pyproject.toml $(wildcard proto/*/*/*.proto) | $(BIN)/python
+	$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/run.lock
+	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.lock pyproject.toml $(wildcard proto/*/*/*.proto) | $(BIN)/python
+	$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@touch $@ $(VENV)/.run

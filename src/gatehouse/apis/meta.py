@@ -1,0 +1,78 @@
+"""Metadata that every kind shares, and the tolerant way in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T", bound="Resource")
+
+
+class View(msgspec.Struct, frozen=True, rename="camel"):
+    """Base of what is read of an object; fields that nobody reads are dropped."""
+
+
+class OwnerReference(View, frozen=True):
+    """Who an object belongs to."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    controller: bool = False
+
+
+class Meta(View, frozen=True):
+    """``metadata``, without what changes at every write."""
+
+    name: str = ""
+    namespace: str = ""
+    generation: int = 0
+    creation_timestamp: str = ""
+    deletion_timestamp: str = ""
+    labels: dict[str, str] = {}
+    owner_references: tuple[OwnerReference, ...] = ()
+
+
+class Resource(View, frozen=True):
+    """Base of every kind's view."""
+
+    metadata: Meta
+
+
+class Malformed(Resource, frozen=True):
+    """An object that cannot be read: its place is known, and what is wrong with it."""
+
+    kind: str
+    message: str
+
+
+def decode(kind: type[T], raw: Mapping[str, Any]) -> T | Malformed:
+    """Read an object; one whose fields have wrong types becomes a :class:`Malformed`."""
+    try:
+        return msgspec.convert(_without_nulls(raw), kind)
+    except msgspec.ValidationError as error:
+        message = str(error).replace("`$.", "`")
+        return Malformed(metadata=_metadata(raw), kind=kind.__name__, message=message)
+
+
+def _metadata(raw: Mapping[str, Any]) -> Meta:
+    metadata = raw.get("metadata")
+    if not isinstance(metadata, Mapping):
+        return Meta()
+    generation = metadata.get("generation")
+    return Meta(
+        name=str(metadata.get("name", "")),
+        namespace=str(metadata.get("namespace", "")),
+        generation=generation if isinstance(generation, int) else 0,
+    )
+
+
+def _without_nulls(value: Any) -> Any:
+    """Drop null fields: to Kubernetes they are the same as absent ones."""
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [_without_nulls(item) for item in value]
+    return value

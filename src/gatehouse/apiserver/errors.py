@@ -1,0 +1,98 @@
+"""Failures as the ``Status`` objects that clients expect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """One violation, with the field it is about."""
+
+    reason: str
+    message: str
+    field: str
+
+
+class ApiError(Exception):
+    """A request that ends with a Status other than success."""
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        *,
+        kind: str = "",
+        group: str = "",
+        name: str = "",
+        causes: Sequence[Cause] = (),
+    ) -> None:
+        super().__init__(message)
+        self.code, self.reason, self.message = code, reason, message
+        self.kind, self.group, self.name, self.causes = kind, group, name, tuple(causes)
+
+    def status(self) -> dict[str, Any]:
+        """Give the Status object."""
+        details: dict[str, Any] = {}
+        for key in ("name", "group", "kind"):
+            if getattr(self, key):
+                details[key] = getattr(self, key)
+        if self.causes:
+            details["causes"] = [msgspec.to_builtins(cause) for cause in self.causes]
+        return {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+            **({"details": details} if details else {}),
+            "code": self.code,
+        }
+
+
+def not_found(plural: str, group: str, name: str) -> ApiError:
+    """404 for an object."""
+    qualified = f"{plural}.{group}" if group else plural
+    message = f'{qualified} "{name}" not found'
+    return ApiError(404, "NotFound", message, kind=plural, group=group, name=name)
+
+
+def already_exists(plural: str, group: str, name: str) -> ApiError:
+    """409 for a create."""
+    qualified = f"{plural}.{group}" if group else plural
+    message = f'{qualified} "{name}" already exists'
+    return ApiError(409, "AlreadyExists", message, kind=plural, group=group, name=name)
+
+
+def conflict(plural: str, group: str, name: str, why: str = "") -> ApiError:
+    """409 for an update of what is no longer the newest."""
+    qualified = f"{plural}.{group}" if group else plural
+    why = why or (
+        "the object has been modified; please apply your changes to the latest version "
+        "and try again"
+    )
+    message = f'Operation cannot be fulfilled on {qualified} "{name}": {why}'
+    return ApiError(409, "Conflict", message, kind=plural, group=group, name=name)
+
+
+def invalid(kind: str, group: str, name: str, causes: Sequence[Cause]) -> ApiError:
+    """422 with one cause per violation."""
+    qualified = f"{kind}.{group}" if group else kind
+    texts = [f"{cause.field}: {cause.message}" for cause in causes]
+    whole = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    message = f'{qualified} "{name}" is invalid: {whole}'
+    return ApiError(422, "Invalid", message, kind=kind, group=group, name=name, causes=causes)
+
+
+def bad_request(message: str) -> ApiError:
+    """400."""
+    return ApiError(400, "BadRequest", message)
+
+
+def expired(message: str) -> ApiError:
+    """410: the revision is older than what is remembered."""
+    return ApiError(410, "Expired", message)

@@ -1,0 +1,144 @@
+"""The log on disk: SQLite in WAL mode, one writer thread, many writes to a commit."""
+
+from __future__ import annotations
+
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+BATCH = 256
+"""Most writes in one transaction: with synchronous=FULL a commit costs as much as one write."""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One revision of one key."""
+
+    revision: int
+    key: str
+    created: int
+    """Revision at which this life of the key began."""
+    value: bytes | None
+    """None: deleted."""
+
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS log (
+    revision INTEGER PRIMARY KEY, key TEXT NOT NULL, created INTEGER NOT NULL, value BLOB
+) STRICT;
+CREATE INDEX IF NOT EXISTS log_key ON log (key, revision);
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;
+"""
+
+_NEWEST = """
+SELECT log.revision, log.key, log.created, log.value
+FROM log JOIN (SELECT key, max(revision) AS newest FROM log GROUP BY key) AS last
+ON log.key = last.key AND log.revision = last.newest
+"""
+
+_OBSOLETE = """
+DELETE FROM log WHERE revision <= :target AND (
+    value IS NULL
+    OR revision < (SELECT max(revision) FROM log AS later
+                   WHERE later.key = log.key AND later.revision <= :target)
+)
+"""
+
+Done = Callable[[Exception | None], None]
+
+
+class Log:
+    """The log. ``append`` is called from one thread only; ``done`` is called in the writer's."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._queue: queue.SimpleQueue[tuple[Row | int, Done] | None] = queue.SimpleQueue()
+        connection = self._connect()
+        connection.executescript(_SCHEMA)
+        connection.close()
+        self._thread = threading.Thread(target=self._work, name="store-writer", daemon=True)
+        self._thread.start()
+
+    def newest(self) -> list[Row]:
+        """Give the newest revision of every key, tombstones included."""
+        return list(self._rows(_NEWEST, ()))
+
+    def since(self, revision: int) -> list[Row]:
+        """Give every revision after ``revision``, in order."""
+        query = "SELECT revision, key, created, value FROM log WHERE revision > ? ORDER BY revision"
+        return list(self._rows(query, (revision,)))
+
+    def facts(self) -> tuple[int, int]:
+        """Give the last revision and the one up to which the log was compacted."""
+        connection = self._connect()
+        try:
+            stored = dict(connection.execute("SELECT name, value FROM facts").fetchall())
+            last = connection.execute("SELECT max(revision) FROM log").fetchone()[0] or 0
+        finally:
+            connection.close()
+        compacted = stored.get("compacted", 0)
+        return max(last, compacted), compacted
+
+    def append(self, row: Row, done: Done) -> None:
+        """Write a revision; ``done`` is called when it is on disk, or could not be written."""
+        self._queue.put((row, done))
+
+    def compact(self, revision: int, done: Done) -> None:
+        """Forget what was superseded at ``revision``."""
+        self._queue.put((revision, done))
+
+    def close(self) -> None:
+        """Write what is waiting, and end."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, isolation_level=None, timeout=30.0)
+        connection.execute("PRAGMA journal_mode=WAL")
+        # A revision that a client has seen must survive a power cut, or watches would go back.
+        connection.execute("PRAGMA synchronous=FULL")
+        return connection
+
+    def _rows(self, query: str, parameters: tuple[int, ...]) -> Iterator[Row]:
+        connection = self._connect()
+        try:
+            for row in connection.execute(query, parameters):
+                yield Row(*row)
+        finally:
+            connection.close()
+
+    def _work(self) -> None:
+        connection = self._connect()
+        closing = False
+        while not closing:
+            batch = [self._queue.get()]
+            while len(batch) < BATCH and not self._queue.empty():
+                batch.append(self._queue.get())
+            closing = None in batch
+            error = self._commit(connection, [item for item in batch if item is not None])
+            for item in batch:
+                if item is not None:
+                    item[1](error)
+        connection.close()
+
+    def _commit(
+        self, connection: sqlite3.Connection, items: list[tuple[Row | int, Done]]
+    ) -> Exception | None:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            for item, _ in items:
+                if isinstance(item, Row):
+                    values = (item.revision, item.key, item.created, item.value)
+                    connection.execute("INSERT INTO log VALUES (?, ?, ?, ?)", values)
+                else:
+                    connection.execute(_OBSOLETE, {"target": item})
+                    connection.execute("REPLACE INTO facts VALUES ('compacted', ?)", (item,))
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            return error
+        return None

@@ -1,0 +1,56 @@
+"""``http.conf``: what all virtual hosts share, and the includes of their files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gatehouse.backends.nginx import headers
+from gatehouse.backends.nginx.capabilities import Capabilities
+from gatehouse.backends.nginx.tree import Directive, Node, block, simple, write
+
+
+def http_conf(capabilities: Capabilities, maps: Iterable[Directive]) -> str:
+    """Write the file that the main configuration includes in ``http``."""
+    nodes: list[Node] = [
+        # Before the first map: NGINX fixes these sizes when it meets one.
+        simple("map_hash_max_size", "65536"),
+        simple("map_hash_bucket_size", "512"),
+        simple("variables_hash_max_size", "65536"),
+        simple("variables_hash_bucket_size", "128"),
+        simple("server_names_hash_max_size", "65536"),
+        simple("server_names_hash_bucket_size", "512"),
+        simple("proxy_headers_hash_max_size", "1024"),
+        simple("proxy_headers_hash_bucket_size", "256"),
+        # A literal dollar: NGINX has no escape for it.
+        block("geo", ("$gh_dollar",), (simple("default", '"$"'),)),
+        block(
+            "map",
+            ("$http_upgrade", "$gh_connection"),
+            (simple('""', '""'), simple("default", "upgrade")),
+        ),
+        block(
+            "map",
+            ("$http_host", "$gh_host"),
+            (simple('""', "$host"), simple("default", "$http_host")),
+        ),
+        *maps,
+        simple("default_type", "application/octet-stream"),
+        simple("server_tokens", "off"),
+        simple("underscores_in_headers", "off"),
+        simple("client_max_body_size", "0"),
+        simple("large_client_header_buffers", "8", "32k"),
+        simple("proxy_buffer_size", "16k"),
+        simple("proxy_buffers", "8", "16k"),
+        simple("ssl_protocols", "TLSv1.2", "TLSv1.3"),
+        simple("ssl_session_timeout", "10m"),
+        *([simple("http2", "on")] if capabilities.http2_directive else []),
+        simple("proxy_http_version", "1.1"),
+        # Only what no backend has seen is tried elsewhere.
+        simple("proxy_next_upstream", "error", "timeout"),
+        simple("proxy_next_upstream_tries", "3"),
+        simple("proxy_connect_timeout", "5s"),
+        *headers.defaults(),
+        simple("include", "gatehouse/upstreams/*.conf"),
+        simple("include", "gatehouse/servers/*.conf"),
+    ]
+    return write(nodes)

@@ -1,0 +1,103 @@
+"""Header changes: what is sent to backends, and what clients see."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from gatehouse.backends.nginx import names, quoting
+from gatehouse.backends.nginx.quoting import UnwritableError
+from gatehouse.backends.nginx.tree import Directive, block, simple
+from gatehouse.ir import http as ir
+
+DEFAULTS: tuple[tuple[str, str], ...] = (
+    ("Host", "$gh_host"),
+    ("X-Real-IP", "$remote_addr"),
+    ("X-Forwarded-For", "$proxy_add_x_forwarded_for"),
+    ("X-Forwarded-Proto", "$scheme"),
+    ("X-Forwarded-Host", "$gh_host"),
+    ("X-Forwarded-Port", "$server_port"),
+    ("Upgrade", "$http_upgrade"),
+    ("Connection", "$gh_connection"),
+)
+"""Sent to every backend. A location that changes one must repeat all: NGINX inherits all or none."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9-]+")
+
+
+class RequestHeaders(msgspec.Struct, frozen=True):
+    """Directives of a location, and the maps that they need."""
+
+    directives: tuple[Directive, ...] = ()
+    maps: tuple[Directive, ...] = ()
+
+
+def defaults() -> list[Directive]:
+    """Give the directives that every location inherits."""
+    return [simple("proxy_set_header", name, value) for name, value in DEFAULTS]
+
+
+def joined(first: ir.HeaderEdit, second: ir.HeaderEdit) -> ir.HeaderEdit:
+    """Give the edit that does ``first``, then ``second``."""
+    overridden = {item.name.lower() for item in second.set} | {n.lower() for n in second.remove}
+    return ir.HeaderEdit(
+        set=(*(i for i in first.set if i.name.lower() not in overridden), *second.set),
+        add=(*(i for i in first.add if i.name.lower() not in overridden), *second.add),
+        remove=(*first.remove, *second.remove),
+    )
+
+
+def request(edit: ir.HeaderEdit, hostname: str | None, scope: str) -> RequestHeaders:
+    """Give the headers sent to a backend; nothing when the inherited ones are right."""
+    if not edit and hostname is None:
+        return RequestHeaders()
+    wanted: dict[str, tuple[str, str]] = {name.lower(): (name, value) for name, value in DEFAULTS}
+    if hostname is not None:
+        wanted["host"] = ("Host", quoting.text(hostname))
+    for name in edit.remove:
+        wanted[name.lower()] = (name, '""')
+    for item in edit.set:
+        wanted[item.name.lower()] = (item.name, quoting.text(item.value))
+    maps: list[Directive] = []
+    for item in edit.add:
+        wanted[item.name.lower()] = (item.name, _appended(item, wanted, scope, maps))
+    directives = tuple(
+        simple("proxy_set_header", quoting.header_name(name), value)
+        for name, value in wanted.values()
+    )
+    return RequestHeaders(directives, tuple(maps))
+
+
+def _appended(
+    item: ir.HeaderValue, wanted: dict[str, tuple[str, str]], scope: str, maps: list[Directive]
+) -> str:
+    """Give the value with ``item`` behind it, without a comma where nothing stands before it."""
+    name = item.name.lower()
+    value = quoting.text(item.value)
+    if name in wanted and wanted[name][1] != '""':
+        before = wanted[name][1]
+        inner = before[1:-1] if before.startswith('"') else f"${{{before[1:]}}}"
+        return f'"{inner},{value[1:-1]}"'
+    if name in wanted:
+        return value
+    if not _PLAIN.fullmatch(name):
+        raise UnwritableError("a header to add has characters that NGINX ignores")
+    variable = names.variable(scope, "add", name, item.value)
+    source = f"http_{name.replace('-', '_')}"
+    rows = (simple('""', value), simple("default", f'"${{{source}}},{value[1:-1]}"'))
+    maps.append(block("map", (f"${source}", f"${variable}"), rows))
+    return f'"${{{variable}}}"'
+
+
+def response(edit: ir.HeaderEdit) -> list[Directive]:
+    """Give the directives that change what clients see; they work with every NGINX."""
+    directives: list[Directive] = []
+    hidden = dict.fromkeys([*(name.lower() for name in edit.remove)])
+    hidden.update(dict.fromkeys(item.name.lower() for item in edit.set))
+    for name in hidden:
+        directives.append(simple("proxy_hide_header", quoting.header_name(name)))
+    for item in (*edit.set, *edit.add):
+        name, value = quoting.header_name(item.name), quoting.text(item.value)
+        directives.append(simple("add_header", name, value, "always"))
+    return directives

@@ -1,0 +1,70 @@
+"""The only place where values become NGINX tokens. Values are hostile until they were here."""
+
+from __future__ import annotations
+
+import re
+
+
+class UnwritableError(ValueError):
+    """A value that no NGINX configuration can hold; the message says why, without the value."""
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_WORD = re.compile(r"[A-Za-z0-9_$@./:=~^*+,%\[\]!-]+")
+_HEADER = re.compile(r"[A-Za-z0-9_.!#%&'*+^`|~-]+")
+_MAP_WORDS = ("default", "include", "hostnames", "volatile")
+
+LONGEST_TOKEN = 4000
+"""Bytes; NGINX reads its configuration through a buffer of 4,096, which a token must fit."""
+
+
+def word(text: str) -> str:
+    """Check a token of our own making: no value from outside ever comes here."""
+    assert _WORD.fullmatch(text), text
+    return text
+
+
+def text(value: str) -> str:
+    """Quote a literal where NGINX expands variables: ``$`` has no escape, so a variable holds it."""
+    return _quote(value).replace("$", "${gh_dollar}")
+
+
+def literal(value: str) -> str:
+    """Quote a literal where NGINX expands nothing: patterns, map keys, names."""
+    return _quote(value)
+
+
+def template(*parts: str | tuple[str]) -> str:
+    """Quote a text of literals (str) and variables (a tuple of the name without ``$``)."""
+    inner = "".join(
+        f"${{{word(part[0])}}}" if isinstance(part, tuple) else text(part)[1:-1] for part in parts
+    )
+    return f'"{inner}"'
+
+
+def map_key(value: str) -> str:
+    """Quote a literal key of a map: words that a map understands itself are escaped."""
+    if value in _MAP_WORDS or value[:1] in ("~", "\\"):
+        value = f"\\{value}"
+    return _quote(value)
+
+
+def header_name(name: str) -> str:
+    """Check a header's name; raises :class:`UnwritableError`."""
+    if not _HEADER.fullmatch(name):
+        raise UnwritableError("a header name has characters that NGINX does not take")
+    return _quote(name)
+
+
+def _quote(value: str) -> str:
+    if _CONTROL.search(value):
+        raise UnwritableError("a value has control characters")
+    if len(value.encode("utf-8", "surrogatepass")) > LONGEST_TOKEN:
+        raise UnwritableError(f"a value is longer than {LONGEST_TOKEN} bytes")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise UnwritableError("a value is no valid Unicode") from error
+    # A quoted token un-escapes \t, \r and \n too, hence every backslash is doubled.
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

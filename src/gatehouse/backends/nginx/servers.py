@@ -1,0 +1,161 @@
+"""Servers: one virtual host, or the default of a port."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gatehouse.backends.nginx import actions, names, quoting
+from gatehouse.backends.nginx.actions import Context, Served
+from gatehouse.backends.nginx.conditions import Condition, conditions, path_condition
+from gatehouse.backends.nginx.locations import Target, locations
+from gatehouse.backends.nginx.quoting import UnwritableError
+from gatehouse.backends.nginx.tree import Directive, block, simple, write
+from gatehouse.ir import gateway as ir_gateway
+from gatehouse.ir import http as ir
+
+Unsupported = tuple[tuple[str, str], ...]
+
+
+class Port(msgspec.Struct, frozen=True):
+    """What all servers of a port share."""
+
+    number: int
+    protocol: str
+    bind_address: str
+
+
+class Server(msgspec.Struct, frozen=True):
+    """A virtual host's file, and what of it could not be written."""
+
+    text: str
+    unsupported: Unsupported = ()
+
+
+def server(port: Port, host: ir.VirtualHost, context: Context) -> Server:
+    """Write a virtual host."""
+    targets, unsupported = _targets(host, context)
+    try:
+        found, maps = locations(context.scope, targets)
+    except UnwritableError as error:
+        unsupported = [*unsupported, *((route.name, str(error)) for route in host.routes)]
+        targets, (found, maps) = [], locations(context.scope, [])
+    definitions = _unique(
+        [
+            *(c.definition for t in targets for c in t.conditions if c.definition is not None),
+            *(item for target in targets for item in target.served.maps),
+            *maps,
+        ]
+    )
+    named = _reached(found, definitions, [target.served for target in targets])
+    inner = [
+        *_listen(port, default=not host.hostname),
+        simple("server_name", quoting.literal(host.hostname or "_")),
+        *_tls(port, host),
+        *_misdirected(port, host),
+        *found,
+        *named,
+        *_fixed(),
+    ]
+    return Server(write([*definitions, block("server", (), inner)]), tuple(unsupported))
+
+
+def default_server(port: Port) -> str:
+    """Write the server for names that no virtual host has."""
+    inner = [*_listen(port, default=True), simple("server_name", '"_"')]
+    if port.protocol == "HTTPS":
+        inner.append(simple("ssl_reject_handshake", "on"))
+    else:
+        inner.append(simple("return", "404"))
+    return write([block("server", (), inner)])
+
+
+def names_by_sni(port: Port, listener: ir_gateway.Listener) -> Directive:
+    """Give the map from the name in a TLS handshake to the virtual host that it belongs to."""
+    rows = [simple("hostnames")] + [
+        simple(quoting.map_key(host.hostname), quoting.word(names.digest(host.hostname)))
+        for host in listener.virtual_hosts
+        if host.hostname
+    ]
+    variable = _sni_variable(port)
+    return block("map", ("$ssl_server_name", f"${variable}"), [*rows, simple("default", '""')])
+
+
+def _targets(host: ir.VirtualHost, context: Context) -> tuple[list[Target], list[tuple[str, str]]]:
+    targets: list[Target] = []
+    unsupported: list[tuple[str, str]] = []
+    for route in host.routes:
+        try:
+            held = conditions(route.match)
+            _check(route.match.path)
+        except UnwritableError as error:
+            # What cannot be matched is never matched.
+            unsupported.append((route.name, str(error)))
+            continue
+        try:
+            served = actions.serve(context, route)
+        except UnwritableError as error:
+            unsupported.append((route.name, str(error)))
+            served = actions.failed(context, route)
+        targets.append(Target(route.match.path, held, served))
+    return targets, unsupported
+
+
+def _check(path: ir.PathMatch) -> Condition | str:
+    """Raise UnwritableError for a path that cannot be written."""
+    if isinstance(path, ir.PathRegex):
+        return path_condition(path)
+    return quoting.literal(path.value)
+
+
+def _unique(directives: list[Directive]) -> list[Directive]:
+    return list({directive.arguments: directive for directive in directives}.values())
+
+
+def _reached(
+    found: list[Directive], definitions: list[Directive], served: list[Served]
+) -> list[Directive]:
+    """Give the named locations that something leads to."""
+    text = write([*found, *definitions])
+    unique = {location.arguments[0]: location for item in served for location in item.locations}
+    return [location for name, location in unique.items() if f"{name};" in text]
+
+
+def _fixed() -> list[Directive]:
+    """Give the locations that chains lead to when there is nothing to serve."""
+    return [
+        block("location", (name,), (simple("return", status),))
+        for name, status in ((names.NOT_FOUND, "404"), (names.FAILED, "500"))
+    ]
+
+
+def _listen(port: Port, *, default: bool) -> list[Directive]:
+    address = port.bind_address
+    if ":" in address:
+        address = f"[{address}]"
+    where = [f"{address}:{port.number}"] if address else [f"{port.number}", f"[::]:{port.number}"]
+    words = [*(("ssl",) if port.protocol == "HTTPS" else ())]
+    words += ["default_server"] if default else []
+    return [simple("listen", quoting.word(each), *words) for each in where]
+
+
+def _tls(port: Port, host: ir.VirtualHost) -> list[Directive]:
+    if port.protocol != "HTTPS":
+        return []
+    found: list[Directive] = []
+    for certificate in host.certificates:
+        for directive, kind in (("ssl_certificate", "crt"), ("ssl_certificate_key", "key")):
+            found.append(simple(directive, names.certificate_file(certificate, kind)))
+    return found
+
+
+def _misdirected(port: Port, host: ir.VirtualHost) -> list[Directive]:
+    """Refuse requests whose connection was made for another virtual host (RFC 9110, 421)."""
+    if port.protocol != "HTTPS":
+        return []
+    expected = f'"{names.digest(host.hostname)}"' if host.hostname else '""'
+    test = (f"(${_sni_variable(port)}", "!=", f"{expected})")
+    return [block("if", test, (simple("return", "421"),))]
+
+
+def _sni_variable(port: Port) -> str:
+    return f"gh_sni_{port.number}"

@@ -1,0 +1,7 @@
+"""What ends a command with one clear line."""
+
+from __future__ import annotations
+
+
+class Trouble(Exception):
+    """Something the user can understand and mend; the message is all they need."""

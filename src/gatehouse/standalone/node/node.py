@@ -1,0 +1,213 @@
+"""The node process: watches Services, Deployments and Pods, and makes the machine follow."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+
+from gatehouse.apis import resources
+from gatehouse.apis.resources import Resource
+from gatehouse.kube import client as kube
+from gatehouse.kube.informer import Informer
+from gatehouse.standalone.node import addresses, pods
+from gatehouse.standalone.node.runner import Runner
+
+log = structlog.get_logger("gatehouse.node")
+
+Name = tuple[str, str]
+
+MANAGED_BY = ("app.kubernetes.io/managed-by", "gatehouse")
+
+RETRY = 1.0
+"""Seconds until a round that the API server refused is tried again."""
+
+
+class Options(msgspec.Struct, frozen=True):
+    """How the node runs."""
+
+    kubeconfig: Path
+    directory: Path
+    pool: str
+    """CIDR of the loopback addresses given to Services."""
+    nginx: str
+    """Path of the NGINX binary of the data planes."""
+    name: str = "local"
+
+
+class Node:
+    """Everything the node knows; rounds of :meth:`_round` make the world follow."""
+
+    def __init__(self, client: kube.Client, options: Options) -> None:
+        self._client = client
+        self._options = options
+        self._pool = ipaddress.IPv4Network(options.pool)
+        self._woken = asyncio.Event()
+        self._runners: dict[Name, tuple[Runner, asyncio.Task[None]]] = {}
+        kinds = (resources.SERVICES, resources.DEPLOYMENTS, resources.PODS)
+        self._informers = {
+            kind.kind: Informer(client, kind, on_changes=self._on_changes) for kind in kinds
+        }
+
+    def _on_changes(self, _: Resource, __: Mapping[Name, Any]) -> None:
+        self._woken.set()
+
+    async def run(self, group: asyncio.TaskGroup) -> None:
+        """Follow the objects for ever."""
+        for informer in self._informers.values():
+            group.create_task(informer.run())
+        for informer in self._informers.values():
+            await informer.synced.wait()
+        log.info("ready", pool=str(self._pool), nginx=self._options.nginx)
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            try:
+                await self._round()
+            except kube.Conflict:
+                # The informer is behind; what it still has to bring wakes us.
+                asyncio.get_running_loop().call_later(0.1, self._woken.set)
+            except (kube.ApiError, addresses.PoolExhausted) as error:
+                log.warning("round interrupted", error=str(error))
+                asyncio.get_running_loop().call_later(RETRY, self._woken.set)
+
+    def leave(self) -> None:
+        """Stop watching over the Pods; their processes go on."""
+        for _, task in self._runners.values():
+            task.cancel()
+
+    async def end(self) -> None:
+        """End every Pod's process."""
+        self.leave()
+        await asyncio.gather(*(runner.end() for runner, _ in self._runners.values()))
+
+    async def _round(self) -> None:
+        given = addresses.assign(self._informers["Service"].objects, self._pool)
+        await self._balance(given)
+        wanted = self._wanted(given)
+        for name in self._runners.keys() - wanted.keys():
+            await self._retire(name)
+        for name, (deployment, pod, address) in wanted.items():
+            await self._host(name, pod, address)
+            await self._report(name, deployment, address)
+        await self._remove_strays(set(wanted))
+
+    async def _balance(self, given: Mapping[Name, str]) -> None:
+        for name, address in given.items():
+            service = self._informers["Service"].objects[name]
+            if addresses.ingress(service) == address:
+                continue
+            status = {"loadBalancer": {"ingress": [{"ip": address}]}}
+            await self._client.update_status(
+                resources.SERVICES, {**service, "status": {**service.get("status", {}), **status}}
+            )
+            log.info("address given", service="/".join(name), address=address)
+
+    def _wanted(
+        self, given: Mapping[Name, str]
+    ) -> dict[Name, tuple[Mapping[str, Any], pods.Object, str]]:
+        """Give the Pods that are to run: one per Deployment whose Service has its address."""
+        wanted: dict[Name, tuple[Mapping[str, Any], pods.Object, str]] = {}
+        for (namespace, _), deployment in self._informers["Deployment"].objects.items():
+            metadata = deployment["metadata"]
+            labels = metadata.get("labels") or {}
+            if labels.get(MANAGED_BY[0]) != MANAGED_BY[1] or metadata.get("deletionTimestamp"):
+                continue
+            address = given.get((namespace, pods.service_of(deployment)))
+            if address is None or deployment["spec"].get("replicas", 1) < 1:
+                continue
+            pod = pods.pod_for(deployment, self._options.name)
+            wanted[(namespace, pod["metadata"]["name"])] = (deployment, pod, address)
+        return wanted
+
+    async def _host(self, name: Name, pod: pods.Object, address: str) -> None:
+        """See to it that the Pod exists and its process is kept running."""
+        current = self._informers["Pod"].objects.get(name)
+        if current is None:
+            try:
+                current = await self._client.create(resources.PODS, pod)
+            except kube.AlreadyExists:
+                current = await self._client.get(resources.PODS, name[1], namespace=name[0])
+        known = self._runners.get(name)
+        if known is not None:
+            runner = known[0]
+            same = runner.pod["metadata"]["uid"] == current["metadata"]["uid"]
+            if same and runner.address == address:
+                return
+            await self._retire(name, keep_object=True)
+        directory = self._options.directory / "pods" / "_".join(name)
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        runner = Runner(
+            self._client, current, address, directory, self._options.nginx, self._woken.set
+        )
+        self._runners[name] = (runner, asyncio.create_task(runner.run()))
+
+    async def _retire(self, name: Name, *, keep_object: bool = False) -> None:
+        runner, task = self._runners.pop(name)
+        task.cancel()
+        await runner.end()
+        log.info("ended", pod="/".join(name))
+        if not keep_object:
+            await self._delete(name)
+
+    async def _delete(self, name: Name) -> None:
+        try:
+            await self._client.delete(resources.PODS, name[1], namespace=name[0])
+        except kube.NotFound:
+            return
+
+    async def _report(self, name: Name, deployment: Mapping[str, Any], address: str) -> None:
+        runner, now = self._runners[name][0], datetime.now(UTC)
+        current = self._informers["Pod"].objects.get(name)
+        if current is not None:
+            status = pods.pod_status(current, address, runner.state, now)
+            if current.get("status") != status:
+                await self._client.update_status(resources.PODS, {**current, "status": status})
+        status = pods.deployment_status(deployment, runner.state.ready, now)
+        if deployment.get("status") != status:
+            await self._client.update_status(
+                resources.DEPLOYMENTS, {**deployment, "status": status}
+            )
+
+    async def _remove_strays(self, wanted: set[Name]) -> None:
+        """Remove Pods of ours that nothing asks for, such as those of an earlier template."""
+        for name, pod in list(self._informers["Pod"].objects.items()):
+            ours = pod.get("spec", {}).get("nodeName") == self._options.name
+            if not ours or name in wanted:
+                continue
+            directory = self._options.directory / "pods" / "_".join(name)
+            if directory.exists():
+                # An earlier node process started it; end what still runs.
+                await Runner(
+                    self._client, pod, "", directory, self._options.nginx, lambda: None
+                ).end()
+            await self._delete(name)
+
+
+async def run(options: Options, stop: asyncio.Event, leave: asyncio.Event) -> None:
+    """Run until told to stop, which ends every data plane, or to leave, which ends none."""
+    async with kube.Client.from_kubeconfig(options.kubeconfig) as client:
+        node = Node(client, options)
+        stopped, left = asyncio.create_task(stop.wait()), asyncio.create_task(leave.wait())
+        async with asyncio.TaskGroup() as group:
+            live = group.create_task(_live(node))
+            await asyncio.wait({stopped, left, live}, return_when=asyncio.FIRST_COMPLETED)
+            live.cancel()
+            stopped.cancel()
+            left.cancel()
+        if stop.is_set():
+            log.info("stopping", data_planes=len(node._runners))
+            await node.end()
+        else:
+            node.leave()
+
+
+async def _live(node: Node) -> None:
+    async with asyncio.TaskGroup() as group:
+        await node.run(group)

@@ -1,0 +1,176 @@
+"""From a Deployment to its Pod, and from a Pod to the environment of its process. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+Object = dict[str, Any]
+
+SERVICE_ANNOTATION = "gatehouse.dev/service"
+"""Names the Service whose address is the Pod's own."""
+
+_VARIABLE = re.compile(r"\$\$|\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """What a runner knows of its Pod's process."""
+
+    running: bool = False
+    ready: bool = False
+    restarts: int = 0
+    reason: str = "ContainerCreating"
+    message: str = ""
+    since: str = ""
+    """When the process started, RFC 3339; empty if it does not run."""
+
+
+def service_of(deployment: Mapping[str, Any]) -> str:
+    """Give the name of the Service whose address the Pod gets; empty if it asks for none."""
+    annotations = deployment["spec"]["template"].get("metadata", {}).get("annotations") or {}
+    return str(annotations.get(SERVICE_ANNOTATION, ""))
+
+
+def pod_for(deployment: Mapping[str, Any], node: str) -> Object:
+    """Give the Pod of a Deployment. Its name follows from Deployment and template."""
+    metadata, template = deployment["metadata"], deployment["spec"]["template"]
+    shape = hashlib.sha256(msgspec.json.encode(template, order="sorted")).hexdigest()[:10]
+    identity = hashlib.sha256(f"{metadata['uid']}/{shape}".encode()).hexdigest()[:5]
+    # 253 is the longest name; what is cut off is in the hashes already.
+    name = f"{metadata['name'][:230]}-{shape}-{identity}"
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": metadata["namespace"],
+            "labels": {**template["metadata"].get("labels", {}), "pod-template-hash": shape},
+            "annotations": dict(template["metadata"].get("annotations") or {}),
+            "ownerReferences": [
+                {
+                    "apiVersion": "apps/v1",
+                    "kind": "Deployment",
+                    "name": metadata["name"],
+                    "uid": metadata["uid"],
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "spec": {**template["spec"], "nodeName": node},
+    }
+
+
+def environment(pod: Mapping[str, Any], address: str) -> dict[str, str]:
+    """Give the container's environment: values, field references, ``$(NAME)`` expanded.
+
+    As the Kubernetes API says of ``env``: a name refers to what stands before it, ``$$`` is ``$``,
+    and an unknown name stays as it is written.
+    """
+    fields = {
+        "metadata.name": pod["metadata"]["name"],
+        "metadata.namespace": pod["metadata"]["namespace"],
+        "metadata.uid": pod["metadata"].get("uid", ""),
+        "spec.nodeName": pod["spec"]["nodeName"],
+        "spec.serviceAccountName": pod["spec"].get("serviceAccountName", "default"),
+        "status.podIP": address,
+    }
+    found: dict[str, str] = {}
+    for entry in pod["spec"]["containers"][0].get("env") or ():
+        path = entry.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
+        found[entry["name"]] = fields.get(path, "") if path else _expand(entry.get("value"), found)
+    return found
+
+
+def _expand(value: str | None, known: Mapping[str, str]) -> str:
+    def replace(match: re.Match[str]) -> str:
+        if match[0] == "$$":
+            return "$"
+        return known.get(match[1], match[0])
+
+    return _VARIABLE.sub(replace, value or "")
+
+
+def relocate(value: str, mounts: Mapping[str, str]) -> str:
+    """Replace the mount path that ``value`` begins with by the directory that stands for it."""
+    for path in sorted(mounts, key=len, reverse=True):
+        if value == path or value.startswith(f"{path}/"):
+            return mounts[path] + value[len(path) :]
+    return value
+
+
+def readiness(pod: Mapping[str, Any], address: str) -> str:
+    """Give the URL of the readiness probe; empty if there is none."""
+    probe = pod["spec"]["containers"][0].get("readinessProbe", {}).get("httpGet")
+    return f"http://{address}:{probe['port']}{probe.get('path', '/')}" if probe else ""
+
+
+def pod_status(pod: Mapping[str, Any], address: str, state: Condition, now: datetime) -> Object:
+    """Give the status of the Pod as a kubelet would; times are kept while nothing turned."""
+    container = pod["spec"]["containers"][0]
+    moment = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    before = {c["type"]: c for c in pod.get("status", {}).get("conditions", ())}
+    waiting = {"reason": state.reason, "message": state.message}
+    wanted = {
+        "PodScheduled": True,
+        "Initialized": True,
+        "ContainersReady": state.ready,
+        "Ready": state.ready,
+    }
+    return {
+        "phase": "Running" if state.running else "Pending",
+        "hostIP": address,
+        "podIP": address,
+        "podIPs": [{"ip": address}],
+        "startTime": pod.get("status", {}).get("startTime") or moment,
+        "conditions": [
+            _condition(kind, holds, before.get(kind), moment) for kind, holds in wanted.items()
+        ],
+        "containerStatuses": [
+            {
+                "name": container["name"],
+                "image": container["image"],
+                "imageID": "",
+                "ready": state.ready,
+                "started": state.running,
+                "restartCount": state.restarts,
+                "state": {"running": {"startedAt": state.since}}
+                if state.running
+                else {"waiting": waiting},
+            }
+        ],
+    }
+
+
+def deployment_status(deployment: Mapping[str, Any], ready: bool, now: datetime) -> Object:
+    """Give the status of a Deployment of which this node runs one replica."""
+    asked = deployment["spec"].get("replicas", 1)
+    running = min(asked, 1)
+    enough = ready or asked == 0
+    moment = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    before = {c["type"]: c for c in deployment.get("status", {}).get("conditions", ())}
+    available = _condition("Available", enough, before.get("Available"), moment)
+    available["reason"] = "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable"
+    if asked > 1:
+        available["message"] = f"one machine runs one replica of the {asked} asked for"
+    return {
+        "observedGeneration": deployment["metadata"].get("generation", 0),
+        "replicas": running,
+        "updatedReplicas": running,
+        "readyReplicas": int(ready),
+        "availableReplicas": int(ready),
+        "unavailableReplicas": asked - int(ready),
+        "conditions": [available],
+    }
+
+
+def _condition(kind: str, holds: bool, before: Mapping[str, Any] | None, moment: str) -> Object:
+    status = "True" if holds else "False"
+    same = before is not None and before.get("status") == status
+    changed = before["lastTransitionTime"] if same and before else moment
+    return {"type": kind, "status": status, "lastTransitionTime": changed}

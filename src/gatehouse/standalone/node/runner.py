@@ -1,0 +1,210 @@
+"""Keeps the process of one Pod running: started or adopted, probed, restarted, ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import structlog
+
+from gatehouse.kube import client as kube
+from gatehouse.standalone import processes
+from gatehouse.standalone.node import pods
+from gatehouse.standalone.node.volumes import VolumeError, Volumes
+
+log = structlog.get_logger("gatehouse.node")
+
+PROBE_FIRST, PROBE_LATER = 0.1, 2.0
+"""Seconds between readiness probes, before and after the first success."""
+
+RESTART_FIRST, RESTART_LAST = 0.3, 30.0
+"""Seconds before a process that ended is started again."""
+
+STEADY = 60.0
+"""A process that lived this many seconds starts again without delay grown by earlier deaths."""
+
+GRACE = 30.0
+"""Seconds for a graceful end, Kubernetes' default."""
+
+RETRY = 1.0
+
+
+class Runner:
+    """One Pod. ``on_change`` is called whenever :attr:`state` changed."""
+
+    def __init__(
+        self,
+        client: kube.Client,
+        pod: Mapping[str, Any],
+        address: str,
+        directory: Path,
+        nginx: str,
+        on_change: Callable[[], None],
+    ) -> None:
+        self.pod = pod
+        self.address = address
+        self.state = pods.Condition()
+        self._directory = directory
+        self._volumes = Volumes(client, pod, directory / "volumes")
+        self._record = directory / "process.json"
+        self._nginx = nginx
+        self._on_change = on_change
+        self._process: processes.Record | None = None
+        self._ending = asyncio.Event()
+
+    async def run(self) -> None:
+        """Keep the process running until cancelled, which leaves it running."""
+        await self._fill()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep())
+            group.create_task(self._probe())
+            group.create_task(self._refresh())
+
+    async def end(self) -> None:
+        """End the process gracefully and remove the Pod's directory."""
+        self._ending.set()
+        process = self._process or processes.recorded(self._record)
+        if process is not None:
+            process.signal(signal.SIGTERM)
+            deadline = time.monotonic() + GRACE
+            while process.alive() and time.monotonic() < deadline:
+                await asyncio.sleep(0.05)
+            process.signal(signal.SIGKILL)
+        self._volumes.remove()
+        self._record.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            (self._directory / "log").unlink(missing_ok=True)
+            self._directory.rmdir()
+
+    async def _fill(self) -> None:
+        while True:
+            try:
+                await self._volumes.fill()
+            except (VolumeError, kube.ApiError, OSError) as error:
+                self._say(reason="ContainerCreating", message=str(error))
+                await asyncio.sleep(RETRY)
+            else:
+                return
+
+    async def _refresh(self) -> None:
+        while True:
+            # A ConfigMap may change as well; a kubelet looks once a minute.
+            await asyncio.sleep(min(60.0, self._volumes.refresh_in))
+            await self._fill()
+
+    async def _keep(self) -> None:
+        delay, restarts = RESTART_FIRST, 0
+        process = processes.recorded(self._record)
+        if process is not None:
+            log.info("adopted", pod=self.pod["metadata"]["name"], pid=process.pid)
+        while not self._ending.is_set():
+            begun = time.monotonic()
+            if process is None:
+                process = self._start()
+            self._process = process
+            since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            self._say(running=True, restarts=restarts, since=since)
+            await _ended(process)
+            if self._ending.is_set():
+                return
+            self._process, process, restarts = None, None, restarts + 1
+            if time.monotonic() - begun > STEADY:
+                delay = RESTART_FIRST
+            message = f"the process ended; it is started again in {delay:g} s"
+            log.warning("ended", pod=self.pod["metadata"]["name"], restarts=restarts)
+            self._say(ready=False, reason="CrashLoopBackOff", message=message, restarts=restarts)
+            await asyncio.sleep(delay)
+            delay = min(RESTART_LAST, delay * 2)
+
+    def _start(self) -> processes.Record:
+        container = self.pod["spec"]["containers"][0]
+        mounts = self._volumes.mounts()
+        environment = {
+            name: pods.relocate(value, mounts)
+            for name, value in pods.environment(self.pod, self.address).items()
+        }
+        environment["GATEHOUSE_AGENT_NGINX"] = self._nginx
+        words = [*(container.get("command") or ()), *(container.get("args") or ())]
+        command = [pods.relocate(word, mounts) for word in words]
+        if command[:1] == ["gatehouse"]:
+            command[:1] = [sys.executable, "-m", "gatehouse"]
+        log_file = self._directory / "log"
+        if log_file.exists() and log_file.stat().st_size > 10_000_000:
+            log_file.replace(log_file.with_name("log.1"))
+        with log_file.open("ab") as output:
+            child = subprocess.Popen(
+                command,
+                env={**_inherited(), **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        _reap(child)
+        return processes.record(child.pid, self._record)
+
+    async def _probe(self) -> None:
+        url = pods.readiness(self.pod, self.address)
+        timeout = aiohttp.ClientTimeout(total=2.0)
+        async with aiohttp.ClientSession(timeout=timeout) as session:
+            while True:
+                ready = False
+                if self.state.running:
+                    try:
+                        async with session.get(url) as response:
+                            ready = response.status == 200
+                    except (aiohttp.ClientError, TimeoutError, OSError):
+                        ready = False
+                    self._say(ready=ready)
+                await asyncio.sleep(PROBE_LATER if ready else PROBE_FIRST)
+
+    def _say(self, **changes: Any) -> None:
+        if "running" not in changes and "reason" in changes:
+            changes["running"] = False
+        state = msgspec.structs.replace(self.state, **changes)
+        if state != self.state:
+            self.state = state
+            self._on_change()
+
+
+_CHILDREN: list[subprocess.Popen[bytes]] = []
+
+
+def _reap(child: subprocess.Popen[bytes]) -> None:
+    """Remember a child, and wait for those that ended, so that none stays a zombie."""
+    _CHILDREN[:] = [other for other in _CHILDREN if other.poll() is None]
+    _CHILDREN.append(child)
+
+
+async def _ended(process: processes.Record) -> None:
+    """Wait until a process ends, be it a child of ours or adopted."""
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return
+    loop = asyncio.get_running_loop()
+    gone = asyncio.Event()
+    loop.add_reader(descriptor, gone.set)
+    try:
+        if process.alive():
+            await gone.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+
+def _inherited() -> dict[str, str]:
+    """Give what a local process needs of our own environment; the rest is the Pod's."""
+    kept = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", "GATEHOUSE_BENCH")
+    return {name: os.environ[name] for name in kept if name in os.environ}

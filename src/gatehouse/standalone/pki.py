@@ -1,0 +1,198 @@
+"""Certificates and keys of one installation: made when missing, renewed before they expire."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+CA_LIFE = timedelta(days=3650)
+LEAF_LIFE = timedelta(days=365)
+RENEW_BEFORE = timedelta(days=60)
+"""A certificate with less than this left is made anew at the next start."""
+
+CONTROLLER_NAME = "gatehouse-controller.gatehouse-system.svc"
+"""DNS name of the agents' channel."""
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """Paths of a certificate and its key, both PEM."""
+
+    cert: Path
+    key: Path
+
+
+class Leaf(msgspec.Struct, frozen=True):
+    """A certificate that the installation needs."""
+
+    name: str
+    common_name: str
+    organizations: tuple[str, ...] = ()
+    dns: tuple[str, ...] = ()
+    ips: tuple[str, ...] = ()
+    server: bool = False
+
+
+APISERVER = Leaf(
+    "apiserver",
+    "gatehouse-apiserver",
+    dns=("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"),
+    ips=("127.0.0.1", "::1"),
+    server=True,
+)
+CHANNEL = Leaf(
+    "channel",
+    "gatehouse-controller",
+    dns=(CONTROLLER_NAME, "localhost"),
+    ips=("127.0.0.1", "::1"),
+    server=True,
+)
+ADMIN = Leaf("admin", "gatehouse-admin", organizations=("system:masters",))
+CONTROLLER = Leaf("controller", "system:gatehouse:controller")
+NODE = Leaf("node", "system:gatehouse:node")
+
+
+class Pki:
+    """The files under one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def ca(self) -> Pair:
+        """Where the CA lies."""
+        return self._pair("ca")
+
+    def leaf(self, leaf: Leaf) -> Pair:
+        """Where a certificate lies."""
+        return self._pair(leaf.name)
+
+    @property
+    def token_key(self) -> Path:
+        """Where the key lies that signs ServiceAccount tokens."""
+        return self._directory / "tokens.key"
+
+    def ensure(self, *, now: datetime | None = None) -> None:
+        """Make what is missing or about to expire."""
+        moment = now or datetime.now(UTC)
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not _lasts(self.ca().cert, moment):
+            _write_ca(self.ca(), moment)
+        for leaf in (APISERVER, CHANNEL, ADMIN, CONTROLLER, NODE):
+            if not _lasts(self.leaf(leaf).cert, moment) or not _signed(self.leaf(leaf), self.ca()):
+                issue(self.ca(), leaf, self.leaf(leaf), moment)
+        if not self.token_key.exists():
+            _write_key(self.token_key, ec.generate_private_key(ec.SECP256R1()))
+
+    def _pair(self, name: str) -> Pair:
+        return Pair(self._directory / f"{name}.crt", self._directory / f"{name}.key")
+
+
+def issue(ca: Pair, leaf: Leaf, pair: Pair, now: datetime) -> None:
+    """Make a certificate signed by ``ca`` and write it with its key."""
+    issuer = x509.load_pem_x509_certificate(ca.cert.read_bytes())
+    signer = serialization.load_pem_private_key(ca.key.read_bytes(), None)
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = [x509.NameAttribute(NameOID.COMMON_NAME, leaf.common_name)]
+    subject += [x509.NameAttribute(NameOID.ORGANIZATION_NAME, o) for o in leaf.organizations]
+    usage = ExtendedKeyUsageOID.SERVER_AUTH if leaf.server else ExtendedKeyUsageOID.CLIENT_AUTH
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name(subject))
+        .issuer_name(issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=5))
+        .not_valid_after(now + LEAF_LIFE)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
+        )
+    )
+    names: list[x509.GeneralName] = [x509.DNSName(name) for name in leaf.dns]
+    names += [x509.IPAddress(ipaddress.ip_address(address)) for address in leaf.ips]
+    if names:
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    certificate = builder.sign(signer, hashes.SHA256())
+    _write_key(pair.key, key)
+    _write(pair.cert, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+
+
+def _write_ca(pair: Pair, now: datetime) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "gatehouse-ca")])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=5))
+        .not_valid_after(now + CA_LIFE)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(_ca_usage(), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    _write_key(pair.key, key)
+    _write(pair.cert, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+
+
+def _ca_usage() -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _lasts(path: Path, now: datetime) -> bool:
+    try:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return certificate.not_valid_after_utc - now > RENEW_BEFORE
+
+
+def _signed(pair: Pair, ca: Pair) -> bool:
+    certificate = x509.load_pem_x509_certificate(pair.cert.read_bytes())
+    issuer = x509.load_pem_x509_certificate(ca.cert.read_bytes())
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except Exception:  # cryptography raises several kinds, all meaning no
+        return False
+    return pair.key.exists()
+
+
+def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
+    pem = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    _write(path, pem, 0o600)
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    staged = path.with_name(f".{path.name}")
+    staged.unlink(missing_ok=True)
+    descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    staged.rename(path)

@@ -1,0 +1,63 @@
+"""Processes that may outlive the one that started them: recorded, recognised, signalled."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from pathlib import Path
+
+import msgspec
+
+PR_SET_PDEATHSIG = 1
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A process as started; pids are re-used, a pid with its start time is not."""
+
+    pid: int
+    started: int
+    """Clock ticks after boot, field 22 of /proc/<pid>/stat."""
+
+    def alive(self) -> bool:
+        """Whether this very process still runs."""
+        return start_time(self.pid) == self.started
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal it, if it still runs."""
+        if self.alive():
+            os.kill(self.pid, number)
+
+
+def start_time(pid: int) -> int | None:
+    """Give when ``pid`` started; None if it is gone or a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def record(pid: int, path: Path) -> Record:
+    """Write down a process that just started."""
+    entry = Record(pid, start_time(pid) or 0)
+    staged = path.with_name(f".{path.name}")
+    staged.write_bytes(msgspec.json.encode(entry))
+    staged.rename(path)
+    return entry
+
+
+def recorded(path: Path) -> Record | None:
+    """Give the process written down at ``path``, if it still runs."""
+    try:
+        entry = msgspec.json.decode(path.read_bytes(), type=Record)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return entry if entry.alive() else None
+
+
+def end_with_parent() -> None:
+    """Ask the kernel to send SIGHUP to the calling process when its parent dies (Linux)."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGHUP, 0, 0, 0)
+    if os.getppid() == 1:
+        os.kill(os.getpid(), signal.SIGHUP)

@@ -1,0 +1,139 @@
+"""Runs the control plane's processes: starts them in order, restarts what dies, ends in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from gatehouse.standalone import processes
+
+log = structlog.get_logger("gatehouse.up")
+
+FIRST_RESTART, LAST_RESTART = 0.2, 10.0
+"""Seconds before a process that died is started again; doubles while it keeps dying."""
+
+STEADY = 30.0
+"""A process that lived this many seconds is taken to be sound again."""
+
+GRACE = 40.0
+"""Seconds a process has to end; the node needs 30 s for its data planes."""
+
+LEFTOVER_GRACE = 5.0
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One process to keep running."""
+
+    name: str
+    arguments: tuple[str, ...]
+    """Of the `gatehouse` command."""
+    ready: Callable[[], Awaitable[None]] | None = None
+    """Returns when others may rely on the part."""
+
+
+class Supervisor:
+    """Keeps parts running, in the order given; ends them in reverse."""
+
+    def __init__(self, parts: Sequence[Part], run: Path) -> None:
+        self._parts = parts
+        self._run = run
+        self._children: dict[str, asyncio.subprocess.Process] = {}
+        self._stopping = asyncio.Event()
+
+    async def run(self, stop: asyncio.Event, on_ready: Callable[[], None]) -> None:
+        """Run until ``stop`` is set."""
+        await self._end_leftovers()
+        keepers = []
+        try:
+            for part in self._parts:
+                keepers.append(asyncio.create_task(self._keep(part)))
+                if part.ready is not None and not await _unless(part.ready(), stop):
+                    return
+            on_ready()
+            await stop.wait()
+        finally:
+            self._stopping.set()
+            for part in reversed(self._parts):
+                await self._end(part)
+            for keeper in keepers:
+                keeper.cancel()
+            await asyncio.gather(*keepers, return_exceptions=True)
+
+    async def _keep(self, part: Part) -> None:
+        delay = FIRST_RESTART
+        while not self._stopping.is_set():
+            started = time.monotonic()
+            child = await self._start(part)
+            status = await child.wait()
+            if self._stopping.is_set():
+                return
+            if time.monotonic() - started > STEADY:
+                delay = FIRST_RESTART
+            log.warning("process died", part=part.name, status=status, restart_in=delay)
+            await asyncio.sleep(delay)
+            delay = min(LAST_RESTART, delay * 2)
+
+    async def _start(self, part: Part) -> asyncio.subprocess.Process:
+        # The child asks for PR_SET_PDEATHSIG itself: a preexec_fn would run between fork and
+        # exec of a process with threads.
+        child = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "gatehouse", *part.arguments),
+            stdin=asyncio.subprocess.DEVNULL,
+            env={**os.environ, "GATEHOUSE_SUPERVISED": "1"},
+            start_new_session=True,
+        )
+        processes.record(child.pid, self._run / f"{part.name}.json")
+        self._children[part.name] = child
+        log.info("started", part=part.name, pid=child.pid)
+        return child
+
+    async def _end(self, part: Part) -> None:
+        child = self._children.get(part.name)
+        if child is None or child.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            child.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(GRACE):
+                await child.wait()
+        except TimeoutError:
+            log.warning("killed", part=part.name, after_seconds=GRACE)
+            child.kill()
+            await child.wait()
+        log.info("stopped", part=part.name)
+
+    async def _end_leftovers(self) -> None:
+        """End what a killed supervisor left; its data planes are not among these and go on."""
+        leftovers = []
+        for part in self._parts:
+            record = processes.recorded(self._run / f"{part.name}.json")
+            if record is not None:
+                log.info("ending leftover", part=part.name, pid=record.pid)
+                # Not SIGTERM for the node: that would stop the data planes too.
+                record.signal(signal.SIGKILL)
+                leftovers.append(record)
+        deadline = time.monotonic() + LEFTOVER_GRACE
+        while any(record.alive() for record in leftovers) and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+
+
+async def _unless(work: Awaitable[None], stop: asyncio.Event) -> bool:
+    """Await ``work``; give False if ``stop`` was set before it was done."""
+    task = asyncio.ensure_future(work)
+    stopped = asyncio.create_task(stop.wait())
+    done, pending = await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    for other in pending:
+        other.cancel()
+    if task in done:
+        task.result()
+        return True
+    return False

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from agent_control_plane import ControlPlane
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A short one: pytest's own can be too long for Unix sockets."""
+    with tempfile.TemporaryDirectory(prefix="gh-") as directory:
+        yield Path(directory)
 
 
 @pytest.fixture

@@ -34,12 +34,29 @@ RULES: dict[str, Rules] = {
         (
             _READ,
             frozenset(
-                ["namespaces", "services", "secrets", "configmaps", "serviceaccounts", "pods", "endpointslices", "deployments", "leases", "gatewayclasses", "gateways", "httproutes", "referencegrants", "snippetsfilters"]
+                {
+                    "configmaps",
+                    "deployments",
+                    "endpointslices",
+                    "gatewayclasses",
+                    "gateways",
+                    "httproutes",
+                    "leases",
+                    "namespaces",
+                    "pods",
+                    "referencegrants",
+                    "secrets",
+                    "serviceaccounts",
+                    "services",
+                    "snippetsfilters",
+                }
             ),
         ),
         (
             _WRITE,
-            frozenset(["services", "deployments", "serviceaccounts", "configmaps", "leases", "events"]),
+            frozenset(
+                {"configmaps", "deployments", "events", "leases", "serviceaccounts", "services"}
+            ),
         ),
         (frozenset({"create"}), frozenset({"gatewayclasses", "tokenreviews"})),
         (
@@ -51,7 +68,15 @@ RULES: dict[str, Rules] = {
         (
             _READ,
             frozenset(
-                ["namespaces", "services", "deployments", "pods", "configmaps", "secrets", "serviceaccounts"]
+                {
+                    "configmaps",
+                    "deployments",
+                    "namespaces",
+                    "pods",
+                    "secrets",
+                    "serviceaccounts",
+                    "services",
+                }
             ),
         ),
         (_WRITE, frozenset({"pods", "events"})),

@@ -131,7 +131,9 @@ def _aggregated(entry: Served, version: str) -> Object:
 
 
 def _subresources(entry: Served) -> list[tuple[str, tuple[str, ...], str]]:
-    found = [("status", ("get", "patch", "update"), entry.resource.kind)] if entry.status else []
+    found: list[tuple[str, tuple[str, ...], str]] = []
+    if entry.status:
+        found.append(("status", ("get", "patch", "update"), entry.resource.kind))
     if entry.resource.plural == "serviceaccounts":
         found.append(("token", ("create",), "TokenRequest"))
     return found

@@ -119,7 +119,7 @@ class Api:
         _no_duplicates(request, await request.read())
         namespace = target.namespace
         written = await self._verbs.create(target.served, namespace, body, _options(request))
-        return self._written(target, written, 201)
+        return self._written(written, 201)
 
     async def _change(self, request: web.Request, target: Target, verb: str) -> web.Response:
         body = await requests.body(request)
@@ -145,7 +145,7 @@ class Api:
             _options(request),
             target.subresource,
         )
-        return self._written(target, written, 200)
+        return self._written(written, 200)
 
     async def _delete(self, request: web.Request, target: Target) -> web.Response:
         options = await requests.body(request)
@@ -201,7 +201,7 @@ class Api:
         return _json(reviews.token_request(body, entry.value, self._tokens), 201)
 
     @staticmethod
-    def _written(target: Target, written: Written, code: int) -> web.Response:
+    def _written(written: Written, code: int) -> web.Response:
         response = _bytes(written.data, code)
         for warning in written.warnings:
             response.headers.add(

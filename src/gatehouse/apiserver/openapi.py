@@ -65,7 +65,7 @@ def _operations(entry: Served, version: str) -> Object:
         for name in ("dryRun", "fieldManager", "fieldValidation")
     ]
     # Strategic merge is left out on purpose: kubectl then uses its own structs for core kinds.
-    body = {"content": {media: {"schema": {}} for media in (JSON_PATCH, MERGE_PATCH)}}
+    body: Object = {"content": {media: {"schema": {}} for media in (JSON_PATCH, MERGE_PATCH)}}
     patch = {
         "x-kubernetes-action": "patch",
         "x-kubernetes-group-version-kind": kind,

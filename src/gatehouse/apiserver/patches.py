@@ -37,7 +37,7 @@ def apply(kind: str, current: Any, patch: Any) -> Any:
     if kind == STRATEGIC_PATCH:
         return _strategic(current, patch)
     supported = f"{JSON_PATCH}, {MERGE_PATCH}, {STRATEGIC_PATCH}"
-    message = f"the body of the request was in an unknown format - accepted media types include: {supported}"
+    message = f"patches of this media type are not taken; these are: {supported}"
     raise ApiError(415, "UnsupportedMediaType", message)
 
 

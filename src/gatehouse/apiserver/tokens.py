@@ -31,7 +31,7 @@ class Tokens:
     def __init__(self, key: Path, store: Store) -> None:
         loaded = serialization.load_pem_private_key(key.read_bytes(), None)
         if not isinstance(loaded, ec.EllipticCurvePrivateKey):
-            raise ValueError(f"{key} holds no EC key")
+            raise TypeError(f"{key} holds no EC key")
         self._key = loaded
         self._store = store
         public = loaded.public_key().public_bytes(

@@ -168,7 +168,10 @@ class Verbs:
             metadata.pop("namespace", None)
             return
         if metadata.setdefault("namespace", namespace) != namespace:
-            message = "the namespace of the provided object does not match the namespace sent on the request"
+            message = (
+                "the namespace of the provided object does not match the namespace sent on the "
+                "request"
+            )
             raise errors.bad_request(message)
         key = registry.of(resources.NAMESPACES).key("", namespace)
         owner = self._store.latest(key)

@@ -121,7 +121,8 @@ async def _show(
 ) -> bool:
     with _progress() as progress:
         starting = progress.add_task("Starting API server, controller, node", total=1)
-        await asyncio.wait({task, installed}, return_when=asyncio.FIRST_COMPLETED)
+        waited: set[asyncio.Future[Any]] = {task, installed}
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             await task
             raise DemoError("Gatehouse ended before it was ready")

@@ -112,7 +112,7 @@ def _pods(pods: list[Object]) -> Table:
     table = _table("Data planes", "Pod", "Address", "Phase", "Ready", "Restarts", "Message")
     for pod in pods:
         found = pod.get("status") or {}
-        container = next(iter(found.get("containerStatuses") or ()), {})
+        container: Object = next(iter(found.get("containerStatuses") or ()), {})
         waiting = container.get("state", {}).get("waiting") or {}
         table.add_row(
             _name(pod),

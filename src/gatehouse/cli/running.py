@@ -24,14 +24,15 @@ def run(part: Part, *, expected: tuple[type[Exception], ...] = ()) -> None:
     """
     if os.environ.get("GATEHOUSE_SUPERVISED"):
         processes.end_with_parent()
+    known = (*expected, OSError)
     try:
         uvloop.run(_run(part))
     except BaseExceptionGroup as group:
-        known, others = group.split((*expected, OSError))
-        if others is not None or known is None:
+        first = _first(group)
+        if not isinstance(first, known):
             raise
-        raise Trouble(_first(known)) from group
-    except (*expected, OSError) as error:
+        raise Trouble(str(first) or type(first).__name__) from group
+    except known as error:
         raise Trouble(str(error)) from error
 
 
@@ -66,7 +67,7 @@ def _background(work: Coroutine[Any, Any, None]) -> None:
     task.add_done_callback(_TASKS.discard)
 
 
-def _first(error: BaseException) -> str:
+def _first(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return str(error) or type(error).__name__
+    return error

@@ -1,4 +1,4 @@
-"""The whole of `gatehouse up`: state directory, certificates, and the parts under one supervisor."""
+"""The whole of `gatehouse up`: state directory, certificates, parts under one supervisor."""
 
 from __future__ import annotations
 

@@ -121,9 +121,10 @@ class Supervisor:
                 # Not SIGTERM for the node: that would stop the data planes too.
                 record.signal(signal.SIGKILL)
                 leftovers.append(record)
-        deadline = time.monotonic() + LEFTOVER_GRACE
-        while any(record.alive() for record in leftovers) and time.monotonic() < deadline:
-            await asyncio.sleep(0.02)
+        for record in leftovers:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LEFTOVER_GRACE):
+                    await processes.ended(record)
 
 
 async def _unless(work: Awaitable[None], stop: asyncio.Event) -> bool:

@@ -21,7 +21,7 @@ from gatehouse.apiserver.schema.shapes import (
 GROUP = "gateway.networking.k8s.io"
 KIND = r"^[a-zA-Z]([-a-zA-Z0-9]*[a-zA-Z0-9])?$"
 GROUP_NAME = r"^$|^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
-CONTROLLER = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\/[A-Za-z0-9\/\-._~%!$&'()*+,;=:]+$"
+CONTROLLER = DNS_SUBDOMAIN.removesuffix("$") + r"\/[A-Za-z0-9\/\-._~%!$&'()*+,;=:]+$"
 HEADER = r"^[A-Za-z0-9!#$%&'*+\-.^_\x60|~]+$"
 DURATION = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"
 METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH")
@@ -161,13 +161,19 @@ _PATH_MODIFIER = record(
     replaceFullPath=string(max=1024),
     replacePrefixMatch=string(max=1024),
 )
-_BACKEND = {
-    "group": _group(default=""),
-    "kind": _kind(default="Service"),
-    "name": _name(),
-    "namespace": _namespace(),
-    "port": _port(),
-}
+
+
+def _backend(**more: Schema) -> Schema:
+    backend = record(
+        "name",
+        group=_group(default=""),
+        kind=_kind(default="Service"),
+        name=_name(),
+        namespace=_namespace(),
+        port=_port(),
+    )
+    backend["properties"] |= more
+    return backend
 
 
 def _filter() -> Schema:
@@ -187,7 +193,7 @@ def _filter() -> Schema:
         responseHeaderModifier=_HEADERS,
         requestMirror=record(
             "backendRef",
-            backendRef=record("name", **_BACKEND),
+            backendRef=_backend(),
             percent=integer(min=0, max=100),
             fraction=record("numerator", numerator=integer(), denominator=integer(default=100)),
         ),
@@ -242,12 +248,7 @@ _RULE = record(
     matches=array(_MATCH, max=64) | {"default": [{"path": {"type": "PathPrefix", "value": "/"}}]},
     filters=array(_filter(), max=16),
     backendRefs=array(
-        record(
-            "name",
-            **_BACKEND,
-            weight=integer(min=0, max=1000000, default=1),
-            filters=array(_filter(), max=16),
-        ),
+        _backend(weight=integer(min=0, max=1000000, default=1), filters=array(_filter(), max=16)),
         max=16,
     ),
     timeouts=record(request=string(pattern=DURATION), backendRequest=string(pattern=DURATION)),

@@ -121,7 +121,10 @@ def _filters(filters: list[Object], path: str, rule: Object) -> Iterator[Cause]:
             if modifier:
                 yield from _modifier(modifier, f"{place}.{field}.path", rule, path)
     if "RequestRedirect" in kinds and "URLRewrite" in kinds:
-        message = "May specify either httpRouteFilterRequestRedirect or httpRouteFilterRequestRewrite, but not both"
+        message = (
+            "May specify either httpRouteFilterRequestRedirect or "
+            "httpRouteFilterRequestRewrite, but not both"
+        )
         yield _invalid(f"{path}.filters", message)
     for kind in _FILTER_FIELDS:
         if kind not in ("RequestMirror", "ExtensionRef") and kinds.count(kind) > 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
 from typing import Any
 
 from gatehouse.apiserver.errors import Cause
@@ -29,7 +30,7 @@ class Walk:
 
     def value(self, schema: Schema, value: Any, path: str) -> Any:
         """Default, prune and check ``value``; gives the value to keep."""
-        kind = schema.get("type")
+        kind: str | None = schema.get("type")
         if schema.get("x-kubernetes-int-or-string"):
             if not isinstance(value, int | str) or isinstance(value, bool):
                 self._type(path, value, "integer or string")
@@ -39,15 +40,15 @@ class Walk:
         if not isinstance(value, _TYPES[kind]) or (kind != "boolean" and isinstance(value, bool)):
             self._type(path, value, kind)
             return value
-        match kind:
-            case "object":
-                self._object(schema, value, path)
-            case "array":
-                self._array(schema, value, path)
-            case "string":
-                self._string(schema, value, path)
-            case "integer" | "number":
-                self._number(schema, value, path)
+        checks: dict[str, Callable[[Schema, Any, str], None]] = {
+            "object": self._object,
+            "array": self._array,
+            "string": self._string,
+            "integer": self._number,
+            "number": self._number,
+        }
+        if kind in checks:
+            checks[kind](schema, value, path)
         return value
 
     def _object(self, schema: Schema, value: dict[str, Any], path: str) -> None:

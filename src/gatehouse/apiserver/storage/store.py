@@ -230,7 +230,7 @@ class Store:
             return
         self._since_compaction = 0
         target = self.revision - HISTORY
-        self._log.compact(target, lambda error: None)
+        self._log.compact(target, lambda _: None)
         log.info("compacted", revision=target)
 
     def _bucket(self, key: str) -> dict[str, Entry]:

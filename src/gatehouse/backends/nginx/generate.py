@@ -87,10 +87,14 @@ class Generator:
         empty: frozenset[str],
     ) -> _Rendered:
         known = self._hosts.get((port.number, host.hostname))
-        if known is not None and known.host is host and known.port == port:
-            # A cluster without endpoints answers 503 where it is used, so it matters there.
-            if known.empty == known.uses & empty:
-                return known
+        # A cluster without endpoints answers 503 where it is used, so it matters there.
+        if (
+            known is not None
+            and known.host is host
+            and known.port == port
+            and known.empty == known.uses & empty
+        ):
+            return known
         scope = f"{port.number}/{host.hostname}"
         written = server(port, host, Context(scope, clusters, self._capabilities))
         file = File.make(names.server_file(port.number, host.hostname), written.text)

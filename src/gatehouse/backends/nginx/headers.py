@@ -21,7 +21,7 @@ DEFAULTS: tuple[tuple[str, str], ...] = (
     ("Upgrade", "$http_upgrade"),
     ("Connection", "$gh_connection"),
 )
-"""Sent to every backend. A location that changes one must repeat all: NGINX inherits all or none."""
+"""Sent to every backend. A location that changes one repeats all: NGINX inherits all or none."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9-]+")
 

@@ -25,7 +25,7 @@ def word(text: str) -> str:
 
 
 def text(value: str) -> str:
-    """Quote a literal where NGINX expands variables: ``$`` has no escape, so a variable holds it."""
+    """Quote a literal where NGINX expands variables: ``$``, which has no escape, is one of them."""
     return _quote(value).replace("$", "${gh_dollar}")
 
 

@@ -19,7 +19,6 @@ class Reason(enum.Enum):
     NOT_PROGRAMMED = ("Programmed", False, "Invalid")
     LISTENER_CONFLICTED = ("Accepted", False, "PortUnavailable")
     UNSUPPORTED_PROTOCOL = ("Accepted", False, "UnsupportedProtocol")
-    UNSUPPORTED_LISTENER_VALUE = ("Accepted", False, "UnsupportedValue")
     NO_CONFLICTS = ("Conflicted", False, "NoConflicts")
     PROTOCOL_CONFLICT = ("Conflicted", True, "ProtocolConflict")
     HOSTNAME_CONFLICT = ("Conflicted", True, "HostnameConflict")

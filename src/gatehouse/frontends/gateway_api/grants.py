@@ -1,4 +1,4 @@
-"""ReferenceGrants: may an object of one namespace refer to one of another? Nobody else reads them."""
+"""ReferenceGrants: may an object refer into another namespace? Nobody else reads them."""
 
 from __future__ import annotations
 

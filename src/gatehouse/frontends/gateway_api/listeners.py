@@ -84,7 +84,7 @@ def _validity(listener: gateway.Listener) -> list[Finding]:
     mode = listener.tls.mode if listener.tls else "Terminate"
     if listener.protocol == "HTTPS" and mode != "Terminate":
         message = f"{where}: tls.mode {mode} is not served for HTTPS; Terminate is"
-        return [Finding(Reason.UNSUPPORTED_LISTENER_VALUE, message)]
+        return [Finding(Reason.UNSUPPORTED_VALUE, message)]
     return []
 
 

@@ -1,4 +1,4 @@
-"""From a wanted status to the one to write: times, others' entries, and whether it differs. Pure."""
+"""From a wanted status to the one to write: times, others' entries, any difference. Pure."""
 
 from __future__ import annotations
 

@@ -77,9 +77,9 @@ class Runner:
         process = self._process or processes.recorded(self._record)
         if process is not None:
             process.signal(signal.SIGTERM)
-            deadline = time.monotonic() + GRACE
-            while process.alive() and time.monotonic() < deadline:
-                await asyncio.sleep(0.05)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(GRACE):
+                    await processes.ended(process)
             process.signal(signal.SIGKILL)
         self._volumes.remove()
         self._record.unlink(missing_ok=True)
@@ -115,7 +115,7 @@ class Runner:
             self._process = process
             since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             self._say(running=True, restarts=restarts, since=since)
-            await _ended(process)
+            await processes.ended(process)
             if self._ending.is_set():
                 return
             self._process, process, restarts = None, None, restarts + 1
@@ -185,23 +185,6 @@ def _reap(child: subprocess.Popen[bytes]) -> None:
     """Remember a child, and wait for those that ended, so that none stays a zombie."""
     _CHILDREN[:] = [other for other in _CHILDREN if other.poll() is None]
     _CHILDREN.append(child)
-
-
-async def _ended(process: processes.Record) -> None:
-    """Wait until a process ends, be it a child of ours or adopted."""
-    try:
-        descriptor = os.pidfd_open(process.pid)
-    except ProcessLookupError:
-        return
-    loop = asyncio.get_running_loop()
-    gone = asyncio.Event()
-    loop.add_reader(descriptor, gone.set)
-    try:
-        if process.alive():
-            await gone.wait()
-    finally:
-        loop.remove_reader(descriptor)
-        os.close(descriptor)
 
 
 def _inherited() -> dict[str, str]:

@@ -52,7 +52,7 @@ def compile_protos(root: Path) -> None:
         (directory / "__init__.py").write_text(CHARTER, encoding="utf-8")
 
 
-class ProtoBuildHook(BuildHookInterface):  # type: ignore[misc]
+class ProtoBuildHook(BuildHookInterface[Any]):
     """Runs :func:`compile_protos` before a wheel or an editable install is made."""
 
     PLUGIN_NAME = "custom"

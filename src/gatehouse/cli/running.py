@@ -24,7 +24,7 @@ def run(part: Part, *, expected: tuple[type[Exception], ...] = ()) -> None:
     """
     if os.environ.get("GATEHOUSE_SUPERVISED"):
         processes.end_with_parent()
-    known = (*expected, OSError)
+    known: tuple[type[Exception], ...] = (*expected, OSError)
     try:
         uvloop.run(_run(part))
     except BaseExceptionGroup as group:

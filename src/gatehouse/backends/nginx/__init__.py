@@ -2,10 +2,10 @@
 
 Reading order: :mod:`generate` (which files), :mod:`servers` (one virtual host), :mod:`locations`
 (which route a path leads to), :mod:`dispatch` and :mod:`conditions` (which of several),
-:mod:`actions` with :mod:`headers` and :mod:`rewriting` (what a route does), :mod:`upstreams`. Text
-comes from :mod:`tree` alone, escaping from :mod:`quoting` alone, names from :mod:`names` alone. A
-new ability is a module with functions from IR to directives; what an NGINX may lack is a property of
-:mod:`capabilities`. Never here: I/O, Kubernetes, templates.
+:mod:`actions` with :mod:`headers` and :mod:`rewriting` (what a route does), :mod:`upstreams`.
+Text comes from :mod:`tree` alone, escaping from :mod:`quoting` alone, names from :mod:`names`
+alone. A new ability is a module with functions from IR to directives; what an NGINX may lack is a
+property of :mod:`capabilities`. Never here: I/O, Kubernetes, templates.
 """
 
 from gatehouse.backends.nginx.capabilities import Capabilities

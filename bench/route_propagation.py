@@ -45,26 +45,35 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 class Usage:
     """CPU seconds and resident bytes of the processes that belong to one part."""
 
-    def __init__(self, marker: tuple[str, ...], root: int) -> None:
-        self.marker, self.root = marker, root
+    def __init__(self, word: str, state: Path) -> None:
+        self.word, self.state = word, state
 
     def read(self) -> tuple[float, int]:
         """Give (CPU seconds so far, resident bytes), summed over the part's processes."""
         seconds, resident = 0.0, 0
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
-            with contextlib.suppress(OSError, IndexError):
-                command = (entry / "cmdline").read_text().replace("\0", " ")
-                environment = (entry / "environ").read_text()
-                if not any(word in command for word in self.marker):
-                    continue
-                if f"GATEHOUSE_BENCH={self.root}" not in environment:
-                    continue
+        for entry in self._processes():
+            with contextlib.suppress(OSError):
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
                 seconds += sum(int(fields[index]) for index in (11, 12, 13, 14)) / TICK
                 resident += int(fields[21]) * PAGE
         return seconds, resident
+
+    def _processes(self) -> list[Path]:
+        found: list[Path] = []
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                command = (entry / "cmdline").read_text().split("\0")
+                told = " ".join(command) + (entry / "environ").read_text(errors="replace")
+                if self.word in command[:8] and str(self.state) in told:
+                    found.append(entry)
+                elif self.word == "nginx" and self._is_master(command[0]):
+                    # NGINX's title overwrites its environment; its workers name no path at all.
+                    children = (entry / "task" / entry.name / "children").read_text()
+                    found += [entry, *(Path("/proc") / pid for pid in children.split())]
+        return found
+
+    def _is_master(self, title: str) -> bool:
+        return title.startswith("nginx: master") and str(self.state) in title
 
 
 async def _hello(_: web.Request) -> web.Response:
@@ -93,7 +102,6 @@ async def gatehouse(state: Path, pool: str) -> AsyncIterator[None]:
         *(sys.executable, "-m", "gatehouse", "up", "--state-dir", str(state)),
         *("--api-address", "127.0.0.1:0", "--agent-address", "127.0.0.1:0"),
         *("--address-pool", pool, "--log-format", "json"),
-        env={**os.environ, "GATEHOUSE_BENCH": str(os.getpid())},
         stdout=asyncio.subprocess.DEVNULL,
         stderr=(state / "up.log").open("wb"),
     )
@@ -229,15 +237,15 @@ async def address_of(client: Client) -> str:
 
 
 async def measure(
-    client: Client, session: aiohttp.ClientSession, address: str, existing: int, samples: int
+    client: Client,
+    session: aiohttp.ClientSession,
+    address: str,
+    state: Path,
+    existing: int,
+    samples: int,
 ) -> dict[str, Any]:
     """Create ``samples`` routes one after another and time each."""
-    parts = {
-        "controller": Usage(("gatehouse controller",), os.getpid()),
-        "agent": Usage(("gatehouse agent",), os.getpid()),
-        "nginx": Usage(("nginx: ", "/nginx "), os.getpid()),
-        "apiserver": Usage(("gatehouse apiserver",), os.getpid()),
-    }
+    parts = {part: Usage(part, state) for part in ("controller", "agent", "nginx", "apiserver")}
     before = {part: usage.read()[0] for part, usage in parts.items()}
     times: list[float] = []
     answers: Counter[str] = Counter()
@@ -289,7 +297,7 @@ async def run(counts: list[int], samples: int, pool: str) -> list[dict[str, Any]
                 await until_answered(session, address, last, Counter(), 600)
                 print(f"{count} routes there in {time.perf_counter() - started:.1f} s", flush=True)
                 await asyncio.sleep(3)
-                results.append(await measure(client, session, address, count, samples))
+                results.append(await measure(client, session, address, state, count, samples))
                 print(json.dumps(results[-1]), flush=True)
             await client.__aexit__(None, None, None)
     except BaseException:

@@ -189,5 +189,5 @@ def _reap(child: subprocess.Popen[bytes]) -> None:
 
 def _inherited() -> dict[str, str]:
     """Give what a local process needs of our own environment; the rest is the Pod's."""
-    kept = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", "GATEHOUSE_BENCH")
+    kept = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV")
     return {name: os.environ[name] for name in kept if name in os.environ}

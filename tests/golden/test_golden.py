@@ -1,0 +1,165 @@
+"""Objects in, NGINX files and conditions out: every directory beside this file is a case.
+
+``input.yaml`` holds the objects, admitted as the API server admits them (so that a case cannot hold
+what no user could apply). ``nginx/`` holds the files of virtual hosts and clusters, ``status.yaml``
+the statuses. ``make golden`` rewrites what is expected; read the diff.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gatehouse.agent import nginx_binary
+from gatehouse.apis import resources
+from gatehouse.apiserver import registry, verbs
+from gatehouse.backends import nginx
+from gatehouse.bundle import Bundle
+from gatehouse.frontends import gateway_api
+from gatehouse.query import Engine, Key, Snapshot
+
+HERE = Path(__file__).parent
+CASES = sorted(path.parent.name for path in HERE.glob("*/input.yaml"))
+NOW = "2026-01-01T00:00:00Z"
+
+BASE = """
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: gatehouse-nginx}
+spec: {controllerName: gatehouse.dev/nginx}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: ns, labels: {kubernetes.io/metadata.name: ns}}
+"""
+
+
+def admitted(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Give the objects of a YAML text, defaulted and validated."""
+    for raw in yaml.safe_load_all(text):
+        resource = next(
+            item
+            for item in vars(resources).values()
+            if isinstance(item, resources.Resource) and item.kind == raw["kind"]
+        )
+        status = raw.get("status")
+        if resource.namespaced:
+            raw["metadata"].setdefault("namespace", "ns")
+        unknown = verbs.admit(registry.of(resource), raw, verbs.Options(strict=True))
+        assert not unknown
+        raw["metadata"].setdefault("generation", 1)
+        raw["metadata"].setdefault("creationTimestamp", NOW)
+        if status:
+            raw["status"] = status
+        yield resource.kind, raw
+
+
+def engine_of(text: str, settings: gateway_api.Settings) -> Engine:
+    engine = Engine(Snapshot(gateway_api.INDEXES))
+    changes: dict[Key, Any] = {gateway_api.SETTINGS_KEY: settings}
+    for kind, raw in [*admitted(BASE), *admitted(text)]:
+        metadata = raw["metadata"]
+        key = (kind, metadata.get("namespace", ""), metadata["name"])
+        if kind in gateway_api.INDEXES or kind in {resource.kind for resource in gateway_api.KINDS}:
+            changes[key] = gateway_api.decode(kind, raw)
+        if kind == "Gateway":
+            changes[("DataPlane", *key[1:])] = gateway_api.DataPlane(programmed=True)
+    engine.commit(changes)
+    return engine
+
+
+def outputs(case: str) -> tuple[dict[str, str], Bundle | None]:
+    """Give the files expected of a case, and the bundle of its first Gateway that is served."""
+    text = (HERE / case / "input.yaml").read_text(encoding="utf-8")
+    settings = gateway_api.Settings(bind="any", snippets="snippets" in case)
+    engine = engine_of(text, settings)
+    files: dict[str, str] = {}
+    found: Bundle | None = None
+    with engine.compile() as ask:
+        for key in ask(gateway_api.gateways, ""):
+            gateway = ask(gateway_api.compile_gateway, key)
+            if gateway is None:
+                continue
+            capabilities = nginx.Capabilities.parse("1.31.3")
+            generated = nginx.Generator(capabilities).generate(gateway)
+            found = found or generated.bundle
+            unsupported = gateway_api.Unsupported(generated.unsupported)
+            engine.commit({("Unsupported", *key[1:]): unsupported})
+            for path, file in generated.bundle.files.items():
+                if "/tls/" not in path and not path.endswith("http.conf"):
+                    name = path.removeprefix("gatehouse/")
+                    files[f"nginx/{key[2]}/{name}"] = file.content.decode()
+    with engine.compile() as ask:
+        statuses = {
+            f"{key[0]} {key[2]}": gateway_api.merge_status(None, status, NOW)
+            for key in ask(gateway_api.subjects, "")
+            if key[0] != "GatewayClass" and (status := ask(gateway_api.status, key)) is not None
+        }
+    for status in statuses.values():
+        _shorten(status)
+    files["status.yaml"] = yaml.safe_dump(statuses, sort_keys=True, width=100)
+    return files, found
+
+
+def _shorten(value: Any) -> None:
+    """Drop what is the same in every case."""
+    if isinstance(value, dict):
+        for key in ("lastTransitionTime", "observedGeneration", "controllerName", "supportedKinds"):
+            if key != "supportedKinds" or value.get(key) == [
+                {"group": "gateway.networking.k8s.io", "kind": "HTTPRoute"}
+            ]:
+                value.pop(key, None)
+        for item in value.values():
+            _shorten(item)
+    elif isinstance(value, list):
+        for item in value:
+            _shorten(item)
+
+
+def existing(case: str) -> dict[str, str]:
+    directory = HERE / case
+    return {
+        str(path.relative_to(directory)): path.read_text(encoding="utf-8")
+        for path in directory.rglob("*")
+        if path.is_file() and path.name != "input.yaml"
+    }
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_golden(case: str, request: pytest.FixtureRequest) -> None:
+    found, _ = outputs(case)
+    if request.config.getoption("--refresh-golden"):
+        for path in existing(case).keys() - found.keys():
+            (HERE / case / path).unlink()
+        for path, text in found.items():
+            (HERE / case / path).parent.mkdir(parents=True, exist_ok=True)
+            (HERE / case / path).write_text(text, encoding="utf-8")
+    assert existing(case) == found
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("case", CASES)
+def test_nginx_accepts_every_golden_file(case: str, tmp_path: Path) -> None:
+    _, bundle = outputs(case)
+    if bundle is None:
+        return
+    for path, file in bundle.files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(file.content)
+    temp = "".join(
+        f"{kind}_temp_path {tmp_path}/{kind};"
+        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    main = f"pid {tmp_path}/pid; events {{}} http {{ {temp} include gatehouse/http.conf; }}"
+    (tmp_path / "nginx.conf").write_text(main)
+    command = [str(nginx_binary.find(None)), "-t", "-q", "-e", "stderr", "-p", str(tmp_path)]
+    done = subprocess.run(
+        [*command, "-c", str(tmp_path / "nginx.conf")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "[warn]" not in done.stderr

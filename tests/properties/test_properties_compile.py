@@ -1,0 +1,251 @@
+"""What must hold of every compile: incremental equals full, little runs again, values stay data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import crossplane
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gatehouse.backends import nginx
+from gatehouse.bundle import Bundle
+from gatehouse.frontends import gateway_api
+from gatehouse.ir import gateway as ir_gateway
+from gatehouse.ir import http as ir
+from gatehouse.query import Engine, Key, Snapshot
+
+Object = dict[str, Any]
+NAMESPACES = ("a", "b")
+
+
+def meta(name: str, namespace: str = "", **more: Any) -> Object:
+    created = "2026-01-01T00:00:00Z"
+    return {"name": name, "namespace": namespace, "creationTimestamp": created, **more}
+
+
+def gateway(hostname: str | None, selector: str, port: int) -> Object:
+    listener: Object = {"name": "l", "port": port, "protocol": "HTTP"}
+    listener["allowedRoutes"] = {"namespaces": {"from": selector}}
+    if hostname:
+        listener["hostname"] = hostname
+    listeners = [listener, {"name": "m", "port": 8080, "protocol": "HTTP"}]
+    return {"spec": {"gatewayClassName": "c", "listeners": listeners}}
+
+
+def route(hostnames: list[str], path: str, service: str, namespace: str) -> Object:
+    backend = {"name": service, "namespace": namespace, "port": 80}
+    rule = {"matches": [{"path": {"value": path}}], "backendRefs": [backend]}
+    parents = [{"name": "gw", "namespace": "a"}]
+    return {"spec": {"parentRefs": parents, "hostnames": hostnames, "rules": [rule]}}
+
+
+HOSTS = st.sampled_from(["x.example", "y.example", "*.example", "z.test"])
+OBJECTS: dict[str, st.SearchStrategy[tuple[Key, Object | None]]] = {
+    "GatewayClass": st.tuples(
+        st.just(("GatewayClass", "", "c")),
+        st.none() | st.just({"spec": {"controllerName": "gatehouse.dev/nginx"}}),
+    ),
+    "Gateway": st.tuples(
+        st.just(("Gateway", "a", "gw")),
+        st.none()
+        | st.builds(
+            gateway,
+            st.none() | HOSTS,
+            st.sampled_from(["All", "Same"]),
+            st.sampled_from([8080, 8081]),
+        ),
+    ),
+    "HTTPRoute": st.tuples(
+        st.tuples(
+            st.just("HTTPRoute"), st.sampled_from(NAMESPACES), st.sampled_from(["r", "s", "t"])
+        ),
+        st.none()
+        | st.builds(
+            route,
+            st.lists(HOSTS, max_size=2, unique=True),
+            st.sampled_from(["/", "/p", "/p/q"]),
+            st.sampled_from(["s1", "s2"]),
+            st.sampled_from(NAMESPACES),
+        ),
+    ),
+    "Service": st.tuples(
+        st.tuples(st.just("Service"), st.sampled_from(NAMESPACES), st.sampled_from(["s1", "s2"])),
+        st.none()
+        | st.sampled_from(["", "web"]).map(
+            lambda n: {"spec": {"ports": [{"name": n, "port": 80}]}}
+        ),
+    ),
+    "EndpointSlice": st.tuples(
+        st.tuples(
+            st.just("EndpointSlice"), st.sampled_from(NAMESPACES), st.sampled_from(["s1", "s2"])
+        ),
+        st.none()
+        | st.sampled_from(["10.0.0.1", "10.0.0.2"]).map(
+            lambda ip: {"ports": [{"name": "", "port": 9}], "endpoints": [{"addresses": [ip]}]}
+        ),
+    ),
+    "ReferenceGrant": st.tuples(
+        st.tuples(st.just("ReferenceGrant"), st.sampled_from(NAMESPACES), st.just("g")),
+        st.none()
+        | st.sampled_from(NAMESPACES).map(
+            lambda ns: {
+                "spec": {
+                    "from": [
+                        {
+                            "group": "gateway.networking.k8s.io",
+                            "kind": "HTTPRoute",
+                            "namespace": ns,
+                        }
+                    ],
+                    "to": [{"group": "", "kind": "Service"}],
+                }
+            }
+        ),
+    ),
+    "HTTPRoute malformed": st.tuples(
+        st.just(("HTTPRoute", "a", "r")), st.just({"spec": {"rules": "not a list"}})
+    ),
+}
+EDITS = st.lists(st.lists(st.one_of(*OBJECTS.values()), max_size=6), min_size=1, max_size=8)
+
+
+def fresh() -> Engine:
+    engine = Engine(Snapshot(gateway_api.INDEXES))
+    engine.commit({gateway_api.SETTINGS_KEY: gateway_api.Settings(bind="any")})
+    return engine
+
+
+def decoded(key: Key, body: Object | None) -> Any:
+    if body is None:
+        return None
+    labels = {"kubernetes.io/service-name": key[2]} if key[0] == "EndpointSlice" else {}
+    return gateway_api.decode(key[0], {"metadata": meta(key[2], key[1], labels=labels), **body})
+
+
+def everything(engine: Engine) -> tuple[Any, Any]:
+    with engine.compile() as ask:
+        gateways = [ask(gateway_api.compile_gateway, key) for key in ask(gateway_api.gateways, "")]
+        return gateways, {
+            key: ask(gateway_api.status, key) for key in ask(gateway_api.subjects, "")
+        }
+
+
+@settings(max_examples=150, deadline=None)
+@given(EDITS)
+def test_incremental_equals_from_scratch(edits: list[list[tuple[Key, Object | None]]]) -> None:
+    engine = fresh()
+    generator = nginx.Generator(nginx.Capabilities((1, 31, 3)))
+    for edit in edits:
+        engine.commit({key: decoded(key, body) for key, body in edit})
+        gateways, statuses = everything(engine)
+        oracle = fresh()
+        oracle.commit(engine.snapshot.objects())
+        assert (gateways, statuses) == everything(oracle)
+        for compiled in gateways:
+            full = nginx.Generator(nginx.Capabilities((1, 31, 3))).generate(compiled)
+            assert generator.generate(compiled) == full
+
+
+def test_one_route_among_many_runs_little_again_and_shares_the_rest() -> None:
+    engine = fresh()
+    changes: dict[Key, Any] = {}
+    fixed: list[tuple[Key, Object]] = [
+        (("GatewayClass", "", "c"), {"spec": {"controllerName": "gatehouse.dev/nginx"}}),
+        (("Gateway", "a", "gw"), gateway(None, "Same", 8081)),
+        (("Service", "a", "s1"), {"spec": {"ports": [{"port": 80}]}}),
+    ]
+    fixed += [
+        (("HTTPRoute", "a", f"r{n}"), route([f"h{n}.example"], "/", "s1", "a")) for n in range(1000)
+    ]
+    for key, body in fixed:
+        changes[key] = decoded(key, body)
+    engine.commit(changes)
+    before = everything(engine)[0][0].listeners[0].virtual_hosts
+    runs = engine.runs
+    key = ("HTTPRoute", "a", "r7")
+    engine.commit({key: decoded(key, route(["h7.example"], "/other", "s1", "a"))})
+    after = everything(engine)[0][0].listeners[0].virtual_hosts
+    assert engine.runs - runs <= 10
+    changed = [new.hostname for old, new in zip(before, after, strict=True) if old is not new]
+    assert changed == ["h7.example"]
+
+
+HOSTILE = st.text(
+    alphabet=st.sampled_from(list("ab\"'\\;{}$ \n\r\t\0#()~*%\u00e9?&=,")), min_size=1, max_size=30
+) | st.sampled_from(
+    ["$host", "${host}", "a;}", '"', "\\", "\n}", "x" * 10_000, "default", "include"]
+)
+
+
+def served(value: str, place: str) -> ir_gateway.Gateway:
+    """Give a gateway with ``value`` in one of the places that users fill."""
+    edit = ir.HeaderEdit(set=(ir.HeaderValue("X-A", value if place == "header" else "v"),))
+    added = ir.HeaderEdit(add=(ir.HeaderValue("X-B", value if place == "added" else "v"),))
+    name = value if place == "name" else "x-match"
+    matched = value if place == "match" else "v"
+    path = ir.PathPrefix("/" + value) if place == "path" else ir.PathPrefix("/p")
+    rewrite = ir.FullPath("/" + value) if place == "rewrite" else ir.PrefixPath("/new")
+    forward = ir.Forward(
+        (ir.Backend("c-x"),),
+        ir.Rewrite(value if place == "hostname" else None, rewrite),
+    )
+    redirect = ir.Redirect(
+        hostname=value if place == "redirect" else "h",
+        path=ir.FullPath("/" + value if place == "location" else "/x"),
+    )
+    match = ir.Match(
+        path,
+        headers=(ir.ValueMatch(name, matched),),
+        query=(ir.ValueMatch(value if place == "query" else "q", matched),),
+    )
+    routes = (
+        ir.Route("a/b/0/0", match, forward, edit, added),
+        ir.Route("a/b/1/0", ir.Match(ir.PathExact("/r")), redirect),
+        ir.Route("a/b/2/0", ir.Match(ir.PathRegex(value if place == "regex" else "/x")), forward),
+    )
+    return ir_gateway.Gateway(
+        "a/b",
+        listeners=(ir_gateway.Listener(8080, "HTTP", (ir.VirtualHost("h.example", routes),)),),
+        clusters=(ir.Cluster("c-x", (ir.Endpoint("10.0.0.1", 80),)),),
+    )
+
+
+def structure(bundle: Bundle) -> list[tuple[str, int]]:
+    """Give what a lexer sees: each file's directives by name, with the depth of their blocks."""
+    found: list[tuple[str, int]] = []
+    for path, file in bundle.files.items():
+        depth, start = 0, True
+        for token, _, quoted in crossplane.lexer._lex_file_object(file.content.decode()):
+            if not quoted and token in ("{", "}", ";"):
+                depth += {"{": 1, "}": -1, ";": 0}[token]
+                start = True
+            elif start:
+                found.append((f"{path.count('/')} {token}", depth))
+                start = False
+        assert depth == 0
+    return found
+
+
+PLACES = (
+    "header", "added", "name", "match", "path", "rewrite", "hostname", "redirect", "location",
+    "query", "regex",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("place", PLACES)
+@settings(max_examples=60, deadline=None)
+@given(value=HOSTILE)
+def test_hostile_values_never_change_the_structure(place: str, value: str) -> None:
+    generator = nginx.Generator(nginx.Capabilities((1, 31, 3)))
+    hostile = generator.generate(served(value, place))
+    names = {name for name, _ in structure(hostile.bundle)}
+    allowed = {name for name, _ in structure(harmless(place))} | {"2 return", "2 ~", "2 default"}
+    assert {name for name in names if not name.startswith(("2 ~", '2 "~', "2 \\"))} <= allowed
+    if any(ord(character) < 32 for character in value) and place != "name":
+        assert hostile.unsupported
+
+
+def harmless(place: str) -> Bundle:
+    return nginx.Generator(nginx.Capabilities((1, 31, 3))).generate(served("v", place)).bundle

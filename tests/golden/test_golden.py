@@ -100,8 +100,8 @@ def outputs(case: str) -> tuple[dict[str, str], Bundle | None]:
             for key in ask(gateway_api.subjects, "")
             if key[0] != "GatewayClass" and (status := ask(gateway_api.status, key)) is not None
         }
-    for status in statuses.values():
-        _shorten(status)
+    for shown in statuses.values():
+        _shorten(shown)
     files["status.yaml"] = yaml.safe_dump(statuses, sort_keys=True, width=100)
     return files, found
 

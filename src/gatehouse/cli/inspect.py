@@ -15,6 +15,7 @@ from gatehouse.apis import resources
 from gatehouse.cli.errors import Trouble
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
+from gatehouse.standalone.node import pods
 from gatehouse.standalone.state import State, default_directory
 
 PATH = click.Path(path_type=Path)
@@ -47,11 +48,11 @@ async def _status(kubeconfig: Path) -> None:
         gateways = (await client.list(resources.GATEWAYS)).items
         routes = (await client.list(resources.HTTP_ROUTES)).items
         selector = "app.kubernetes.io/managed-by=gatehouse"
-        pods = (await client.list(resources.PODS, label_selector=selector)).items
+        planes = (await client.list(resources.PODS, label_selector=selector)).items
     console = Console()
     console.print(_gateways(gateways))
     console.print(_routes(routes))
-    console.print(_pods(pods))
+    console.print(_pods(planes))
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -108,9 +109,9 @@ def _routes(routes: list[Object]) -> Table:
     return table
 
 
-def _pods(pods: list[Object]) -> Table:
+def _pods(planes: list[Object]) -> Table:
     table = _table("Data planes", "Pod", "Address", "Phase", "Ready", "Restarts", "Message")
-    for pod in pods:
+    for pod in planes:
         found = pod.get("status") or {}
         container: Object = next(iter(found.get("containerStatuses") or ()), {})
         waiting = container.get("state", {}).get("waiting") or {}
@@ -153,7 +154,7 @@ def config(gateway: str, state_dir: Path | None) -> None:
     except (kube.ApiError, ConfigError) as error:
         raise Trouble(str(error)) from error
     for pod in found:
-        current = state.node / "pods" / f"{namespace}_{pod}" / "volumes" / "data" / "current"
+        current = pods.directory(state.node, namespace, pod) / "volumes" / "data" / "current"
         if current.is_dir():
             _print_files(current)
             return
@@ -164,8 +165,8 @@ async def _data_planes(kubeconfig: Path, namespace: str, name: str) -> list[str]
     async with kube.Client.from_kubeconfig(kubeconfig) as client:
         await client.get(resources.GATEWAYS, name, namespace=namespace)
         selector = f"gateway.networking.k8s.io/gateway-name={name}"
-        pods = await client.list(resources.PODS, namespace, label_selector=selector)
-    return [pod["metadata"]["name"] for pod in pods.items]
+        found = await client.list(resources.PODS, namespace, label_selector=selector)
+    return [pod["metadata"]["name"] for pod in found.items]
 
 
 def _print_files(current: Path) -> None:

@@ -85,10 +85,7 @@ def _container(shape: PodShape) -> Object:
         "imagePullPolicy": shape.image_pull_policy,
         "command": ["gatehouse", "agent"],
         "env": _environment(shape, health),
-        "ports": [
-            {"name": f"port-{port}", "containerPort": port, "protocol": "TCP"}
-            for port in shape.ports
-        ],
+        # No containerPorts: they only inform, and a new listener would replace the Pod.
         **_probes(health),
         "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
         "securityContext": {

@@ -141,7 +141,7 @@ class Node:
             if same and runner.address == address:
                 return
             await self._retire(name, keep_object=True)
-        directory = self._options.directory / "pods" / "_".join(name)
+        directory = pods.directory(self._options.directory, *name)
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         runner = Runner(
             self._client, current, address, directory, self._options.nginx, self._woken.set
@@ -181,7 +181,7 @@ class Node:
             ours = pod.get("spec", {}).get("nodeName") == self._options.name
             if not ours or name in wanted:
                 continue
-            directory = self._options.directory / "pods" / "_".join(name)
+            directory = pods.directory(self._options.directory, *name)
             if directory.exists():
                 # An earlier node process started it; end what still runs.
                 await Runner(

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -64,6 +65,11 @@ def pod_for(deployment: Mapping[str, Any], node: str) -> Object:
         },
         "spec": {**template["spec"], "nodeName": node},
     }
+
+
+def directory(node: Path, namespace: str, name: str) -> Path:
+    """Give the directory of a Pod's files. Short: NGINX's sockets in it may have 107 bytes."""
+    return node / "pods" / hashlib.sha256(f"{namespace}/{name}".encode()).hexdigest()[:12]
 
 
 def environment(pod: Mapping[str, Any], address: str) -> dict[str, str]:

@@ -18,6 +18,7 @@ from gatehouse.apis.resources import (
     SERVICE_ACCOUNTS,
     SERVICES,
 )
+from gatehouse.apiserver import serve
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import Configuration
 from gatehouse.kube.credentials import StaticToken
@@ -25,8 +26,6 @@ from gatehouse.kube.informer import Informer
 from gatehouse.kube.leases import Create, Elector, Renew
 from gatehouse.provisioner.manifests import ProvisionerSettings
 from gatehouse.provisioner.reconcile import gateway_of, reconcile, sweep
-
-serve = pytest.importorskip("gatehouse.apiserver.serve", reason="the API server is not built in")
 
 SETTINGS = ProvisionerSettings("image", "host", 1, "name", "PEM", "agents")
 
@@ -65,7 +64,8 @@ async def client(tmp_path: Path) -> AsyncIterator[kube.Client]:
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     stop = asyncio.Event()
     server = asyncio.create_task(serve.run(options, stop, ready=port.set_result))
-    await asyncio.wait({server, port}, return_when=asyncio.FIRST_COMPLETED)
+    waited: set[asyncio.Future[Any]] = {server, port}
+    await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
     if server.done():
         await server
     cert, key = authority.issue("admin", "system:masters")

@@ -44,6 +44,7 @@ class Api:
 
     def __init__(self, store: Store, verbs: Verbs, tokens: Tokens, stop: asyncio.Event) -> None:
         self._store, self._verbs, self._tokens, self._stop = store, verbs, tokens, stop
+        self._encoded = lists.Encoded()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer a request; failures become Status objects."""
@@ -95,7 +96,9 @@ class Api:
             case "list":
                 return _bytes(lists.list_objects(request, self._store, target))
             case "watch":
-                return await lists.watch_objects(request, self._store, target, self._stop)
+                return await lists.watch_objects(
+                    request, self._store, target, self._encoded, self._stop
+                )
             case "get":
                 return self._get(request, target)
             case "create":

@@ -151,13 +151,14 @@ def _number(request: web.Request, name: str) -> int | None:
     return int(text)
 
 
-class _Encoded:
-    """The bytes of events, made once for all watchers that want the same form."""
+class Encoded:
+    """The bytes of one store's events, made once for all watchers that want the same form."""
 
     def __init__(self) -> None:
         self._lines: dict[tuple[int, str, str, str], bytes] = {}
 
     def line(self, kind: str, form: Form, entry: Entry) -> bytes:
+        """Give the line of a watch that says ``kind`` of ``entry``."""
         key = (entry.revision, kind, form.kind, form.api_version)
         found = self._lines.get(key)
         if found is None:
@@ -169,11 +170,8 @@ class _Encoded:
         return found
 
 
-_encoded = _Encoded()
-
-
 async def watch_objects(
-    request: web.Request, store: Store, target: Target, stop: asyncio.Event
+    request: web.Request, store: Store, target: Target, encoded: Encoded, stop: asyncio.Event
 ) -> web.StreamResponse:
     """Stream changes until the client leaves, the time is up, or ``stop``."""
     chosen, form = selection(request), form_of(request, target)
@@ -194,13 +192,13 @@ async def watch_objects(
         start = list(store.list(prefix_of(target))) if from_now else []
         version = store.revision
         await response.prepare(request)
-        lines = [_encoded.line("ADDED", form, entry) for _, entry in start if chosen(entry.value)]
+        lines = [encoded.line("ADDED", form, entry) for _, entry in start if chosen(entry.value)]
         if initial and flag(request, "allowWatchBookmarks"):
             lines.append(_bookmark(form, version, {INITIAL_END: "true"}))
         if lines:
             await response.write(b"".join(lines))
         bookmarks = flag(request, "allowWatchBookmarks")
-        await _stream(response, store, watch, form, chosen, bookmarks, seconds, stop)
+        await _stream(response, store, watch, form, chosen, encoded, bookmarks, seconds, stop)
     except (ConnectionResetError, asyncio.CancelledError):
         pass
     finally:
@@ -214,6 +212,7 @@ async def _stream(
     watch: Watch,
     form: Form,
     chosen: Test,
+    encoded: Encoded,
     bookmarks: bool,
     seconds: int,
     stop: asyncio.Event,
@@ -233,7 +232,7 @@ async def _stream(
                 return_when=asyncio.FIRST_COMPLETED,
             )
             if coming.done():
-                lines = list(_lines(coming.result(), form, chosen))
+                lines = list(_lines(coming.result(), form, chosen, encoded))
                 if lines:
                     await response.write(b"".join(lines))
                 continue
@@ -244,14 +243,14 @@ async def _stream(
         stopping.cancel()
 
 
-def _lines(events: Iterable[Event], form: Form, chosen: Test) -> Iterable[bytes]:
+def _lines(events: Iterable[Event], form: Form, chosen: Test, encoded: Encoded) -> Iterable[bytes]:
     for event in events:
         before = event.before is not None and chosen(event.before.value)
         now = event.now is not None and chosen(event.now.value)
         if now and event.now is not None:
-            yield _encoded.line("MODIFIED" if before else "ADDED", form, event.now)
+            yield encoded.line("MODIFIED" if before else "ADDED", form, event.now)
         elif before and event.before is not None:
-            yield _encoded.line("DELETED", form, _last(event, event.before))
+            yield encoded.line("DELETED", form, _last(event, event.before))
 
 
 def _last(event: Event, before: Entry) -> Entry:

@@ -1,0 +1,538 @@
+"""The API server's semantics, over TLS, as clients depend on them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import os
+import random
+import signal
+import ssl
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import lightkube
+import pytest
+from lightkube.models.core_v1 import ServicePort, ServiceSpec
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import ConfigMap, Service
+
+from gatehouse.apis import resources
+from gatehouse.apiserver import serve
+from gatehouse.kube import client as kube
+from gatehouse.kube.config import from_kubeconfig
+from gatehouse.standalone import pki
+from gatehouse.standalone.state import State
+
+
+class Server:
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.port = 0
+        state.directory.mkdir(exist_ok=True)
+        state.pki.ensure()
+
+    def options(self, bind: str = "127.0.0.1:0") -> serve.Options:
+        pair = self.state.pki.leaf(pki.APISERVER)
+        return serve.Options(
+            data_dir=self.state.database,
+            bind=bind,
+            tls_cert=pair.cert,
+            tls_key=pair.key,
+            client_ca=self.state.pki.ca().cert,
+            token_key=self.state.pki.token_key,
+        )
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(serve.run(self.options(), stop, ready.set_result))
+        await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED)
+        self.port = await ready
+        self.state.write_kubeconfigs(f"https://127.0.0.1:{self.port}")
+        try:
+            yield
+        finally:
+            stop.set()
+            await task
+
+    def client(self, path: Path | None = None) -> kube.Client:
+        return kube.Client.from_kubeconfig(path or self.state.kubeconfig)
+
+    def raw(self, **headers: str) -> aiohttp.ClientSession:
+        context = ssl.create_default_context(cafile=str(self.state.pki.ca().cert))
+        pair = self.state.pki.leaf(pki.ADMIN)
+        if "Authorization" not in headers:
+            context.load_cert_chain(pair.cert, pair.key)
+        return aiohttp.ClientSession(
+            f"https://127.0.0.1:{self.port}",
+            connector=aiohttp.TCPConnector(ssl=context),
+            headers=headers,
+        )
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Server]:
+    made = Server(State(tmp_path / "state"))
+    async with made.running():
+        yield made
+
+
+@pytest.fixture
+async def client(server: Server) -> AsyncIterator[kube.Client]:
+    async with server.client() as found:
+        yield found
+
+
+def config_map(name: str, **data: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "default"}, "data": data}
+
+
+def gateway(**listener: Any) -> dict[str, Any]:
+    listeners = [{"name": "l", "port": 80, "protocol": "HTTP", **listener}]
+    spec = {"gatewayClassName": "c", "listeners": listeners}
+    return {"metadata": {"name": "g", "namespace": "default"}, "spec": spec}
+
+
+def route(**rule: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "r", "namespace": "default"}, "spec": {"rules": [rule]}}
+
+
+async def test_objects_are_defaulted_versioned_and_generated(client: kube.Client) -> None:
+    made = await client.create(resources.GATEWAYS, gateway())
+    assert made["metadata"]["generation"] == 1
+    listener = made["spec"]["listeners"][0]
+    assert listener["allowedRoutes"] == {"namespaces": {"from": "Same"}}
+    same = await client.update(resources.GATEWAYS, made)
+    assert same["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+    made["spec"]["listeners"][0]["port"] = 81
+    made["status"] = {"conditions": []}
+    changed = await client.update(resources.GATEWAYS, made)
+    assert changed["metadata"]["generation"] == 2
+    assert "status" not in changed
+
+
+async def test_the_status_is_written_by_itself_and_leaves_the_generation(
+    client: kube.Client,
+) -> None:
+    made = await client.create(resources.GATEWAYS, gateway())
+    made["spec"]["listeners"] = []
+    made["status"] = {"addresses": [{"value": "127.0.0.1"}]}
+    written = await client.update_status(resources.GATEWAYS, made)
+    assert written["status"]["addresses"] == [{"type": "IPAddress", "value": "127.0.0.1"}]
+    assert written["spec"]["listeners"][0]["port"] == 80
+    assert written["metadata"]["generation"] == 1
+
+
+async def test_writers_that_are_late_get_a_conflict(client: kube.Client) -> None:
+    made = await client.create(resources.CONFIG_MAPS, config_map("c", a="1"))
+    await client.update(resources.CONFIG_MAPS, {**made, "data": {"a": "2"}})
+    with pytest.raises(kube.Conflict, match="modified"):
+        await client.update(resources.CONFIG_MAPS, {**made, "data": {"a": "3"}})
+    with pytest.raises(kube.AlreadyExists):
+        await client.create(resources.CONFIG_MAPS, config_map("c"))
+    with pytest.raises(kube.Conflict, match="uid"):
+        await client.delete(resources.CONFIG_MAPS, "c", "default", uid="another")
+
+
+async def test_concurrent_writers_lose_nothing(client: kube.Client) -> None:
+    await client.create(resources.CONFIG_MAPS, config_map("c", n="0"))
+
+    async def increment() -> None:
+        while True:
+            current = await client.get(resources.CONFIG_MAPS, "c", "default")
+            current["data"]["n"] = str(int(current["data"]["n"]) + 1)
+            with contextlib.suppress(kube.Conflict):
+                await client.update(resources.CONFIG_MAPS, current)
+                return
+
+    await asyncio.gather(*(increment() for _ in range(30)))
+    assert (await client.get(resources.CONFIG_MAPS, "c", "default"))["data"]["n"] == "30"
+
+
+async def test_a_watch_resumes_exactly_where_it_was(client: kube.Client, server: Server) -> None:
+    start = (await client.list(resources.CONFIG_MAPS)).resource_version
+    expected = []
+    for number in range(20):
+        made = await client.create(resources.CONFIG_MAPS, config_map(f"c{number}"))
+        expected.append(("ADDED", made["metadata"]["resourceVersion"]))
+    await client.delete(resources.CONFIG_MAPS, "c3", "default")
+    seen: list[tuple[str, str]] = []
+    version = start
+    while len(seen) < 21:
+        # Cut the watch at random and go on from the last version seen.
+        wanted = random.randint(1, 5)
+        watch = client.watch(resources.CONFIG_MAPS, resource_version=version)
+        async with aclosing(watch) as events:
+            async for event in events:
+                version = event.object["metadata"]["resourceVersion"]
+                seen.append((event.type, version))
+                wanted -= 1
+                if not wanted or len(seen) == 21:
+                    break
+    assert seen[:20] == expected
+    assert seen[20][0] == "DELETED"
+
+
+async def test_selectors_choose_and_label_changes_move_objects_in_and_out(
+    client: kube.Client,
+) -> None:
+    for name, tier in (("a", "front"), ("b", "back")):
+        made = config_map(name)
+        made["metadata"]["labels"] = {"tier": tier}
+        await client.create(resources.CONFIG_MAPS, made)
+
+    async def names(selector: str, fields: str = "") -> list[str]:
+        found = await client.list(
+            resources.CONFIG_MAPS, "default", label_selector=selector, field_selector=fields
+        )
+        return [item["metadata"]["name"] for item in found.items]
+
+    assert await names("tier=front") == ["a"]
+    assert await names("tier!=front") == ["b"]
+    assert await names("tier in (front, back),!x") == ["a", "b"]
+    assert await names("tier notin (front)") == ["b"]
+    assert await names("", "metadata.name=b") == ["b"]
+    start = (await client.list(resources.CONFIG_MAPS)).resource_version
+    patch = {"metadata": {"labels": {"tier": "back"}}}
+    await client.patch(resources.CONFIG_MAPS, "a", patch, "default")
+    watch = client.watch(resources.CONFIG_MAPS, resource_version=start, label_selector="tier=front")
+    async with aclosing(watch) as events:
+        async for event in events:
+            assert (event.type, event.object["metadata"]["name"]) == ("DELETED", "a")
+            break
+
+
+async def test_pages_cover_everything_once(client: kube.Client, server: Server) -> None:
+    for number in range(7):
+        await client.create(resources.CONFIG_MAPS, config_map(f"c{number}"))
+    found = await client.list(resources.CONFIG_MAPS, "default", limit=3)
+    assert [item["metadata"]["name"] for item in found.items] == [f"c{n}" for n in range(7)]
+    async with server.raw() as raw:
+        page = await (await raw.get("/api/v1/namespaces/default/configmaps?limit=3")).json()
+    assert page["metadata"]["remainingItemCount"] == 4
+
+
+REFUSED: list[tuple[resources.Resource, dict[str, Any], str]] = [
+    (resources.GATEWAYS, gateway(port=0), "spec.listeners[0].port"),
+    (resources.GATEWAYS, gateway(hostname="Not A Host"), "spec.listeners[0].hostname"),
+    (resources.GATEWAYS, gateway(tls={}), "tls must not be specified"),
+    (
+        resources.GATEWAYS,
+        gateway(protocol="HTTPS", tls={"mode": "Terminate"}),
+        "certificateRefs or options must be specified",
+    ),
+    (resources.GATEWAYS, {"metadata": {"name": "g", "namespace": "default"}}, "Required value"),
+    (resources.HTTP_ROUTES, route(matches=[{"path": {"value": "nope"}}]), "must be an absolute"),
+    (resources.HTTP_ROUTES, route(matches=[{"path": {"value": "/a//b"}}]), "must not contain"),
+    (resources.HTTP_ROUTES, route(backendRefs=[{"name": "s"}]), "Must have port"),
+    (
+        resources.HTTP_ROUTES,
+        route(backendRefs=[{"name": "s", "port": 70000}]),
+        "spec.rules[0].backendRefs[0].port",
+    ),
+    (
+        resources.HTTP_ROUTES,
+        route(filters=[{"type": "URLRewrite"}]),
+        "filter.urlRewrite must be specified",
+    ),
+    (
+        resources.HTTP_ROUTES,
+        route(
+            filters=[{"type": "RequestRedirect", "requestRedirect": {}}],
+            backendRefs=[{"name": "s", "port": 1}],
+        ),
+        "must not be used together with backendRefs",
+    ),
+    (
+        resources.HTTP_ROUTES,
+        route(
+            matches=[{"headers": [{"name": "a", "value": "1"}, {"name": "a", "value": "2"}]}],
+        ),
+        "Duplicate value",
+    ),
+    (resources.HTTP_ROUTES, route(timeouts={"request": "fast"}), "spec.rules[0].timeouts.request"),
+    (resources.HTTP_ROUTES, route(matches="all"), "must be of type array"),
+    (
+        resources.SECRETS,
+        {**config_map("s"), "type": "kubernetes.io/tls"},
+        "data[tls.crt]",
+    ),
+    (
+        resources.SERVICES,
+        {"metadata": {"name": "s", "namespace": "default"}, "spec": {"ports": [{"port": 0}]}},
+        "spec.ports[0].port",
+    ),
+    (resources.CONFIG_MAPS, config_map("Not_A_Name"), "metadata.name"),
+]
+
+
+@pytest.mark.parametrize(("resource", "obj", "message"), REFUSED)
+async def test_what_is_not_valid_is_refused_by_name(
+    client: kube.Client, resource: resources.Resource, obj: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(kube.Invalid) as failure:
+        await client.create(resource, obj)
+    assert message in str(failure.value)
+    assert failure.value.status == 422
+    assert failure.value.details["causes"]
+
+
+async def test_unknown_fields_are_refused_when_strict_and_warned_of_otherwise(
+    server: Server,
+) -> None:
+    body = gateway(colour="red")
+    path = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways"
+    async with server.raw() as raw:
+        async with raw.post(f"{path}?fieldValidation=Strict", json=body) as response:
+            assert response.status == 400
+            refusal = (await response.json())["message"]
+            assert 'unknown field "spec.listeners[0].colour"' in refusal
+        async with raw.post(path, json=body) as response:
+            assert response.status == 201
+            assert 'unknown field \\"spec.listeners[0].colour\\"' in response.headers["Warning"]
+            assert "colour" not in (await response.json())["spec"]["listeners"][0]
+        async with raw.post(path, data=b"{not json") as response:
+            assert (response.status, (await response.json())["reason"]) == (400, "BadRequest")
+        async with raw.post(path, data=io.BytesIO(b"x" * 4_000_000)) as response:
+            assert response.status == 413
+        twice = b'{"metadata":{"name":"t","name":"u"},"spec":{}}'
+        async with raw.post(f"{path}?fieldValidation=Strict", data=twice) as response:
+            assert 'duplicate field "name"' in (await response.json())["message"]
+
+
+async def test_a_dry_run_stores_nothing(client: kube.Client, server: Server) -> None:
+    async with server.raw() as raw:
+        path = "/api/v1/namespaces/default/configmaps"
+        async with raw.post(f"{path}?dryRun=All", json=config_map("c")) as response:
+            assert response.status == 201
+    with pytest.raises(kube.NotFound):
+        await client.get(resources.CONFIG_MAPS, "c", "default")
+
+
+async def test_patches_of_three_types(client: kube.Client) -> None:
+    await client.create(resources.CONFIG_MAPS, config_map("c", a="1", b="2"))
+    await client.patch(resources.CONFIG_MAPS, "c", {"data": {"a": None, "c": "3"}}, "default")
+    operations = [{"op": "replace", "path": "/data/b", "value": "4"}]
+    patched = await client.patch(
+        resources.CONFIG_MAPS,
+        "c",
+        operations,
+        "default",
+        content_type="application/json-patch+json",
+    )
+    assert patched["data"] == {"b": "4", "c": "3"}
+    service = {
+        "metadata": {"name": "s", "namespace": "default"},
+        "spec": {"ports": [{"name": "a", "port": 1}, {"name": "b", "port": 2}]},
+    }
+    await client.create(resources.SERVICES, service)
+    merged = await client.patch(
+        resources.SERVICES,
+        "s",
+        {"spec": {"ports": [{"port": 2, "name": "c"}, {"port": 1, "$patch": "delete"}]}},
+        "default",
+        content_type="application/strategic-merge-patch+json",
+    )
+    assert [(port["name"], port["port"]) for port in merged["spec"]["ports"]] == [("c", 2)]
+
+
+async def test_finalizers_hold_an_object_until_they_are_gone(client: kube.Client) -> None:
+    made = config_map("c")
+    made["metadata"]["finalizers"] = ["example.org/hold"]
+    await client.create(resources.CONFIG_MAPS, made)
+    await client.delete(resources.CONFIG_MAPS, "c", "default")
+    held = await client.get(resources.CONFIG_MAPS, "c", "default")
+    assert held["metadata"]["deletionTimestamp"]
+    await client.patch(resources.CONFIG_MAPS, "c", {"metadata": {"finalizers": None}}, "default")
+    with pytest.raises(kube.NotFound):
+        await client.get(resources.CONFIG_MAPS, "c", "default")
+
+
+async def test_a_namespace_takes_its_objects_with_it(client: kube.Client) -> None:
+    await client.create(resources.NAMESPACES, {"metadata": {"name": "n"}})
+    made = {"metadata": {"name": "c", "namespace": "n"}}
+    await client.create(resources.CONFIG_MAPS, made)
+    await client.delete(resources.NAMESPACES, "n")
+    assert not (await client.list(resources.CONFIG_MAPS, "n")).items
+    with pytest.raises(kube.NotFound, match="namespaces"):
+        await client.create(resources.CONFIG_MAPS, made)
+
+
+async def test_what_has_lost_its_owner_is_collected(client: kube.Client) -> None:
+    owner = await client.create(resources.CONFIG_MAPS, config_map("owner"))
+    child = config_map("child")
+    child["metadata"]["ownerReferences"] = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
+    ]
+    await client.create(resources.CONFIG_MAPS, child)
+    await client.delete(resources.CONFIG_MAPS, "owner", "default")
+    async with asyncio.timeout(5):
+        while (await client.list(resources.CONFIG_MAPS, "default")).items:
+            await asyncio.sleep(0.05)
+
+
+async def test_tokens_are_bound_reviewed_and_allow_nothing_else(
+    server: Server, client: kube.Client
+) -> None:
+    account = {"metadata": {"name": "agent", "namespace": "default"}}
+    await client.create(resources.SERVICE_ACCOUNTS, account)
+    pod = {
+        "metadata": {"name": "p", "namespace": "default"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
+    made = await client.create(resources.PODS, pod)
+    token, _ = await client.create_token(
+        "default", "agent", ["channel"], 600, "p", made["metadata"]["uid"]
+    )
+    review = await client.review_token(token, ["channel"])
+    assert review.authenticated
+    assert review.username == "system:serviceaccount:default:agent"
+    assert review.extra["authentication.kubernetes.io/pod-name"] == ("p",)
+    assert not (await client.review_token(token, ["another"])).authenticated
+    assert not (await client.review_token(token + "x", ["channel"])).authenticated
+    own, _ = await client.create_token("default", "agent", [], 600, "p", made["metadata"]["uid"])
+    async with server.raw(Authorization=f"Bearer {own}") as raw:
+        async with raw.get("/api/v1/namespaces/default/secrets") as response:
+            assert response.status == 403
+            message = (await response.json())["message"]
+            assert 'User "system:serviceaccount:default:agent" cannot list' in message
+        async with raw.post(
+            "/apis/authentication.k8s.io/v1/selfsubjectreviews", json={}
+        ) as response:
+            info = (await response.json())["status"]["userInfo"]
+            assert info["username"] == "system:serviceaccount:default:agent"
+    async with server.raw(Authorization="Bearer nonsense") as raw:
+        async with raw.get("/api/v1/pods") as response:
+            assert (response.status, (await response.json())["reason"]) == (401, "Unauthorized")
+        async with raw.get("/livez") as response:
+            assert response.status == 200
+    await client.delete(resources.PODS, "p", "default")
+    assert not (await client.review_token(token, ["channel"])).authenticated
+
+
+@pytest.mark.parametrize(
+    ("who", "allowed", "refused"),
+    [
+        ("controller", resources.SECRETS, resources.EVENTS),
+        ("node", resources.PODS, resources.GATEWAYS),
+    ],
+)
+async def test_parts_may_do_what_they_need_and_no_more(
+    server: Server, who: str, allowed: resources.Resource, refused: resources.Resource
+) -> None:
+    async with server.client(server.state.directory / f"{who}.kubeconfig") as client:
+        await client.list(allowed)
+        with pytest.raises(kube.Forbidden, match=f"system:gatehouse:{who}"):
+            await client.list(refused)
+
+
+async def test_kubectls_table_and_both_forms_of_discovery(server: Server) -> None:
+    table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+    found = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    async with server.raw() as raw:
+        async with raw.get("/api/v1/namespaces/", headers={"Accept": table}) as response:
+            shown = await response.json()
+        assert [column["name"] for column in shown["columnDefinitions"]] == [
+            "Name",
+            "Status",
+            "Age",
+        ]
+        assert shown["rows"][0]["cells"][:2] == ["default", "Active"]
+        async with raw.get("/apis", headers={"Accept": found}) as response:
+            assert response.headers["Content-Type"] == found
+            names = [item["metadata"]["name"] for item in (await response.json())["items"]]
+        assert "gateway.networking.k8s.io" in names
+        async with raw.get("/apis/gateway.networking.k8s.io/v1/") as response:
+            listed = {item["name"] for item in (await response.json())["resources"]}
+        assert {"gateways", "gateways/status", "httproutes"} <= listed
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_lightkube_takes_it_for_real(server: Server) -> None:
+    def story() -> list[str]:
+        config = lightkube.KubeConfig.from_file(str(server.state.kubeconfig))
+        found = lightkube.Client(config=config)
+        spec = ServiceSpec(ports=[ServicePort(port=80)])
+        metadata = ObjectMeta(name="s", namespace="default")
+        found.create(Service(metadata=metadata, spec=spec))
+        found.patch(Service, "s", {"metadata": {"labels": {"a": "b"}}}, namespace="default")
+        found.create(ConfigMap(metadata=ObjectMeta(name="c", namespace="default"), data={"a": "b"}))
+        listed = [
+            item.metadata.name
+            for item in found.list(Service, labels={"a": "b"})
+            if item.metadata is not None
+        ]
+        found.delete(Service, "s", namespace="default")
+        return [str(name) for name in listed]
+
+    assert await asyncio.to_thread(story) == ["s"]
+
+
+@pytest.mark.process
+async def test_every_acknowledged_write_survives_kill_9(tmp_path: Path) -> None:
+    state = State(tmp_path / "state")
+    made = Server(state)
+    chosen = state.addresses("127.0.0.1:0", "127.0.0.1:0")
+    state.write_kubeconfigs(f"https://{chosen.api}")
+    pair = state.pki.leaf(pki.APISERVER)
+    command = (
+        *(sys.executable, "-m", "gatehouse", "apiserver", "--data-dir", str(state.database)),
+        *("--bind", chosen.api, "--tls-cert", str(pair.cert), "--tls-key", str(pair.key)),
+        *("--client-ca", str(state.pki.ca().cert), "--token-key", str(state.pki.token_key)),
+    )
+    acknowledged: list[str] = []
+    for life in range(3):
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)  # noqa: ASYNC220
+        try:
+            async with made.client() as client:
+                await _until_answered(client)
+                found = await client.list(resources.CONFIG_MAPS, "default")
+                assert set(acknowledged) <= {item["metadata"]["name"] for item in found.items}
+                killer = asyncio.get_running_loop().call_later(
+                    0.2 + 0.1 * life, os.kill, process.pid, signal.SIGKILL
+                )
+                with contextlib.suppress(kube.Unavailable):
+                    for number in range(100_000):
+                        name = f"c-{life}-{number}"
+                        await client.create(resources.CONFIG_MAPS, config_map(name))
+                        acknowledged.append(name)
+                killer.cancel()
+        finally:
+            process.kill()
+            process.wait()
+    assert len(acknowledged) > 30
+
+
+async def _until_answered(client: kube.Client) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            with contextlib.suppress(kube.ApiError):
+                await client.list(resources.NAMESPACES)
+                return
+            await asyncio.sleep(0.05)
+
+
+async def test_watches_are_resumed_by_the_next_process(tmp_path: Path) -> None:
+    made = Server(State(tmp_path / "state"))
+    async with made.running(), made.client() as client:
+        start = (await client.list(resources.CONFIG_MAPS)).resource_version
+        await client.create(resources.CONFIG_MAPS, config_map("before"))
+    async with made.running():
+        configuration = from_kubeconfig(made.state.kubeconfig)
+        async with kube.Client(configuration) as client:
+            await client.create(resources.CONFIG_MAPS, config_map("after"))
+            seen = []
+            watch = client.watch(resources.CONFIG_MAPS, resource_version=start)
+            async with aclosing(watch) as events:
+                async for event in events:
+                    seen.append(event.object["metadata"]["name"])
+                    if len(seen) == 2:
+                        break
+    assert seen == ["before", "after"]

@@ -35,7 +35,8 @@ SPLIT = 200
 PATIENCE = 60.0
 """Seconds until the demonstration gives up waiting."""
 
-console = Console()
+_terminal = Console()
+console = _terminal if _terminal.is_terminal else Console(width=160)
 
 
 class DemoError(Exception):
@@ -315,7 +316,9 @@ async def _send(session: aiohttp.ClientSession, expectation: Expectation) -> Ans
 async def _requests(address: str, state: State) -> bool:
     table = Table(title="Requests")
     for column in ("Request", "Matched route", "Backend", "Status", "Latency", ""):
-        table.add_column(column, justify="right" if column == "Latency" else "left")
+        table.add_column(
+            column, justify="right" if column == "Latency" else "left", overflow="fold"
+        )
     right = True
     async with _session(address, state) as session:
         for expectation in EXPECTATIONS:

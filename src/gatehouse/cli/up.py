@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from gatehouse.cli import demo as showcase
-from gatehouse.cli import running
+from gatehouse.cli import logs, running
 from gatehouse.cli.errors import Trouble
 from gatehouse.standalone import installation
 from gatehouse.standalone.state import State, StateError, default_directory
@@ -88,6 +88,8 @@ def _banner(state: State, server: str) -> None:
 @click.option("--examples", type=PATH, default=Path("examples/cafe"), show_default=True)
 def demo(once: bool, state_dir: Path | None, address_pool: str, examples: Path) -> None:
     """Start Gatehouse, apply the cafe example, send real requests, show what answered."""
+    # The progress and the table are what is to be seen here; trouble still shows.
+    logs.configure("warning", "auto")
     if not examples.is_dir():
         raise Trouble(f"{examples} is not there; run this in the project's directory")
     directory = state_dir or Path(tempfile.mkdtemp(prefix="gatehouse-demo-"))

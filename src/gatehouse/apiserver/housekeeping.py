@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import structlog
@@ -21,6 +22,9 @@ NAMESPACES = ("default", "kube-system", "gatehouse-system")
 PAUSE = 0.2
 """Seconds between looks; changes in between are taken in together."""
 
+ORPHAN_SECONDS = 60.0
+"""How often objects without owners are looked for when nothing was deleted."""
+
 
 async def prepare(verbs: Verbs) -> None:
     """Make the namespaces that are always there."""
@@ -35,15 +39,19 @@ async def prepare(verbs: Verbs) -> None:
 
 async def keep(store: Store, verbs: Verbs) -> None:
     """Work for ever."""
-    seen = -1
+    seen = deletions = -1
+    looked = 0.0
     while True:
-        if store.revision != seen:
-            seen = store.revision
-            try:
+        try:
+            if store.revision != seen:
+                seen = store.revision
                 await _accounts(store, verbs)
+            # Owners go only by deletion; an object made for one that is gone already is rare.
+            if store.deletions != deletions or time.monotonic() - looked > ORPHAN_SECONDS:
+                deletions, looked = store.deletions, time.monotonic()
                 await _orphans(store, verbs)
-            except ApiError as error:
-                log.debug("housekeeping interrupted", error=str(error))
+        except ApiError as error:
+            log.debug("housekeeping interrupted", error=str(error))
         await asyncio.sleep(PAUSE)
 
 

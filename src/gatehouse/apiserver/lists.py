@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -170,35 +170,63 @@ class Encoded:
         return found
 
 
+class View(msgspec.Struct, frozen=True):
+    """What one watcher wants to see, and how."""
+
+    form: Form
+    chosen: Test
+    bookmarks: bool
+    encoded: Encoded
+
+    def start(self, entries: Iterable[Entry]) -> list[bytes]:
+        """Give the lines for what is there already."""
+        return [
+            self.encoded.line("ADDED", self.form, entry)
+            for entry in entries
+            if self.chosen(entry.value)
+        ]
+
+    def lines(self, events: Iterable[Event]) -> Iterable[bytes]:
+        """Give the lines for changes; what moves into the selection is added, out of it deleted."""
+        for event in events:
+            before = event.before is not None and self.chosen(event.before.value)
+            now = event.now is not None and self.chosen(event.now.value)
+            if now and event.now is not None:
+                yield self.encoded.line("MODIFIED" if before else "ADDED", self.form, event.now)
+            elif before and event.before is not None:
+                yield self.encoded.line("DELETED", self.form, _last(event, event.before))
+
+
 async def watch_objects(
     request: web.Request, store: Store, target: Target, encoded: Encoded, stop: asyncio.Event
 ) -> web.StreamResponse:
     """Stream changes until the client leaves, the time is up, or ``stop``."""
-    chosen, form = selection(request), form_of(request, target)
+    bookmarks = flag(request, "allowWatchBookmarks")
+    view = View(form_of(request, target), selection(request), bookmarks, encoded)
     wanted = _number(request, "resourceVersion")
     initial = flag(request, "sendInitialEvents")
     seconds = _number(request, "timeoutSeconds") or random.randint(*LONGEST_WATCH)  # noqa: S311
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     response.enable_chunked_encoding()
     from_now = initial or not wanted
+    prefix = prefix_of(target)
     try:
-        watch = store.watch(prefix_of(target), store.revision if from_now else wanted or 0)
+        watch = store.watch(prefix, store.revision if from_now else wanted or 0)
     except CompactedError:
         await response.prepare(request)
         gone = errors.expired(f"too old resource version: {wanted} ({store.horizon})").status()
         await response.write(_error_line(gone))
         return response
     try:
-        start = list(store.list(prefix_of(target))) if from_now else []
-        version = store.revision
+        # Nothing is awaited between the watch and the list, so that nothing falls between them.
+        lines = view.start([entry for _, entry in store.list(prefix)]) if from_now else []
+        if initial and bookmarks:
+            lines.append(_bookmark(view.form, store.revision, {INITIAL_END: "true"}))
         await response.prepare(request)
-        lines = [encoded.line("ADDED", form, entry) for _, entry in start if chosen(entry.value)]
-        if initial and flag(request, "allowWatchBookmarks"):
-            lines.append(_bookmark(form, version, {INITIAL_END: "true"}))
         if lines:
             await response.write(b"".join(lines))
-        bookmarks = flag(request, "allowWatchBookmarks")
-        await _stream(response, store, watch, form, chosen, encoded, bookmarks, seconds, stop)
+        async for chunk in _changes(watch, view, store, seconds, stop):
+            await response.write(chunk)
     except (ConnectionResetError, asyncio.CancelledError):
         pass
     finally:
@@ -206,51 +234,30 @@ async def watch_objects(
     return response
 
 
-async def _stream(
-    response: web.StreamResponse,
-    store: Store,
-    watch: Watch,
-    form: Form,
-    chosen: Test,
-    encoded: Encoded,
-    bookmarks: bool,
-    seconds: int,
-    stop: asyncio.Event,
-) -> None:
+async def _changes(
+    watch: Watch, view: View, store: Store, seconds: int, stop: asyncio.Event
+) -> AsyncIterator[bytes]:
+    """Give what to write next: changes, or a bookmark when nothing happened for a while."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     stopping = asyncio.ensure_future(stop.wait())
     try:
-        while not watch.cut and not stop.is_set():
-            left = deadline - loop.time()
-            if left <= 0:
-                break
+        while not watch.cut and not stop.is_set() and loop.time() < deadline:
             coming = asyncio.ensure_future(watch.next())
+            patience = min(deadline - loop.time(), BOOKMARK_SECONDS)
             await asyncio.wait(
-                {coming, stopping},
-                timeout=min(left, BOOKMARK_SECONDS),
-                return_when=asyncio.FIRST_COMPLETED,
+                {coming, stopping}, timeout=patience, return_when=asyncio.FIRST_COMPLETED
             )
             if coming.done():
-                lines = list(_lines(coming.result(), form, chosen, encoded))
-                if lines:
-                    await response.write(b"".join(lines))
+                chunk = b"".join(view.lines(coming.result()))
+                if chunk:
+                    yield chunk
                 continue
             coming.cancel()
-            if bookmarks and not stop.is_set():
-                await response.write(_bookmark(form, store.revision, {}))
+            if view.bookmarks and not stop.is_set():
+                yield _bookmark(view.form, store.revision, {})
     finally:
         stopping.cancel()
-
-
-def _lines(events: Iterable[Event], form: Form, chosen: Test, encoded: Encoded) -> Iterable[bytes]:
-    for event in events:
-        before = event.before is not None and chosen(event.before.value)
-        now = event.now is not None and chosen(event.now.value)
-        if now and event.now is not None:
-            yield encoded.line("MODIFIED" if before else "ADDED", form, event.now)
-        elif before and event.before is not None:
-            yield encoded.line("DELETED", form, _last(event, event.before))
 
 
 def _last(event: Event, before: Entry) -> Entry:

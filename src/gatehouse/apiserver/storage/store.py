@@ -106,6 +106,8 @@ class Store:
         self._watches: dict[str, set[Watch]] = {}
         self._loop = asyncio.get_running_loop()
         self._since_compaction = 0
+        self.deletions = 0
+        """How many objects were removed so far; what depends on them may be looked at then."""
         for row in storage.newest():
             if row.value is not None:
                 self._bucket(row.key)[row.key] = _entry(row)
@@ -211,6 +213,7 @@ class Store:
         bucket = self._bucket(event.key)
         if event.now is None:
             bucket.pop(event.key, None)
+            self.deletions += 1
         else:
             bucket[event.key] = event.now
         if self._latest.get(event.key) is event.now:

@@ -146,7 +146,18 @@ class Node:
         runner = Runner(
             self._client, current, address, directory, self._options.nginx, self._woken.set
         )
-        self._runners[name] = (runner, asyncio.create_task(runner.run()))
+        task = asyncio.create_task(runner.run())
+        task.add_done_callback(lambda done: self._on_runner_end(name, done))
+        self._runners[name] = (runner, task)
+
+    def _on_runner_end(self, name: Name, task: asyncio.Task[None]) -> None:
+        """A runner ends by being cancelled; one that fails is made anew with the next round."""
+        if task.cancelled() or task.exception() is None:
+            return
+        log.error("runner failed", pod="/".join(name), error=repr(task.exception()))
+        if self._runners.get(name, (None, None))[1] is task:
+            del self._runners[name]
+            asyncio.get_running_loop().call_later(RETRY, self._woken.set)
 
     async def _retire(self, name: Name, *, keep_object: bool = False) -> None:
         runner, task = self._runners.pop(name)

@@ -9,6 +9,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -497,3 +498,23 @@ def test_the_demonstration_ends_well(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Every answer was right." in done.stdout
+
+
+def test_a_busy_address_ends_the_start_with_a_reason(tmp_path: Path) -> None:
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        address = f"127.0.0.1:{busy.getsockname()[1]}"
+        done = subprocess.run(
+            (
+                *(sys.executable, "-m", "gatehouse", "up"),
+                *("--state-dir", str(tmp_path / "s"), "--api-address", address),
+            ),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert done.returncode == 1
+    assert "address already in use" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("gatehouse: apiserver does not start")

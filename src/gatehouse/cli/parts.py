@@ -21,6 +21,14 @@ from gatehouse.standalone.node import node as local_node
 PATH = click.Path(path_type=Path)
 
 
+def find_nginx(named: str | None) -> Path:
+    """Give the NGINX to run, after asking it what it is."""
+    try:
+        return nginx_binary.probe(nginx_binary.find(named or None)).path
+    except nginx_binary.NginxMissingError as error:
+        raise Trouble(str(error)) from error
+
+
 @click.command()
 @click.option("--data-dir", type=PATH, required=True, help="Directory of the database.")
 @click.option("--bind", default="127.0.0.1:16443", show_default=True, help="host:port to serve.")
@@ -94,10 +102,7 @@ def controller_command(
 @click.option("--nginx", default=None, help="NGINX binary; see `gatehouse up --help`.")
 def node(kubeconfig: Path, directory: Path, address_pool: str, nginx: str | None) -> None:
     """Run data planes as processes of this machine (kubelet and load balancer)."""
-    try:
-        binary = nginx_binary.find(nginx)
-    except nginx_binary.NginxMissingError as error:
-        raise Trouble(str(error)) from error
+    binary = find_nginx(nginx)
     options = local_node.Options(
         kubeconfig=kubeconfig, directory=directory, pool=address_pool, nginx=str(binary)
     )

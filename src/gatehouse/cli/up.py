@@ -15,8 +15,10 @@ import click
 from gatehouse.cli import demo as showcase
 from gatehouse.cli import logs, running
 from gatehouse.cli.errors import Trouble
+from gatehouse.cli.parts import find_nginx
 from gatehouse.standalone import installation
 from gatehouse.standalone.state import State, StateError, default_directory
+from gatehouse.standalone.supervisor import StartError
 
 PATH = click.Path(path_type=Path)
 
@@ -54,6 +56,7 @@ def up(
 ) -> None:
     """Run everything on this machine: API server, controller, data planes."""
     parameters = context.find_root().params
+    find_nginx(nginx)
     options = installation.Options(
         state_dir=state_dir or default_directory(os.environ),
         api_address=api_address,
@@ -68,7 +71,7 @@ def up(
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
         await installation.run(options, await running.either(stop, leave), _banner)
 
-    running.run(part, expected=(StateError,))
+    running.run(part, expected=(StateError, StartError))
 
 
 def _banner(state: State, server: str) -> None:
@@ -100,7 +103,7 @@ def demo(once: bool, state_dir: Path | None, address_pool: str, examples: Path) 
         result.append(await showcase.run(directory, address_pool, examples, once, ended))
 
     try:
-        running.run(part, expected=(StateError, showcase.DemoError))
+        running.run(part, expected=(StateError, StartError, showcase.DemoError))
     finally:
         if state_dir is None:
             shutil.rmtree(directory, ignore_errors=True)

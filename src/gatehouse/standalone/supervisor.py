@@ -29,6 +29,13 @@ GRACE = 40.0
 
 LEFTOVER_GRACE = 5.0
 
+ATTEMPTS = 3
+"""Times a part may die before everything is ready; then starting is given up."""
+
+
+class StartError(Exception):
+    """A part does not start; it has said why in the log."""
+
 
 class Part(msgspec.Struct, frozen=True):
     """One process to keep running."""
@@ -48,16 +55,24 @@ class Supervisor:
         self._run = run
         self._children: dict[str, asyncio.subprocess.Process] = {}
         self._stopping = asyncio.Event()
+        self._ready = False
+        self._given_up = asyncio.Event()
 
     async def run(self, stop: asyncio.Event, on_ready: Callable[[], None]) -> None:
-        """Run until ``stop`` is set."""
+        """Run until ``stop`` is set; raises StartError when a part dies again and again."""
         await self._end_leftovers()
         keepers = []
         try:
             for part in self._parts:
                 keepers.append(asyncio.create_task(self._keep(part)))
-                if part.ready is not None and not await _unless(part.ready(), stop):
+                if part.ready is None:
+                    continue
+                outcome = await _first(part.ready(), stop.wait(), self._given_up.wait())
+                if outcome == 1:
                     return
+                if outcome == 2:
+                    raise StartError(f"{part.name} does not start; it has said why above")
+            self._ready = True
             on_ready()
             await stop.wait()
         finally:
@@ -69,7 +84,7 @@ class Supervisor:
             await asyncio.gather(*keepers, return_exceptions=True)
 
     async def _keep(self, part: Part) -> None:
-        delay = FIRST_RESTART
+        delay, deaths = FIRST_RESTART, 0
         while not self._stopping.is_set():
             started = time.monotonic()
             child = await self._start(part)
@@ -79,6 +94,10 @@ class Supervisor:
             if time.monotonic() - started > STEADY:
                 delay = FIRST_RESTART
             log.warning("process died", part=part.name, status=status, restart_in=delay)
+            deaths += 1
+            if deaths == ATTEMPTS and not self._ready:
+                self._given_up.set()
+                return
             await asyncio.sleep(delay)
             delay = min(LAST_RESTART, delay * 2)
 
@@ -127,14 +146,13 @@ class Supervisor:
                     await processes.ended(record)
 
 
-async def _unless(work: Awaitable[None], stop: asyncio.Event) -> bool:
-    """Await ``work``; give False if ``stop`` was set before it was done."""
-    task = asyncio.ensure_future(work)
-    stopped = asyncio.create_task(stop.wait())
-    done, pending = await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    for other in pending:
-        other.cancel()
-    if task in done:
-        task.result()
-        return True
-    return False
+async def _first(*works: Awaitable[object]) -> int:
+    """Await several things; give the index of the first that is done, and cancel the others."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        if not task.done():
+            task.cancel()
+    index = next(number for number, task in enumerate(tasks) if task.done())
+    tasks[index].result()
+    return index

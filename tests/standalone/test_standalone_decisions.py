@@ -1,0 +1,179 @@
+"""What the node and the state directory decide, without any process."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatehouse.standalone import pki
+from gatehouse.standalone.node import addresses, pods
+from gatehouse.standalone.state import State, StateError, split_address
+
+POOL = ipaddress.IPv4Network("127.100.0.0/29")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def service(address: str = "", created: str = "2026", kind: str = "LoadBalancer") -> dict[str, Any]:
+    status = {"loadBalancer": {"ingress": [{"ip": address}]}} if address else {}
+    return {
+        "metadata": {"creationTimestamp": created},
+        "spec": {"type": kind},
+        "status": status,
+    }
+
+
+def test_an_address_once_given_is_kept_and_a_new_one_is_free() -> None:
+    services = {("a", "x"): service("127.100.0.3"), ("a", "y"): service()}
+    given_ = addresses.assign(services, POOL)
+    assert given_[("a", "x")] == "127.100.0.3"
+    assert given_[("a", "y")] != "127.100.0.3"
+    assert ipaddress.ip_address(given_[("a", "y")]) in POOL
+
+
+def test_of_two_services_with_one_address_the_older_keeps_it() -> None:
+    services = {
+        ("a", "young"): service("127.100.0.3", "2026"),
+        ("b", "old"): service("127.100.0.3", "2025"),
+    }
+    given_ = addresses.assign(services, POOL)
+    assert given_[("b", "old")] == "127.100.0.3"
+    assert given_[("a", "young")] != "127.100.0.3"
+
+
+def test_other_services_get_none_and_foreign_addresses_are_replaced() -> None:
+    services = {("a", "ip"): service(kind="ClusterIP"), ("a", "far"): service("10.0.0.1")}
+    given_ = addresses.assign(services, POOL)
+    assert given_.keys() == {("a", "far")}
+    assert given_[("a", "far")].startswith("127.100.0.")
+
+
+def test_a_full_pool_names_the_service_left_without() -> None:
+    services = {("a", str(number)): service() for number in range(7)}
+    with pytest.raises(addresses.PoolExhausted, match="a/"):
+        addresses.assign(services, POOL)
+
+
+@given(st.lists(st.tuples(st.text("ab", max_size=2), st.text("xy", max_size=2)), max_size=6))
+def test_addresses_are_distinct_and_stable(names: list[tuple[str, str]]) -> None:
+    services = {name: service() for name in names}
+    first = addresses.assign(services, POOL)
+    assert len(set(first.values())) == len(first)
+    later = {name: service(address) for name, address in first.items()}
+    assert addresses.assign(later, POOL) == first
+
+
+def deployment(**container: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "web", "namespace": "ns", "uid": "u", "generation": 3},
+        "spec": {
+            "replicas": 1,
+            "template": {
+                "metadata": {
+                    "labels": {"a": "b"},
+                    "annotations": {"gatehouse.dev/service": "svc"},
+                },
+                "spec": {"containers": [{"name": "c", "image": "i", **container}]},
+            },
+        },
+    }
+
+
+def test_a_pod_is_named_by_deployment_and_template() -> None:
+    first, again = pods.pod_for(deployment(), "n"), pods.pod_for(deployment(), "n")
+    changed = pods.pod_for(deployment(command=["x"]), "n")
+    assert first == again
+    assert first["metadata"]["name"] != changed["metadata"]["name"]
+    assert len(first["metadata"]["name"].split("-")) == 3
+    assert pods.service_of(deployment()) == "svc"
+
+
+def test_environment_is_what_a_kubelet_would_give() -> None:
+    env = [
+        {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        {"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "HEALTH", "value": "$(IP):9114"},
+        {"name": "LITERAL", "value": "$$(IP) $(UNKNOWN)"},
+    ]
+    pod = pods.pod_for(deployment(env=env), "n")
+    found = pods.environment(pod, "127.1.2.3")
+    assert found["HEALTH"] == "127.1.2.3:9114"
+    assert found["LITERAL"] == "$(IP) $(UNKNOWN)"
+    assert found["NAME"] == pod["metadata"]["name"]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("/var/run/x/token", "/d/token/token"),
+        ("/var/run/x", "/d/token"),
+        ("/var/run/xy", "/var/run/xy"),
+        ("/var/run/x/deep/file", "/d/deep/file"),
+        ("plain", "plain"),
+    ],
+)
+def test_mount_paths_lead_to_the_volumes_directories(value: str, expected: str) -> None:
+    mounts = {"/var/run/x": "/d/token", "/var/run/x/deep": "/d/deep"}
+    assert pods.relocate(value, mounts) == expected
+
+
+def test_conditions_keep_their_time_until_they_turn() -> None:
+    pod = pods.pod_for(deployment(), "n")
+    ready = pods.Condition(running=True, ready=True)
+    pod["status"] = pods.pod_status(pod, "127.0.0.1", ready, NOW)
+    later = pods.pod_status(pod, "127.0.0.1", ready, NOW + timedelta(hours=1))
+    assert later == pod["status"]
+    failed = pods.pod_status(pod, "127.0.0.1", pods.Condition(), NOW + timedelta(hours=1))
+    turned = {c["type"]: c["lastTransitionTime"] for c in failed["conditions"]}
+    assert (turned["Ready"], turned["PodScheduled"]) == (
+        "2026-01-01T01:00:00Z",
+        "2026-01-01T00:00:00Z",
+    )
+
+
+def test_more_replicas_than_one_machine_runs_are_stated() -> None:
+    asked = deployment()
+    asked["spec"]["replicas"] = 3
+    status = pods.deployment_status(asked, ready=True, now=NOW)
+    assert (status["readyReplicas"], status["unavailableReplicas"]) == (1, 2)
+    assert "one replica of the 3" in status["conditions"][0]["message"]
+
+
+def test_certificates_are_made_once_kept_private_and_renewed_in_time(tmp_path: Path) -> None:
+    made = pki.Pki(tmp_path / "pki")
+    made.ensure(now=NOW)
+    pair = made.leaf(pki.APISERVER)
+    first = pair.cert.read_bytes()
+    assert stat.S_IMODE(pair.key.stat().st_mode) == 0o600
+    made.ensure(now=NOW + timedelta(days=300))
+    assert pair.cert.read_bytes() == first
+    made.ensure(now=NOW + timedelta(days=310))
+    renewed = x509.load_pem_x509_certificate(pair.cert.read_bytes())
+    assert renewed.not_valid_after_utc > NOW + timedelta(days=600)
+    renewed.verify_directly_issued_by(x509.load_pem_x509_certificate(made.ca().cert.read_bytes()))
+
+
+def test_a_state_directory_has_one_holder_and_keeps_its_addresses(tmp_path: Path) -> None:
+    state = State(tmp_path / "state")
+    state.hold()
+    with pytest.raises(StateError, match="in use"):
+        State(tmp_path / "state").hold()
+    chosen = state.addresses("127.0.0.1:0", "127.0.0.1:7001")
+    assert state.addresses("127.0.0.1:0", "127.0.0.1:7001") == chosen
+    assert chosen.agent == "127.0.0.1:7001"
+    with socket.socket() as probe:
+        probe.bind(split_address(chosen.api))
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:", ":1", "host:x", "host:70000"])
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(StateError, match="host:port"):
+        split_address(address)

@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 ARGS ?=
 .DEFAULT_GOAL := help
-.PHONY: help env env-dev demo test check format golden bench cover lock clean
+.PHONY: help env env-dev demo test check lint types contracts format golden bench cover lock clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -18,10 +18,16 @@ demo: env  ## Start Gatehouse, apply examples/cafe, show real requests (ARGS=--o
 test: env-dev  ## Run the whole test suite
 	@$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
 
-check: env-dev  ## Format, lint, types, import contracts
+check: lint types contracts  ## All checks that run nothing: lint, types, contracts
+
+lint: env-dev  ## Formatting and lint
 	$(BIN)/ruff format --check src tests bench hatch_build.py
 	$(BIN)/ruff check src tests bench hatch_build.py
+
+types: env-dev  ## Strict types, over source, tests and benchmarks
 	$(BIN)/mypy
+
+contracts: env-dev  ## Import contracts of the layers
 	$(BIN)/lint-imports
 
 format: env-dev  ## Format the code
@@ -29,13 +35,13 @@ format: env-dev  ## Format the code
 	$(BIN)/ruff check --fix src tests bench hatch_build.py
 
 golden: env-dev  ## Rewrite the golden files; review the diff
-	$(BIN)/pytest -q tests/frontends tests/backends --refresh-golden
+	$(BIN)/pytest -q tests/golden --refresh-golden
 
 bench: env-dev  ## Measure route propagation at 10, 1,000 and 5,000 routes
 	$(BIN)/python bench/route_propagation.py $(ARGS)
 
 cover: env-dev  ## Run the tests and report coverage
-	$(BIN)/pytest -n 2 --dist loadfile --cov=gatehouse --cov-report=term-missing:skip-covered
+	$(BIN)/pytest -n 2 --dist loadfile --cov=gatehouse --cov-report=term
 
 lock: env-dev  ## Lock the dependencies anew
 	$(BIN)/pip install -q uv
@@ -51,7 +57,7 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed; name it with PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
-	  { [ "$$(id -u)" = 0 ] && apt-get install -y -q python3-venv; } || \
+	  { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -y -q python3-venv; } || \
 	  { echo "Python's venv module is missing: install the package python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 

@@ -50,6 +50,8 @@ class Loop:
         self._statuses = statuses
         self._provision = provision
         self._woken = asyncio.Event()
+        self._stale = True
+        """Whether an input changed since the last pass."""
         self._last = Pass(gateways={}, statuses={}, attached={})
         self._generations: dict[Key, int] = {}
         self._standings: dict[Key, programming.Standing] = {}
@@ -71,7 +73,7 @@ class Loop:
                 self._generations[(resource.kind, *key)] = metadata.get("generation", 0)
             self._statuses.recheck((resource.kind, *key))
         if changed:
-            self._woken.set()
+            self._changed()
 
     def on_provisioned(self, gateway: tuple[str, str], trouble: str) -> None:
         """Note that a Gateway's data plane was provisioned, or why it was not."""
@@ -79,6 +81,10 @@ class Loop:
         if self._trouble.get(name, "") != trouble:
             self._trouble[name] = trouble
             self._woken.set()
+
+    def _changed(self) -> None:
+        self._stale = True
+        self._woken.set()
 
     def _on_report(self, report: DataPlaneReport) -> None:
         log.debug("report", gateway=report.gateway, programmed=report.programmed)
@@ -109,8 +115,7 @@ class Loop:
     def _turn(self) -> None:
         started = time.perf_counter()
         self._judge()
-        found = self._compilation.run()
-        self.passes += 1
+        found = self._compiled()
         self._publish(found)
         self._judge()
         self._write(found)
@@ -119,6 +124,15 @@ class Loop:
         self._last = found
         log.debug("pass", number=self.passes, seconds=round(time.perf_counter() - started, 4))
 
+    def _compiled(self) -> Pass:
+        """Give the newest pass; reports alone, which are many, make no new one."""
+        if not self._stale:
+            return self._last
+        found = self._compilation.run()
+        self._stale = False
+        self.passes += 1
+        return found
+
     def _publish(self, found: Pass) -> None:
         self._publisher.retain({_name(key) for key in found.gateways})
         for key, gateway in found.gateways.items():
@@ -126,7 +140,7 @@ class Loop:
                 continue
             unsupported = gateway_api.Unsupported(self._publisher.publish(gateway))
             if self._compilation.put_input(("Unsupported", *key[1:]), unsupported):
-                self._woken.set()
+                self._changed()
 
     def _judge(self) -> None:
         """Let the reports change the inputs ``DataPlane``; a change asks for another pass."""
@@ -140,7 +154,7 @@ class Loop:
             )
             self._standings[key] = standing
             if self._compilation.put_input(("DataPlane", *key[1:]), standing.state):
-                self._woken.set()
+                self._changed()
 
     def _write(self, found: Pass) -> None:
         """Hand over new statuses; a route's waits until the change it speaks of is in traffic."""

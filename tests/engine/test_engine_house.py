@@ -1,0 +1,37 @@
+"""The house's own rules: small modules, short functions, a charter in every package."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "gatehouse"
+MODULES = sorted(path for path in SOURCE.rglob("*.py") if "wire" not in path.parts)
+
+LONGEST_MODULE, LONGEST_FUNCTION = 400, 50
+
+
+def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_reader_can_hold_it_in_mind(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= LONGEST_MODULE
+    tree = ast.parse(text)
+    for function in functions(tree):
+        length = (function.end_lineno or function.lineno) - function.lineno + 1
+        assert length <= LONGEST_FUNCTION, function.name
+    if path.name != "__main__.py":
+        assert ast.get_docstring(tree), "no docstring says what the module is for"
+
+
+@pytest.mark.parametrize("name", ["utils", "helpers", "common", "manager", "misc"])
+def test_there_are_no_drawers_for_anything(name: str) -> None:
+    assert not [path for path in MODULES if path.stem == name]

@@ -29,7 +29,7 @@ from gatehouse.standalone.state import State
 
 HOST = "cafe.example.com"
 HTTP, HTTPS = 8080, 8443
-SPLIT = 200
+SPLIT = 400
 """Requests sent to the 90/10 split."""
 
 PATIENCE = 60.0
@@ -358,7 +358,7 @@ async def _split(session: aiohttp.ClientSession) -> tuple[Counter[str], float, b
     answers = [await _send(session, expectation) for _ in range(SPLIT)]
     shares = Counter(answer.backend for answer in answers if answer.status == 200)
     mean = sum(answer.milliseconds for answer in answers) / SPLIT
-    # Chance alone puts the share of 10 % of 200 requests outside 3..17 % once in 1,500 runs.
+    # Chance alone puts a share of 10 % of 400 requests outside 3..17 % once in 300,000 runs.
     sound = shares.keys() == {"coffee", "coffee-v2"} and 0.03 <= shares["coffee-v2"] / SPLIT <= 0.17
     return shares, mean, sound and sum(shares.values()) == SPLIT
 

@@ -456,6 +456,17 @@ async def test_kubectl_takes_it_for_real(
     (tmp_path / "bad.yaml").write_text(yaml.safe_dump(invalid))
     refused = await kubectl("apply", *loose, "-f", str(tmp_path / "bad.yaml"), ok=False)
     assert "spec.rules[0].backendRefs[0].port" in refused
+    # From 1.32 on kubectl sends these as protobuf.
+    assert "namespace/made created" in await kubectl("create", "namespace", "made")
+    await kubectl("create", "configmap", "c", "-n", "made", "--from-literal=a=b")
+    await kubectl("create", "secret", "generic", "s", "-n", "made", "--from-literal=a=b")
+    assert "YQ==" not in await kubectl("get", "secret", "s", "-n", "made", "-o", "yaml")
+    assert "Yg==" in await kubectl("get", "secret", "s", "-n", "made", "-o", "yaml")
+    await kubectl("create", "serviceaccount", "a", "-n", "made")
+    if not old:
+        assert len((await kubectl("create", "token", "a", "-n", "made")).split(".")) == 3
+        assert "gatehouse-admin" in await kubectl("auth", "whoami")
+    assert "deleted" in await kubectl("delete", "namespace", "made")
     assert 'httproute.gateway.networking.k8s.io "app" deleted' in await kubectl(
         "delete", "httproute", "app"
     )

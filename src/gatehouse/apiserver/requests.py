@@ -9,7 +9,7 @@ import msgspec
 import yaml
 from aiohttp import web
 
-from gatehouse.apiserver import registry
+from gatehouse.apiserver import protobufs, registry
 from gatehouse.apiserver.errors import ApiError, bad_request
 from gatehouse.apiserver.registry import Served
 
@@ -60,11 +60,10 @@ async def body(request: web.Request) -> Any:
         message = "Request entity too large: limit is 3145728"
         raise ApiError(413, "RequestEntityTooLarge", message) from error
     kind = request.content_type
-    if kind == "application/vnd.kubernetes.protobuf":
-        message = "protobuf bodies are not decoded by this server: send application/json"
-        raise ApiError(415, "UnsupportedMediaType", message)
     if not data:
         return {}
+    if kind == protobufs.MEDIA_TYPE:
+        return protobufs.decode(data)
     if kind in ("application/yaml", "application/apply-patch+yaml"):
         try:
             return yaml.safe_load(data)

@@ -536,3 +536,103 @@ async def test_watches_are_resumed_by_the_next_process(tmp_path: Path) -> None:
                     if len(seen) == 2:
                         break
     assert seen == ["before", "after"]
+
+
+async def test_a_collection_is_deleted_only_when_it_is_meant(
+    client: kube.Client, server: Server
+) -> None:
+    path = "/api/v1/namespaces/default/configmaps"
+    for name in ("a", "b"):
+        await client.create(resources.CONFIG_MAPS, config_map(name))
+    async with server.raw() as raw:
+        async with raw.delete(f"{path}?dryRun=All") as response:
+            assert response.status == 200
+        assert len((await client.list(resources.CONFIG_MAPS, "default")).items) == 2
+        async with raw.delete(f"{path}?fieldSelector=metadata.name%3Da") as response:
+            assert response.status == 200
+        async with raw.post(f"{path}/b", json={}) as response:
+            assert response.status == 405
+    left = (await client.list(resources.CONFIG_MAPS, "default")).items
+    assert [item["metadata"]["name"] for item in left] == ["b"]
+
+
+async def test_a_namespace_that_may_not_go_keeps_its_objects(client: kube.Client) -> None:
+    await client.create(resources.NAMESPACES, {"metadata": {"name": "n"}})
+    await client.create(resources.CONFIG_MAPS, {"metadata": {"name": "c", "namespace": "n"}})
+    with pytest.raises(kube.Conflict):
+        await client.delete(resources.NAMESPACES, "n", uid="another")
+    assert await client.get(resources.CONFIG_MAPS, "c", "n")
+
+
+async def test_a_namespace_waits_for_finalizers_and_takes_in_nothing_new(
+    client: kube.Client,
+) -> None:
+    await client.create(resources.NAMESPACES, {"metadata": {"name": "n"}})
+    held = {"metadata": {"name": "c", "namespace": "n", "finalizers": ["example.org/hold"]}}
+    await client.create(resources.CONFIG_MAPS, held)
+    await client.delete(resources.NAMESPACES, "n")
+    current = await client.get(resources.NAMESPACES, "n")
+    assert current["status"]["phase"] == "Terminating"
+    with pytest.raises(kube.Forbidden, match="being terminated"):
+        await client.create(resources.CONFIG_MAPS, {"metadata": {"name": "d", "namespace": "n"}})
+    await client.patch(resources.CONFIG_MAPS, "c", {"metadata": {"finalizers": None}}, "n")
+
+    async def gone() -> bool:
+        with contextlib.suppress(kube.NotFound):
+            await client.get(resources.NAMESPACES, "n")
+            return False
+        return True
+
+    async with asyncio.timeout(5):
+        while not await gone():
+            await asyncio.sleep(0.05)
+
+
+async def test_creates_that_race_with_a_deletion_leave_nothing_behind(client: kube.Client) -> None:
+    await client.create(resources.NAMESPACES, {"metadata": {"name": "n"}})
+
+    async def create(number: int) -> None:
+        metadata = {"name": f"c{number}", "namespace": "n"}
+        with contextlib.suppress(kube.ApiError):
+            await client.create(resources.CONFIG_MAPS, {"metadata": metadata})
+
+    await asyncio.gather(
+        *(create(number) for number in range(30)),
+        client.delete(resources.NAMESPACES, "n"),
+        *(create(number) for number in range(30, 60)),
+    )
+    async with asyncio.timeout(5):
+        while (await client.list(resources.CONFIG_MAPS, "n")).items:
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "field"),
+    [
+        ({"ownerReferences": ["x"]}, "metadata.ownerReferences[0]"),
+        ({"finalizers": "x"}, "metadata.finalizers"),
+        ({"labels": {"bad key": "v"}}, "metadata.labels"),
+        ({"labels": {"key": "bad value"}}, "metadata.labels"),
+        ({"annotations": {"key": 1}}, "metadata.annotations"),
+        ({"name": "c\n"}, "metadata.name"),
+    ],
+)
+async def test_metadata_is_checked_like_everything_else(
+    client: kube.Client, metadata: dict[str, Any], field: str
+) -> None:
+    made = config_map("c")
+    made["metadata"] |= metadata
+    with pytest.raises(kube.Invalid) as failure:
+        await client.create(resources.CONFIG_MAPS, made)
+    assert field in str(failure.value)
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'"\xff"', b"[1]"])
+async def test_a_body_that_is_no_object_is_the_clients_fault(server: Server, body: bytes) -> None:
+    async with server.raw() as raw:
+        for path in (
+            "/api/v1/namespaces/default/configmaps",
+            "/apis/authentication.k8s.io/v1/tokenreviews",
+        ):
+            async with raw.post(path, data=io.BytesIO(body)) as response:
+                assert response.status == 400, path

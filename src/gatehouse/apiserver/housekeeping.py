@@ -46,26 +46,43 @@ async def keep(store: Store, verbs: Verbs) -> None:
             if store.revision != seen:
                 seen = store.revision
                 await _accounts(store, verbs)
+                await _namespaces(store, verbs)
             # Owners go only by deletion; an object made for one that is gone already is rare.
             if store.deletions != deletions or time.monotonic() - looked > ORPHAN_SECONDS:
                 deletions, looked = store.deletions, time.monotonic()
                 await _orphans(store, verbs)
         except ApiError as error:
             log.debug("housekeeping interrupted", error=str(error))
+        except Exception:
+            # One object must not keep all others from being looked after.
+            log.exception("housekeeping failed")
         await asyncio.sleep(PAUSE)
 
 
-async def empty_namespace(store: Store, verbs: Verbs, namespace: str) -> None:
-    """Delete everything in a namespace, before it goes itself."""
+async def _namespaces(store: Store, verbs: Verbs) -> None:
+    for _, entry in list(store.list(registry.of(resources.NAMESPACES).prefix)):
+        if entry.value["metadata"].get("deletionTimestamp"):
+            await empty_namespace(store, verbs, entry.value["metadata"]["name"])
+
+
+async def empty_namespace(store: Store, verbs: Verbs, namespace: str) -> Entry | None:
+    """Delete everything in a namespace that is being deleted, and itself when it is empty.
+
+    Gives its last state when it is gone; None while something in it is held by a finalizer.
+    """
+    left = False
     for served in registry.SERVED:
         if not (served.stored and served.resource.namespaced):
             continue
         for _, entry in list(store.list(f"{served.prefix}{namespace}/")):
             try:
-                await verbs.delete(served, namespace, entry.value["metadata"]["name"], {})
+                name = entry.value["metadata"]["name"]
+                _, gone = await verbs.delete(served, namespace, name, {})
+                left |= not gone
             except ApiError as error:
                 if error.reason != "NotFound":
                     raise
+    return None if left else await verbs.finalize_namespace(namespace)
 
 
 async def _accounts(store: Store, verbs: Verbs) -> None:

@@ -25,7 +25,7 @@ from gatehouse.apiserver.authentication import User, authenticate
 from gatehouse.apiserver.authorization import Attributes, authorize
 from gatehouse.apiserver.errors import ApiError
 from gatehouse.apiserver.requests import Target
-from gatehouse.apiserver.storage.store import MismatchError, Store
+from gatehouse.apiserver.storage.store import Entry, MismatchError, Store
 from gatehouse.apiserver.tokens import API_AUDIENCE, Tokens
 from gatehouse.apiserver.verbs import Options, Verbs, Written
 
@@ -35,6 +35,8 @@ Object = dict[str, Any]
 
 OPEN = ("/livez", "/readyz", "/healthz", "/version")
 """Paths that anybody may read."""
+
+_SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
 
@@ -86,6 +88,11 @@ class Api:
         resource = target.served.resource
         plural = f"{resource.plural}/{target.subresource}".rstrip("/")
         authorize(user, Attributes(verb, resource.group, plural, target.namespace, target.name))
+        created_only = not target.served.stored or target.subresource == "token"
+        if verb == "create" and target.name and not target.subresource:
+            raise _not_allowed(request)
+        if created_only and verb != "create":
+            raise _not_allowed(request)
         if not target.served.stored:
             return await self._review(request, target, user)
         if target.subresource == "token" and resource is resources.SERVICE_ACCOUNTS:
@@ -151,16 +158,9 @@ class Api:
         return self._written(written, 200)
 
     async def _delete(self, request: web.Request, target: Target) -> web.Response:
-        options = await requests.body(request)
-        options = options if isinstance(options, dict) else {}
+        options = await _delete_options(request)
         resource = target.served.resource
-        if request.query.get("dryRun"):
-            options = {**options, "dryRun": ["All"]}
-        if resource is resources.NAMESPACES and not options.get("dryRun"):
-            await housekeeping.empty_namespace(self._store, self._verbs, target.name)
-        entry, gone = await self._verbs.delete(
-            target.served, target.namespace, target.name, options
-        )
+        entry, gone = await self._delete_one(target, target.namespace, target.name, options)
         if not gone:
             return _bytes(entry.data)
         details = {
@@ -169,29 +169,32 @@ class Api:
             "uid": entry.value["metadata"]["uid"],
             **({"group": resource.group} if resource.group else {}),
         }
-        return _json(
-            {
-                "kind": "Status",
-                "apiVersion": "v1",
-                "metadata": {},
-                "status": "Success",
-                "details": details,
-            }
-        )
+        return _json({**_SUCCESS, "details": details})
 
     async def _delete_collection(self, request: web.Request, target: Target) -> web.Response:
+        options = await _delete_options(request)
         chosen = lists.selection(request)
         for _, entry in list(self._store.list(lists.prefix_of(target))):
             if chosen(entry.value):
                 metadata = entry.value["metadata"]
-                await self._verbs.delete(
-                    target.served, metadata.get("namespace", ""), metadata["name"], {}
-                )
-        status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
-        return _json(status)
+                namespace = metadata.get("namespace", "")
+                await self._delete_one(target, namespace, metadata["name"], options)
+        return _json(_SUCCESS)
+
+    async def _delete_one(
+        self, target: Target, namespace: str, name: str, options: Object
+    ) -> tuple[Entry, bool]:
+        entry, gone = await self._verbs.delete(target.served, namespace, name, options)
+        if gone or target.served.resource is not resources.NAMESPACES:
+            return entry, gone
+        # Marked as terminating: nothing new comes into it while it is emptied.
+        last = await housekeeping.empty_namespace(self._store, self._verbs, name)
+        return (last, True) if last is not None else (entry, False)
 
     async def _review(self, request: web.Request, target: Target, user: User) -> web.Response:
         body = await requests.body(request)
+        if not isinstance(body, dict) or not isinstance(body.get("spec", {}), dict):
+            raise errors.bad_request("the body must be an object with an object as spec")
         if target.served.resource is resources.TOKEN_REVIEWS:
             return _json(reviews.token_review(body, self._tokens), 201)
         return _json(reviews.self_subject_review(body, user), 201)
@@ -201,6 +204,8 @@ class Api:
         if entry is None:
             raise errors.not_found("serviceaccounts", "", target.name)
         body = await requests.body(request)
+        if not isinstance(body, dict) or not isinstance(body.get("spec", {}), dict):
+            raise errors.bad_request("the body must be an object with an object as spec")
         return _json(reviews.token_request(body, entry.value, self._tokens), 201)
 
     @staticmethod
@@ -211,6 +216,13 @@ class Api:
                 "Warning", f'299 - "{warning.replace(chr(34), chr(92) + chr(34))}"'
             )
         return response
+
+
+async def _delete_options(request: web.Request) -> Object:
+    body = await requests.body(request)
+    if not isinstance(body, dict):
+        raise errors.bad_request("DeleteOptions must be an object")
+    return {**body, "dryRun": ["All"]} if request.query.get("dryRun") else body
 
 
 def _verb(request: web.Request, target: Target) -> str:
@@ -227,12 +239,24 @@ def _verb(request: web.Request, target: Target) -> str:
             return "patch"
         case "DELETE":
             return "delete" if target.name else "deletecollection"
-    raise ApiError(405, "MethodNotAllowed", f"{request.method} is not supported")
+    raise _not_allowed(request)
+
+
+def _not_allowed(request: web.Request) -> ApiError:
+    message = f"{request.method} is not supported on {request.path}"
+    return ApiError(405, "MethodNotAllowed", message)
 
 
 def _options(request: web.Request) -> Options:
     validation = request.query.get("fieldValidation", "Warn")
-    return Options(strict=validation == "Strict", dry_run=bool(request.query.get("dryRun")))
+    if validation not in ("Strict", "Warn", "Ignore"):
+        raise errors.bad_request(f"fieldValidation: Invalid value: {validation!r}")
+    dry_run = request.query.get("dryRun", "")
+    if dry_run not in ("", "All"):
+        raise errors.bad_request(f"dryRun: Invalid value: {dry_run!r}")
+    return Options(
+        strict=validation == "Strict", silent=validation == "Ignore", dry_run=bool(dry_run)
+    )
 
 
 def _kind_matches(body: Any, target: Target) -> None:

@@ -254,7 +254,8 @@ async def _changes(
                     yield chunk
                 continue
             coming.cancel()
-            if view.bookmarks and not stop.is_set():
+            # A bookmark must not overtake an event: whoever resumes from it would miss that.
+            if view.bookmarks and not watch.waiting and not stop.is_set():
                 yield _bookmark(view.form, store.revision, {})
     finally:
         stopping.cancel()

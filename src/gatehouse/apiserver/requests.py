@@ -71,7 +71,7 @@ async def body(request: web.Request) -> Any:
             raise bad_request(f"error parsing YAML: {error}") from error
     try:
         return msgspec.json.decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise bad_request(f"error parsing JSON: {error}") from error
 
 

@@ -13,8 +13,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from gatehouse.apis import resources
-from gatehouse.apiserver import registry
+from gatehouse.apiserver import errors, registry
 from gatehouse.apiserver.authentication import User
+from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.storage.store import Store
 
 ISSUER = "https://kubernetes.default.svc"
@@ -44,13 +45,18 @@ class Tokens:
         metadata = account["metadata"]
         now = int(time.time())
         asked = spec.get("expirationSeconds") or DEFAULT_SECONDS
-        ends = now + min(max(int(asked), LEAST_SECONDS), MOST_SECONDS)
+        if not isinstance(asked, int) or asked < LEAST_SECONDS:
+            message = f"Invalid value: {asked!r}: may not specify a duration less than 10 minutes"
+            cause = Cause("FieldValueInvalid", message, "spec.expirationSeconds")
+            raise errors.invalid("TokenRequest", "", metadata["name"], [cause])
+        ends = now + min(asked, MOST_SECONDS)
         claims: Object = {
             "namespace": metadata["namespace"],
             "serviceaccount": {"name": metadata["name"], "uid": metadata["uid"]},
         }
         bound = spec.get("boundObjectRef")
         if bound:
+            self._exists(metadata["namespace"], bound)
             claims[bound["kind"].lower()] = {"name": bound["name"], "uid": bound.get("uid", "")}
         body = {
             "iss": ISSUER,
@@ -63,6 +69,16 @@ class Tokens:
             "kubernetes.io": claims,
         }
         return jwt.encode(body, self._key, algorithm="ES256", headers={"kid": self._id}), ends
+
+    def _exists(self, namespace: str, bound: Object) -> None:
+        """Raise ApiError unless the object that a token is to be bound to is there."""
+        served = registry.of(resources.SECRETS if bound["kind"] == "Secret" else resources.PODS)
+        entry = self._store.latest(served.key(namespace, bound["name"]))
+        if entry is None:
+            raise errors.not_found(served.resource.plural, "", bound["name"])
+        if bound.get("uid", entry.value["metadata"]["uid"]) != entry.value["metadata"]["uid"]:
+            why = "the UID in the bound object reference does not match"
+            raise errors.conflict(served.resource.plural, "", bound["name"], why)
 
     def check(self, token: str, audiences: list[str]) -> tuple[User, list[str]] | str:
         """Give the user and the audiences in common, or why the token is not good."""

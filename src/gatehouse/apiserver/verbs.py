@@ -15,6 +15,7 @@ from gatehouse.apis import resources
 from gatehouse.apiserver import errors, registry
 from gatehouse.apiserver.errors import ApiError, Cause
 from gatehouse.apiserver.registry import Served
+from gatehouse.apiserver.schema.metadata import check_metadata
 from gatehouse.apiserver.schema.walker import Walk
 from gatehouse.apiserver.storage.store import Entry, MismatchError, Store
 
@@ -23,14 +24,14 @@ Object = dict[str, Any]
 SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 """Letters of generated names: no vowels, so that no words come out."""
 
-_LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
-
 
 class Options(msgspec.Struct, frozen=True):
     """Of one write."""
 
     strict: bool = False
     """Unknown fields are an error rather than a warning."""
+    silent: bool = False
+    """Unknown fields are not even warned of."""
     dry_run: bool = False
 
 
@@ -53,9 +54,11 @@ class Verbs:
         """Create an object."""
         metadata = _metadata(obj)
         self._place(served, metadata, namespace)
-        if not metadata.get("name") and metadata.get("generateName"):
+        if not metadata.get("name") and isinstance(metadata.get("generateName"), str):
             suffix = "".join(secrets.choice(SUFFIX) for _ in range(5))
             metadata["name"] = f"{metadata['generateName'][:58]}{suffix}"
+        if metadata.get("resourceVersion"):
+            raise errors.bad_request("resourceVersion should not be set on objects to be created")
         warnings = admit(served, obj, options)
         if served.status:
             obj.pop("status", None)
@@ -119,7 +122,7 @@ class Verbs:
             obj["metadata"]["generation"] = before["metadata"].get("generation", 0) + 1
         if obj == before or options.dry_run:
             return Written(msgspec.json.encode(obj), warnings)
-        if obj["metadata"].get("deletionTimestamp") and not obj["metadata"].get("finalizers"):
+        if obj["metadata"].get("deletionTimestamp") and not _held(served, obj):
             return Written((await self._store.delete(key, current.revision)).data, warnings)
         entry = await self._store.put(key, obj, current.revision)
         return Written(entry.data, warnings)
@@ -141,7 +144,7 @@ class Verbs:
                 raise errors.conflict(resource.plural, resource.group, name, why)
         if "All" in (options.get("dryRun") or ()):
             return current, True
-        if not metadata.get("finalizers"):
+        if not _held(served, current.value):
             return await self._store.delete(key, current.revision), True
         if metadata.get("deletionTimestamp"):
             return current, False
@@ -149,10 +152,22 @@ class Verbs:
         obj["metadata"] |= {"deletionTimestamp": now(), "deletionGracePeriodSeconds": 0}
         if "generation" in metadata:
             obj["metadata"]["generation"] = metadata["generation"] + 1
+        if resource is resources.NAMESPACES:
+            obj["status"] = {**obj.get("status", {}), "phase": "Terminating"}
         try:
             return await self._store.put(key, obj, current.revision), False
         except MismatchError as error:
             raise errors.conflict(resource.plural, resource.group, name) from error
+
+    async def finalize_namespace(self, name: str) -> Entry | None:
+        """Remove a namespace that is being deleted and has been emptied; None if it may not go."""
+        key = registry.of(resources.NAMESPACES).key("", name)
+        current = self._store.latest(key)
+        if current is None or not current.value["metadata"].get("deletionTimestamp"):
+            return None
+        if current.value["metadata"].get("finalizers"):
+            return None
+        return await self._store.delete(key, current.revision)
 
     def _place(
         self, served: Served, metadata: Object, namespace: str, name: str | None = None
@@ -218,8 +233,11 @@ def admit(served: Served, obj: Object, options: Options) -> tuple[str, ...]:
     resource = served.resource
     obj["apiVersion"], obj["kind"] = resource.api_version, resource.kind
     metadata = obj["metadata"]
-    causes = list(_metadata_causes(served, metadata))
+    causes = list(_name_causes(served, metadata))
     walk = Walk()
+    metadata_causes, unknown = check_metadata(metadata)
+    causes += metadata_causes
+    walk.unknown += unknown
     rest = {key: value for key, value in obj.items() if key not in _HEAD}
     walk.value({"type": "object", **served.schema}, rest, "")
     if walk.unknown and options.strict:
@@ -236,6 +254,8 @@ def admit(served: Served, obj: Object, options: Options) -> tuple[str, ...]:
         causes += list(served.rule(obj))
     if causes:
         raise errors.invalid(resource.kind, resource.group, str(metadata.get("name", "")), causes)
+    if options.silent:
+        return ()
     return tuple(f'unknown field "{field}"' for field in walk.unknown)
 
 
@@ -246,41 +266,16 @@ def _cleaned(cause: Cause) -> Cause:
     return Cause(cause.reason, cause.message.replace(": .", ": "), cause.field.lstrip("."))
 
 
-def _metadata_causes(served: Served, metadata: Object) -> list[Cause]:
-    causes = []
+def _name_causes(served: Served, metadata: Object) -> list[Cause]:
     name = metadata.get("name")
     if not name:
-        causes.append(
-            Cause(
-                "FieldValueRequired",
-                "Required value: name or generateName is required",
-                "metadata.name",
-            )
-        )
-    elif not isinstance(name, str) or len(name) > 253 or not re.search(served.name_pattern, name):
-        message = f'Invalid value: "{name}": a lowercase RFC 1123 name must match ' + (
-            f"'{served.name_pattern}'"
-        )
-        causes.append(Cause("FieldValueInvalid", message, "metadata.name"))
-    for field in ("labels", "annotations"):
-        entries = metadata.get(field)
-        if entries is None:
-            metadata.pop(field, None)
-            continue
-        if not isinstance(entries, dict) or not all(isinstance(v, str) for v in entries.values()):
-            message = "Invalid value: must be a map of strings"
-            causes.append(Cause("FieldValueInvalid", message, f"metadata.{field}"))
-        elif field == "labels":
-            causes += [
-                Cause(
-                    "FieldValueInvalid",
-                    f'Invalid value: "{value}": not a valid label value',
-                    "metadata.labels",
-                )
-                for value in entries.values()
-                if len(value) > 63 or not _LABEL_VALUE.fullmatch(value)
-            ]
-    return causes
+        message = "Required value: name or generateName is required"
+        return [Cause("FieldValueRequired", message, "metadata.name")]
+    pattern = served.name_pattern
+    if isinstance(name, str) and len(name) <= 253 and re.fullmatch(pattern, name):
+        return []
+    message = f"Invalid value: \"{name}\": a lowercase RFC 1123 name must match '{pattern}'"
+    return [Cause("FieldValueInvalid", message, "metadata.name")]
 
 
 def _immutable(served: Served, before: Object, obj: Object) -> None:
@@ -306,7 +301,13 @@ def _complete_namespace(obj: Object) -> None:
     obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = obj["metadata"][
         "name"
     ]
+    obj["spec"] = {"finalizers": ["kubernetes"]}
     obj["status"] = {"phase": "Active"}
+
+
+def _held(served: Served, obj: Object) -> bool:
+    """Whether something must happen before a deleted object may go; namespaces are emptied."""
+    return served.resource is resources.NAMESPACES or bool(obj["metadata"].get("finalizers"))
 
 
 def _thawed(entry: Entry) -> Object:

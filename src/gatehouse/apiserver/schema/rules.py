@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,6 +26,14 @@ _FILTER_FIELDS = {
 
 def _invalid(path: str, message: str) -> Cause:
     return Cause("FieldValueInvalid", f'Invalid value: "object": {message}', path)
+
+
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+
+
+def seconds(text: str) -> float:
+    """Give the seconds of a duration such as ``1h30m`` (GEP-2257); 0 for none."""
+    return sum(int(n) * _UNITS[unit] for n, unit in re.findall(r"([0-9]+)(ms|h|m|s)", text))
 
 
 def gateway(obj: Object) -> Iterator[Cause]:
@@ -74,6 +83,11 @@ def _rule(rule: Object, path: str) -> Iterator[Cause]:
         mirrored = (item.get("requestMirror") or {}).get("backendRef")
         if mirrored:
             yield from _backend(mirrored, f"{path}.filters[{index}].requestMirror.backendRef")
+    timeouts = rule.get("timeouts", {})
+    whole, attempt = (seconds(timeouts.get(name, "")) for name in ("request", "backendRequest"))
+    if whole and attempt and attempt > whole:
+        message = "backendRequest timeout cannot be longer than request timeout"
+        yield _invalid(f"{path}.timeouts", message)
     if rule.get("backendRefs") and any("requestRedirect" in item for item in filters):
         message = "RequestRedirect filter must not be used together with backendRefs"
         yield _invalid(path, message)

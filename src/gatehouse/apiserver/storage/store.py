@@ -77,6 +77,11 @@ class Watch:
             self._events.append(event)
         self._more.set()
 
+    @property
+    def waiting(self) -> bool:
+        """Whether events have come that :meth:`next` has not given yet."""
+        return bool(self._events)
+
     async def next(self) -> list[Event]:
         """Wait for events; give all that have come (none when cut off)."""
         await self._more.wait()

@@ -241,3 +241,22 @@ async def test_a_gateway_that_goes_is_withdrawn_and_its_status_forgotten(story: 
     await story.until(lambda: story.provisioned[-1] == set())
     assert not story.fleet.bundles
     assert GATEWAY not in story.written.now
+
+
+async def test_an_object_nobody_was_prepared_for_does_not_stop_the_others(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = gateway_api.status
+
+    def fails_for_one(ask: Any, key: Key) -> Any:
+        if key == HTTP_ROUTE:
+            raise RuntimeError("unforeseen")
+        return status(ask, key)
+
+    monkeypatch.setattr(gateway_api, "status", fails_for_one)
+    story.fleet.say()
+    story.apply(BASE + "---" + ROUTE)
+    await story.until(lambda: story.fleet.bundles)
+    story.fleet.say(confirmed=True)
+    await story.until(lambda: story.written.condition(GATEWAY, "Programmed")["status"] == "True")
+    assert HTTP_ROUTE not in story.written.now

@@ -84,11 +84,20 @@ class Listener(View, frozen=True):
     allowed_routes: AllowedRoutes = AllowedRoutes()
 
 
+class GatewayAddress(View, frozen=True):
+    """An address that a Gateway asks for; without a value it leaves the choice to us."""
+
+    type: str = "IPAddress"
+    value: str = ""
+
+
 class GatewaySpec(View, frozen=True):
     """``spec`` of a Gateway."""
 
     gateway_class_name: str = ""
     listeners: tuple[Listener, ...] = ()
+    addresses: tuple[GatewayAddress, ...] = ()
+    tls: dict[str, object] = msgspec.field(default_factory=dict)
 
 
 class Gateway(Resource, frozen=True):

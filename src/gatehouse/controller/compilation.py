@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
+import structlog
 
 from gatehouse import query
 from gatehouse.frontends import gateway_api
 from gatehouse.ir import gateway as ir
+
+log = structlog.get_logger("gatehouse.controller")
+
+V = TypeVar("V")
 
 
 class Pass(msgspec.Struct, frozen=True):
@@ -59,14 +64,28 @@ class Compilation:
 
 
 def _collect(ask: query.Ask) -> Pass:
-    gateways = {key: ask(gateway_api.compile_gateway, key) for key in ask(gateway_api.gateways, "")}
+    gateways = {
+        key: _guarded(ask, gateway_api.compile_gateway, key)
+        for key in ask(gateway_api.gateways, "")
+    }
     statuses: dict[query.Key, gateway_api.Status] = {}
     attached: dict[query.Key, tuple[query.Key, ...]] = {}
     for key in ask(gateway_api.subjects, ""):
-        status = ask(gateway_api.status, key)
+        status = _guarded(ask, gateway_api.status, key)
         if status is None:
             continue
         statuses[key] = status
         if key[0] == "HTTPRoute":
             attached[key] = ask(gateway_api.gateways_of_route, key)
     return Pass(gateways=gateways, statuses=statuses, attached=attached)
+
+
+def _guarded(
+    ask: query.Ask, function: Callable[[query.Ask, query.Key], V], key: query.Key
+) -> V | None:
+    """Ask; an object that nobody was prepared for must not stop the others' traffic."""
+    try:
+        return ask(function, key)
+    except Exception:
+        log.exception("not compiled", kind=key[0], namespace=key[1], name=key[2])
+        return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -170,7 +169,7 @@ def secret(obj: Object) -> Iterator[Cause]:
     for key, value in data.items():
         try:
             base64.b64decode(value, validate=True)
-        except binascii.Error:
+        except ValueError:
             yield Cause("FieldValueInvalid", "Invalid value: not base64", f"data[{key}]")
     if obj.get("type") == "kubernetes.io/tls":
         for key in ("tls.crt", "tls.key"):

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 import msgspec
 
 from gatehouse.apis import core
+from gatehouse.frontends.gateway_api import hostnames
 from gatehouse.frontends.gateway_api import listeners as listening
 from gatehouse.frontends.gateway_api.attachment import attachments
 from gatehouse.frontends.gateway_api.backends import ClusterKey, cluster
@@ -34,8 +35,11 @@ class HostKey(msgspec.Struct, frozen=True, order=True):
 
 
 def compile_gateway(ask: Ask, key: Key) -> ir.Gateway | None:
-    """Give what a Gateway's data plane serves; None while it must wait for its address."""
+    """Give what a Gateway's data plane serves; None while it waits for an address, or may not."""
     if key not in ask(gateways, ""):
+        return None
+    found = ask.read(key)
+    if any(entry.value for entry in found.spec.addresses):
         return None
     address = ""
     if ask(settings, "").bind == "load-balancer":
@@ -100,11 +104,22 @@ def virtual_hosts(ask: Ask, key: Key) -> tuple[HostKey, ...]:
 
 def virtual_host(ask: Ask, host: HostKey) -> VirtualHost:
     """Merge the routes of one hostname into the order in which they are tried."""
-    found: list[Ranked] = []
+    found: list[tuple[tuple[bool, int], Ranked]] = []
     for route in host.routes:
-        found += ask(translate, (route, host.port, host.protocol)).routes
-    found.sort(key=lambda ranked: ranked.rank)
-    return VirtualHost(host.hostname, tuple(item.route for item in found), host.certificates)
+        named = ask(own_hostname, (route, host.hostname))
+        ranked = ask(translate, (route, host.port, host.protocol)).routes
+        found += [((not named[0], -named[1]), item) for item in ranked]
+    # A route that names the host itself goes before one that only covers it.
+    found.sort(key=lambda entry: (entry[0], entry[1].rank))
+    return VirtualHost(host.hostname, tuple(item.route for _, item in found), host.certificates)
+
+
+def own_hostname(ask: Ask, which: tuple[Key, str]) -> tuple[bool, int]:
+    """Say how specific the hostname is by which a route came to serve a virtual host."""
+    route = ask.read(which[0])
+    names = [name.lower() for name in route.spec.hostnames] or [""]
+    covering = [name for name in names if hostnames.covers(name, which[1])]
+    return max(hostnames.specificity(name) for name in covering or [""])
 
 
 def _by_port(ask: Ask, hosts: tuple[HostKey, ...]) -> tuple[ir.Listener, ...]:

@@ -45,7 +45,10 @@ def service_port(ask: Ask, which: tuple[str, str, int]) -> core.ServicePort | st
         return f"Service {namespace}/{name} does not exist"
     if not isinstance(service, core.Service):
         return f"Service {namespace}/{name} cannot be read"
-    found = next((entry for entry in service.spec.ports if entry.port == port), None)
+    found = next(
+        (entry for entry in service.spec.ports if (entry.port, entry.protocol) == (port, "TCP")),
+        None,
+    )
     return found or f"Service {namespace}/{name} has no port {port}"
 
 

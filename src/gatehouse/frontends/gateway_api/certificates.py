@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
 from gatehouse.apis import core, gateway
@@ -29,7 +29,7 @@ def certificate(ask: Ask, name: tuple[str, str]) -> Certificate | str:
         key = base64.b64decode(secret.data["tls.key"], validate=True)
     except KeyError as error:
         return f"{where} has no data[{error.args[0]}]"
-    except binascii.Error:
+    except ValueError:
         return f"{where}: data is not base64"
     trouble = _trouble(chain, key)
     if trouble:
@@ -39,17 +39,19 @@ def certificate(ask: Ask, name: tuple[str, str]) -> Certificate | str:
 
 
 def _trouble(chain: bytes, key: bytes) -> str:
-    try:
-        leaf = x509.load_pem_x509_certificates(chain)[0]
-    except ValueError:
-        return "tls.crt holds no PEM certificate"
-    try:
-        private = serialization.load_pem_private_key(key, password=None)
-    except (ValueError, TypeError):
-        return "tls.key holds no unencrypted PEM key"
     spki = serialization.PublicFormat.SubjectPublicKeyInfo
     der = serialization.Encoding.DER
-    if leaf.public_key().public_bytes(der, spki) != private.public_key().public_bytes(der, spki):
+    try:
+        leaf = x509.load_pem_x509_certificates(chain)[0]
+        certified = leaf.public_key().public_bytes(der, spki)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return "tls.crt holds no PEM certificate of a kind that is known"
+    try:
+        private = serialization.load_pem_private_key(key, password=None)
+        own = private.public_key().public_bytes(der, spki)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return "tls.key holds no unencrypted PEM key of a kind that is known"
+    if certified != own:
         return "tls.key does not belong to the first certificate of tls.crt"
     return ""
 

@@ -13,7 +13,7 @@ class Reason(enum.Enum):
     ACCEPTED = ("Accepted", True, "Accepted")
     GATEWAY_LISTENERS_INVALID = ("Accepted", False, "ListenersNotValid")
     GATEWAY_SOME_LISTENERS_INVALID = ("Accepted", True, "ListenersNotValid")
-    GATEWAY_MALFORMED = ("Accepted", False, "Invalid")
+    UNSUPPORTED_ADDRESS = ("Accepted", False, "UnsupportedAddress")
     PROGRAMMED = ("Programmed", True, "Programmed")
     PENDING = ("Programmed", False, "Pending")
     NOT_PROGRAMMED = ("Programmed", False, "Invalid")

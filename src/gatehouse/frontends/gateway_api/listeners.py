@@ -45,7 +45,8 @@ def listeners(ask: Ask, key: Key) -> tuple[ListenerState, ...]:
     if not isinstance(found, gateway.Gateway):
         return ()
     everyone = found.spec.listeners
-    return tuple(_state(ask, key[1], listener, everyone) for listener in everyone)
+    unserved = tuple(f"spec.tls.{field}" for field in sorted(found.spec.tls))
+    return tuple(_state(ask, key[1], listener, everyone, unserved) for listener in everyone)
 
 
 def shapes(ask: Ask, key: Key) -> tuple[Shape, ...]:
@@ -54,9 +55,19 @@ def shapes(ask: Ask, key: Key) -> tuple[Shape, ...]:
 
 
 def _state(
-    ask: Ask, namespace: str, listener: gateway.Listener, everyone: tuple[gateway.Listener, ...]
+    ask: Ask,
+    namespace: str,
+    listener: gateway.Listener,
+    everyone: tuple[gateway.Listener, ...],
+    unserved: tuple[str, ...],
 ) -> ListenerState:
     findings = [*_validity(listener), *_conflicts(listener, everyone)]
+    if unserved and listener.protocol == "HTTPS":
+        # Without it clients would go unchecked: better not served than served to anybody.
+        message = (
+            f"listener {listener.name}: {', '.join(unserved)} of the Gateway is not served yet"
+        )
+        findings.append(Finding(Reason.UNSUPPORTED_VALUE, message))
     accepted = not findings
     kinds, kind_findings = _kinds(listener)
     findings += kind_findings

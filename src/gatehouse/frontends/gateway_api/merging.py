@@ -27,6 +27,7 @@ def merge_status(current: Mapping[str, Any] | None, desired: Status, now: str) -
     conditions that we do not speak of stay. ``now``: RFC 3339.
     """
     before = dict(current or {})
+    wanted: Object
     match desired:
         case ClassStatus():
             wanted = {
@@ -36,23 +37,29 @@ def merge_status(current: Mapping[str, Any] | None, desired: Status, now: str) -
         case GatewayStatus():
             wanted = _gateway(before, desired, now)
         case RouteStatus():
-            wanted = {"parents": _parents(before.get("parents") or (), desired, now)}
+            parents = _parents(before.get("parents") or (), desired, now)
+            if not parents and not before:
+                # A route of somebody else's Gateways is none of our business.
+                return None
+            wanted = {"parents": parents}
     merged = {**before, **wanted}
     return None if merged == before else merged
 
 
 def _conditions(current: Any, wanted: Sequence[Condition], now: str) -> list[Object]:
     before = {entry.get("type"): entry for entry in current or ()}
-    found: list[Object] = []
+    # PartiallyInvalid is ours and goes when nothing is to be said; what others wrote stays.
+    if not any(condition.type == "PartiallyInvalid" for condition in wanted):
+        before.pop("PartiallyInvalid", None)
+    # Everything keeps its place: two writers with an order of their own would never agree.
+    found: dict[str, Object] = dict(before)
     for condition in wanted:
         entry: Object = msgspec.to_builtins(condition)
-        known = before.pop(condition.type, {})
+        known = before.get(condition.type, {})
         same = known.get("status") == condition.status
         entry["lastTransitionTime"] = known.get("lastTransitionTime", now) if same else now
-        found.append(entry)
-    # PartiallyInvalid is ours and goes when nothing is to be said; what others wrote stays.
-    found += [entry for kind, entry in before.items() if kind != "PartiallyInvalid"]
-    return found
+        found[condition.type] = entry
+    return list(found.values())
 
 
 def _gateway(before: Object, desired: GatewayStatus, now: str) -> Object:
@@ -76,17 +83,31 @@ def _listener(before: Mapping[str, Any], entry: ListenerStatus, now: str) -> Obj
 
 
 def _parents(before: Sequence[Mapping[str, Any]], desired: RouteStatus, now: str) -> list[Object]:
-    ours = [entry for entry in before if entry.get("controllerName") == desired.controller]
-    others = [dict(entry) for entry in before if entry.get("controllerName") != desired.controller]
-    found = []
-    for parent in desired.parents:
-        reference = msgspec.to_builtins(parent.parent)
-        known = next((entry for entry in ours if entry.get("parentRef") == reference), {})
-        found.append(
-            {
-                "parentRef": reference,
-                "controllerName": desired.controller,
-                "conditions": _conditions(known.get("conditions"), parent.conditions, now),
-            }
+    """Replace our entries where they stand, append new ones, drop those of ours not wanted."""
+    wanted: list[tuple[Object, Sequence[Condition]]] = [
+        (msgspec.to_builtins(parent.parent), parent.conditions) for parent in desired.parents
+    ]
+    found: list[Object] = []
+    for entry in before:
+        if entry.get("controllerName") != desired.controller:
+            found.append(dict(entry))
+            continue
+        position = next(
+            (i for i, (reference, _) in enumerate(wanted) if reference == entry.get("parentRef")),
+            None,
         )
-    return others + found
+        if position is not None:
+            reference, said = wanted.pop(position)
+            found.append(_parent(reference, entry.get("conditions"), said, desired, now))
+    found += [_parent(reference, None, said, desired, now) for reference, said in wanted]
+    return found
+
+
+def _parent(
+    reference: Object, current: Any, said: Sequence[Condition], desired: RouteStatus, now: str
+) -> Object:
+    return {
+        "parentRef": reference,
+        "controllerName": desired.controller,
+        "conditions": _conditions(current, said, now),
+    }

@@ -136,7 +136,7 @@ def _backends(
         found = resolve(ask, namespace, reference, place)
         asked = filters.compile_filters(ask, namespace, reference.filters, place)
         troubles = [*asked.findings]
-        if asked.redirect is not None or asked.rewrite != ir.Rewrite():
+        if asked.redirect is not None or asked.snippet or asked.rewrite != ir.Rewrite():
             message = f"{place}.filters: only header modifiers are served on a backend"
             troubles.append(Finding(Reason.UNSUPPORTED_VALUE, message))
         name = ""

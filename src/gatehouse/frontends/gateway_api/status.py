@@ -128,7 +128,7 @@ def _gateway_status(ask: Ask, key: Key) -> GatewayStatus | None:
     served = [state for state in states if state.served]
     programmed = _programmed(plane, bool(served))
     return GatewayStatus(
-        conditions=conditions((_accepted(states), programmed), (), generation),
+        conditions=conditions((_accepted(found, states), programmed), (), generation),
         addresses=ask(gateway_addresses, key),
         listeners=tuple(
             _listener_status(state, attached.get(state.shape.name, 0), programmed, generation)
@@ -137,7 +137,11 @@ def _gateway_status(ask: Ask, key: Key) -> GatewayStatus | None:
     )
 
 
-def _accepted(states: tuple[listening.ListenerState, ...]) -> Finding:
+def _accepted(found: gateway.Gateway, states: tuple[listening.ListenerState, ...]) -> Finding:
+    asked = [entry.value for entry in found.spec.addresses if entry.value]
+    if asked:
+        message = f"spec.addresses: {', '.join(asked)}: addresses cannot be asked for yet"
+        return Finding(Reason.UNSUPPORTED_ADDRESS, message)
     bad = [state for state in states if not state.shape.accepted]
     if not bad:
         return Finding(Reason.ACCEPTED, "the Gateway is accepted")

@@ -1,0 +1,147 @@
+"""Hostnames, order, certificates and statuses in detail."""
+
+from __future__ import annotations
+
+import base64
+import random
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatehouse.apis import core, gateway, meta
+from gatehouse.frontends import gateway_api
+from gatehouse.frontends.gateway_api import certificates, durations, hostnames, precedence
+from gatehouse.frontends.gateway_api.findings import Condition
+from gatehouse.frontends.gateway_api.status import ParentStatus, RouteStatus
+from gatehouse.ir.gateway import Certificate
+from gatehouse.query import Engine, Snapshot
+
+LABELS = st.sampled_from(["a", "b", "example"])
+EXACT = st.lists(LABELS, min_size=1, max_size=4).map(".".join)
+NAMES = st.just("") | EXACT | EXACT.map(lambda name: f"*.{name}")
+
+
+@given(NAMES, NAMES)
+def test_an_intersection_is_covered_by_both_and_does_not_depend_on_order(a: str, b: str) -> None:
+    common = hostnames.intersect(a, b)
+    assert common == hostnames.intersect(b, a)
+    if common is not None:
+        assert hostnames.covers(a, common)
+        assert hostnames.covers(b, common)
+
+
+@given(NAMES, NAMES, NAMES)
+def test_covering_is_an_order(a: str, b: str, c: str) -> None:
+    assert hostnames.covers(a, a)
+    if hostnames.covers(a, b) and hostnames.covers(b, c):
+        assert hostnames.covers(a, c)
+    if hostnames.covers(a, b) and a != b:
+        assert hostnames.specificity(a) < hostnames.specificity(b)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "covered"),
+    [
+        ("*.example", "a.example", True),
+        ("*.example", "a.b.example", True),
+        ("*.example", "example", False),
+        ("*.example", "*.b.example", True),
+        ("a.example", "*.example", False),
+        ("", "a.example", True),
+        ("a.example", "", False),
+    ],
+)
+def test_what_a_hostname_covers(pattern: str, name: str, covered: bool) -> None:
+    assert hostnames.covers(pattern, name) is covered
+
+
+@given(st.randoms(use_true_random=False))
+def test_precedence_does_not_depend_on_the_order_of_arrival(source: random.Random) -> None:
+    header = gateway.NamedMatch("h", "v")
+    matches = [
+        gateway.RouteMatch(gateway.PathMatch("Exact", "/a")),
+        gateway.RouteMatch(gateway.PathMatch("PathPrefix", "/long/er")),
+        gateway.RouteMatch(gateway.PathMatch("PathPrefix", "/a/"), "GET", (header,)),
+        gateway.RouteMatch(gateway.PathMatch("PathPrefix", "/a"), "GET"),
+        gateway.RouteMatch(gateway.PathMatch("PathPrefix", "/a"), "", (header,)),
+        gateway.RouteMatch(gateway.PathMatch("PathPrefix", "/a"), "", (), (header,)),
+        gateway.RouteMatch(gateway.PathMatch("PathPrefix", "/a")),
+        gateway.RouteMatch(gateway.PathMatch("RegularExpression", "/.*")),
+    ]
+    ranked = [
+        (precedence.rank(match, meta.Meta("r", "ns"), 0, number), number)
+        for number, match in enumerate(matches)
+    ]
+    shuffled = list(ranked)
+    source.shuffle(shuffled)
+    assert [number for _, number in sorted(shuffled)] == list(range(len(matches)))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("10s", 10.0), ("1h2m3s", 3723.0), ("500ms", 0.5), ("0s", 0.0), ("1d", None), ("", None)],
+)
+def test_durations(text: str, seconds: float | None) -> None:
+    assert durations.seconds(text) == seconds
+
+
+def compiled_certificate(crt: str, key: str) -> Certificate | str:
+    secret = core.Secret(meta.Meta("s", "ns"), data={"tls.crt": crt, "tls.key": key})
+    engine = Engine(Snapshot({}))
+    engine.commit({("Secret", "ns", "s"): secret})
+    with engine.compile() as ask:
+        return ask(certificates.certificate, ("ns", "s"))
+
+
+@pytest.mark.parametrize("value", ["", "é", "not base64!", base64.b64encode(b"x").decode()])
+def test_a_secret_that_holds_no_certificate_says_what_is_wrong(value: str) -> None:
+    found = compiled_certificate(value, value)
+    assert isinstance(found, str)
+    assert found.startswith("Secret ns/s")
+
+
+def test_a_key_of_an_unknown_kind_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise UnsupportedAlgorithm("curve")
+
+    monkeypatch.setattr(x509, "load_pem_x509_certificates", refuse)
+    monkeypatch.setattr(serialization, "load_pem_private_key", refuse)
+    found = compiled_certificate("eA==", "eA==")
+    assert isinstance(found, str)
+    assert "kind that is known" in found
+
+
+OURS = "gatehouse.dev/nginx"
+REF = gateway.ParentRef("gw")
+
+
+def route_status(status: str = "True") -> RouteStatus:
+    return RouteStatus(OURS, (ParentStatus(REF, (Condition("Accepted", status),)),))
+
+
+def test_others_entries_keep_their_place_and_an_equal_status_is_not_written() -> None:
+    other = {"parentRef": {"name": "x"}, "controllerName": "other", "conditions": []}
+    first = gateway_api.merge_status({"parents": [other]}, route_status(), "T1")
+    assert first is not None
+    assert [entry["controllerName"] for entry in first["parents"]] == ["other", OURS]
+    turned = {"parents": list(reversed(first["parents"]))}
+    assert gateway_api.merge_status(turned, route_status(), "T2") is None
+    gone = gateway_api.merge_status(first, RouteStatus(OURS), "T2")
+    assert gone == {"parents": [other]}
+
+
+def test_times_change_only_when_a_condition_turns() -> None:
+    first = gateway_api.merge_status(None, route_status(), "T1")
+    assert gateway_api.merge_status(first, route_status(), "T2") is None
+    second = gateway_api.merge_status(first, route_status("False"), "T2")
+    assert second is not None
+    assert second["parents"][0]["conditions"][0]["lastTransitionTime"] == "T2"
+
+
+def test_a_route_of_somebody_else_is_left_alone() -> None:
+    assert gateway_api.merge_status(None, RouteStatus(OURS), "T1") is None

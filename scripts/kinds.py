@@ -1,0 +1,237 @@
+"""Write ``kinds.txt``: the types of Kubernetes' built-in kinds, as facts in a notation of our own.
+
+Run by `make kinds` on a machine with Go, when a newer Kubernetes is to be followed. It reads the
+published OpenAPI documents (fields, defaults, how lists are merged) and protobuf definitions (field
+numbers) of one Kubernetes release and keeps only names, types, numbers and merge rules.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+KUBERNETES = "1.34.3"
+LIBRARIES = "0.34.3"
+
+ROOTS = {
+    "api__v1": "Namespace Service Endpoints Secret ConfigMap ServiceAccount Pod Node Event",
+    "apis__apps__v1": "Deployment DaemonSet ReplicaSet",
+    "apis__autoscaling__v2": "HorizontalPodAutoscaler",
+    "apis__discovery.k8s.io__v1": "EndpointSlice",
+    "apis__events.k8s.io__v1": "Event",
+    "apis__coordination.k8s.io__v1": "Lease",
+    "apis__rbac.authorization.k8s.io__v1": "Role ClusterRole RoleBinding ClusterRoleBinding",
+    "apis__apiextensions.k8s.io__v1": "CustomResourceDefinition",
+    "apis__admissionregistration.k8s.io__v1": (
+        "ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding"
+    ),
+    "apis__authentication.k8s.io__v1": "TokenReview SelfSubjectReview",
+    "apis__authorization.k8s.io__v1": (
+        "SubjectAccessReview LocalSubjectAccessReview SelfSubjectAccessReview "
+        "SelfSubjectRulesReview"
+    ),
+}
+META = "io.k8s.apimachinery.pkg.apis.meta.v1"
+ALSO = (
+    f"{META}.DeleteOptions",
+    "io.k8s.api.authentication.v1.TokenRequest",
+    "io.k8s.api.autoscaling.v1.Scale",
+)
+
+SCALARS = {
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": "quantity",
+    f"{META}.FieldsV1": "fields",
+    f"{META}.MicroTime": "microtime",
+    f"{META}.Time": "time",
+    "io.k8s.apimachinery.pkg.runtime.RawExtension": "raw",
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": "intstr",
+}
+PREFIXES = (
+    ("io.k8s.apimachinery.pkg.apis.meta.v1.", "meta."),
+    ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.", "apiextensions.v1."),
+    ("io.k8s.api.", ""),
+)
+RENAMED = {"$ref": "ref", "$schema": "schema"}
+"""Fields whose name in JSON is not the one in protobuf."""
+ZEROS = ("string", "int32", "int64", "bool", "double")
+
+Object = dict[str, Any]
+
+
+def module(name: str, version: str) -> Path:
+    """Give the directory of a Go module, downloading it if need be."""
+    with tempfile.TemporaryDirectory() as scratch:
+        command = ["go", "mod", "download", "-json", f"{name}@v{version}"]
+        answer = subprocess.run(command, cwd=scratch, capture_output=True, check=True)
+    return Path(json.loads(answer.stdout)["Dir"])
+
+
+def short(name: str) -> str:
+    """Give our name of a type."""
+    for prefix, replacement in PREFIXES:
+        if name.startswith(prefix):
+            return replacement + name[len(prefix) :]
+    raise ValueError(name)
+
+
+def schemas(kubernetes: Path) -> tuple[Object, list[str]]:
+    """Give all OpenAPI types and the names of those that stand for a kind we serve."""
+    found: Object = {}
+    roots = list(ALSO)
+    for document, kinds in ROOTS.items():
+        path = kubernetes / "api" / "openapi-spec" / "v3" / f"{document}_openapi.json"
+        types = json.loads(path.read_text())["components"]["schemas"]
+        found |= types
+        version = document.split("__")[-1]
+        for kind in kinds.split():
+            group = document.split("__")[1].split(".")[0] if "apis" in document else "core"
+            ending = f".{group}.{version}.{kind}"
+            roots += [name for name in types if name.endswith(ending)]
+    return found, roots
+
+
+class Message:
+    """A protobuf message: its fields, and which scalars are pointers in Go."""
+
+    def __init__(self, text: str, package: str) -> None:
+        self.package = package
+        self.fields: dict[str, tuple[str, str]] = {}
+        for kind, name, number in re.findall(r"([\w.<>, ]+) (\w+) = (\d+);", text):
+            self.fields[name] = (kind.split()[-1], number)
+
+
+def messages() -> tuple[dict[str, Message], set[tuple[str, str]]]:
+    """Give protobuf's messages by our type name, and the (type, field) pairs that are pointers.
+
+    A pointer's zero is a value; any other zero is written always and means nothing.
+    """
+    found: dict[str, Message] = {}
+    pointers: set[tuple[str, str]] = set()
+    for name, sub in (
+        ("k8s.io/api", ""),
+        ("k8s.io/apimachinery", "pkg/apis/meta/v1"),
+        ("k8s.io/apiextensions-apiserver", "pkg/apis/apiextensions/v1"),
+    ):
+        base = module(name, LIBRARIES)
+        for path in sorted((base / sub).rglob("generated.proto")):
+            if name == "k8s.io/api":
+                prefix = ".".join(path.parent.relative_to(base).parts) + "."
+            else:
+                prefix = "meta." if "meta" in sub else "apiextensions.v1."
+            text = re.sub(r"//[^\n]*", "", path.read_text())
+            for message in re.finditer(r"message (\w+) \{(.*?)\n\}", text, re.DOTALL):
+                found[prefix + message[1]] = Message(message[2], prefix)
+            for source in path.parent.glob("types*.go"):
+                structs = re.finditer(
+                    r"type (\w+) struct \{(.*?)\n\}", source.read_text(), re.DOTALL
+                )
+                for struct in structs:
+                    tags = re.findall(r"\n\t\w+\s+\*[\w.]+\s+`[^`]*json:\"([^,\"]+)", struct[2])
+                    pointers |= {(prefix + struct[1], field) for field in tags}
+    return found, pointers
+
+
+def numbers_of(
+    name: str, known: dict[str, Message], json_names: set[str], depth: int = 2
+) -> dict[str, str]:
+    """Give the field numbers of a type; ``2.5``: field 5 of the embedded message in field 2."""
+    message = known.get(name)
+    if message is None:
+        return {}
+    found: dict[str, str] = {}
+    for field, (kind, number) in message.fields.items():
+        inner = message.package + kind
+        if field not in json_names and inner in known and depth:
+            for nested, path in numbers_of(inner, known, json_names, depth - 1).items():
+                found.setdefault(nested, f"{number}.{path}")
+        else:
+            found[field] = number
+    return found
+
+
+def type_of(schema: Object, seen: list[str]) -> str:
+    """Give the type of a field in our notation; types it refers to are added to ``seen``."""
+    for choice in schema.get("allOf", ()):
+        schema = {**schema, **choice}
+    if "$ref" in schema:
+        full = schema["$ref"].rpartition("/")[2]
+        if full in SCALARS:
+            return SCALARS[full]
+        seen.append(full)
+        return short(full)
+    kind, form = schema.get("type"), schema.get("format")
+    if kind == "array":
+        return "[]" + type_of(schema["items"], seen)
+    if kind == "object" and "additionalProperties" in schema:
+        return "{}" + type_of(schema["additionalProperties"], seen)
+    if kind == "string":
+        return {"byte": "bytes"}.get(form or "", "string")
+    return {"integer": form or "int64", "number": "double", "boolean": "bool"}.get(
+        kind or "", "any"
+    )
+
+
+def proto_name(field: str) -> str:
+    """Give the name that a field of JSON has in protobuf."""
+    head, *rest = field.split("-")
+    return RENAMED.get(field, head + "".join(part[:1].upper() + part[1:] for part in rest))
+
+
+def flags(name: str, schema: Object, required: list[str]) -> list[str]:
+    """Give what else is to be known of a field."""
+    found = ["required"] if name in required else []
+    list_type = schema.get("x-kubernetes-list-type")
+    if list_type == "map":
+        found.append("map=" + ",".join(schema["x-kubernetes-list-map-keys"]))
+    elif list_type == "set" or schema.get("x-kubernetes-map-type") == "atomic":
+        found.append(list_type or "atomic")
+    if "merge" in schema.get("x-kubernetes-patch-strategy", ""):
+        found.append("merge=" + schema.get("x-kubernetes-patch-merge-key", ""))
+    if "retainKeys" in schema.get("x-kubernetes-patch-strategy", ""):
+        found.append("retainKeys")
+    default = schema.get("default")
+    if default not in (None, {}, "", 0):
+        found.append("default=" + json.dumps(default))
+    return found
+
+
+def main() -> None:
+    """Write the table to the path given."""
+    types, waiting = schemas(module("k8s.io/kubernetes", KUBERNETES))
+    known, pointers = messages()
+    lines = [f"# Kubernetes {KUBERNETES}. Written by scripts/kinds.py; notation: types.py."]
+    done: set[str] = set()
+    texts: dict[str, list[str]] = {}
+    while waiting:
+        full = waiting.pop()
+        if full in done or full in SCALARS:
+            continue
+        done.add(full)
+        schema = types[full]
+        name = short(full)
+        atomic = " atomic" if schema.get("x-kubernetes-map-type") == "atomic" else ""
+        text = texts[name] = [name + atomic]
+        if "properties" not in schema:
+            text.append("  * any")
+        fields = schema.get("properties", {})
+        numbers = numbers_of(name, known, set(map(proto_name, fields)))
+        for field, inner in fields.items():
+            if field in ("kind", "apiVersion") and "x-kubernetes-group-version-kind" in schema:
+                continue
+            kind = type_of(inner, waiting)
+            parts = [field, numbers.get(proto_name(field), "0"), kind]
+            if (name, field) in pointers and kind in ZEROS:
+                parts.append("pointer")
+            text.append("  " + " ".join(parts + flags(field, inner, schema.get("required", []))))
+    for name in sorted(texts):
+        lines += texts[name]
+    Path(sys.argv[1]).write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""Schemas of built-in types, in the vocabulary of CustomResourceDefinitions.
+
+A type that contains itself gives a schema that contains itself: walk values, never schemas.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from gatehouse.apiserver.builtin import types
+from gatehouse.apiserver.builtin.limits import LIMITS
+from gatehouse.apiserver.builtin.types import Field, Type
+
+Schema = dict[str, Any]
+
+_SCALARS: dict[str, Schema] = {
+    "string": {"type": "string"},
+    "int32": {"type": "integer", "format": "int32"},
+    "int64": {"type": "integer", "format": "int64"},
+    "double": {"type": "number"},
+    "bool": {"type": "boolean"},
+    "bytes": {"type": "string", "format": "byte"},
+    "intstr": {"x-kubernetes-int-or-string": True},
+    "quantity": {"x-kubernetes-int-or-string": True},
+    "time": {"type": "string", "format": "date-time", "nullable": True},
+    "microtime": {"type": "string", "format": "date-time", "nullable": True},
+    "raw": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+    "fields": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+    "any": {"x-kubernetes-preserve-unknown-fields": True},
+}
+
+
+@functools.cache
+def schema_of(name: str) -> Schema:
+    """Give the schema of a type, with the limits of :mod:`limits` laid over it."""
+    schema: Schema = {}
+    _BEING_MADE[name] = schema
+    _fill(schema, types.table()[name])
+    del _BEING_MADE[name]
+    return schema
+
+
+_BEING_MADE: dict[str, Schema] = {}
+
+
+def _fill(schema: Schema, type_: Type) -> None:
+    if type_.open:
+        schema["x-kubernetes-preserve-unknown-fields"] = True
+        return
+    schema["type"] = "object"
+    if type_.atomic:
+        schema["x-kubernetes-map-type"] = "atomic"
+    required = [field.name for field in type_.fields.values() if field.required]
+    if required:
+        schema["required"] = required
+    schema["properties"] = {
+        name: _field(field) | LIMITS.get(f"{type_.name}.{name}", {})
+        for name, field in type_.fields.items()
+    }
+
+
+def _field(field: Field) -> Schema:
+    schema = _type(field.type)
+    if schema.get("type") == "object" and "properties" in schema:
+        # A schema under construction must stay the same object for types that contain themselves.
+        extra = _merging(field)
+        return {**schema, **extra} if extra and "properties" in schema else schema
+    if field.default is not None:
+        schema = {**schema, "default": field.default}
+    return schema | _merging(field) if schema.get("type") in ("array", "object") else schema
+
+
+def _merging(field: Field) -> Schema:
+    """Give how lists and maps are merged."""
+    found: Schema = {}
+    if field.list_keys:
+        found["x-kubernetes-list-map-keys"] = list(field.list_keys)
+    if field.merge:
+        lists = field.type.startswith("[]")
+        found["x-kubernetes-list-type" if lists else "x-kubernetes-map-type"] = field.merge
+    if field.patch_key is not None:
+        found["x-kubernetes-patch-strategy"] = "merge"
+        if field.patch_key:
+            found["x-kubernetes-patch-merge-key"] = field.patch_key
+    if field.retain_keys:
+        strategy = [found["x-kubernetes-patch-strategy"]] if found else []
+        found["x-kubernetes-patch-strategy"] = ",".join([*strategy, "retainKeys"])
+    return found
+
+
+def _type(text: str) -> Schema:
+    if text.startswith("[]"):
+        return {"type": "array", "items": _type(text[2:])}
+    if text.startswith("{}"):
+        return {"type": "object", "additionalProperties": _type(text[2:])}
+    if text in types.SCALARS:
+        return _SCALARS[text]
+    return _BEING_MADE[text] if text in _BEING_MADE else schema_of(text)

@@ -1,5 +1,6 @@
-"""Storage: an append-only log of revisions, the newest state in memory, and watches of both.
+"""Where objects are kept: one interface, two engines.
 
-:mod:`store` is what the API server uses; :mod:`sqlite` is the log on disk behind it. An engine of
-another kind implements what :class:`sqlite.Log` offers.
+:mod:`store` holds the newest state and the recent past in memory and serves readers and watches;
+:mod:`sqlite` (one process, one file) and :mod:`etcd` (several servers) are the engines under it.
+:mod:`encryption` seals what must not lie readable on a disk.
 """

@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -47,15 +48,20 @@ DELETE FROM log WHERE revision <= :target AND (
 )
 """
 
-Done = Callable[[Exception | None], None]
+OnCommit = Callable[[list[Any], Exception | None], None]
 
 
 class Log:
-    """The log. ``append`` is called from one thread only; ``done`` is called in the writer's."""
+    """The log. ``append`` is called from one thread only.
+
+    ``on_commit`` is called in the writer's thread with the tokens of all writes of a transaction,
+    in order, and the error if it failed.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._queue: queue.SimpleQueue[tuple[Row | int, Done] | None] = queue.SimpleQueue()
+        self.on_commit: OnCommit = lambda tokens, error: None
+        self._queue: queue.SimpleQueue[tuple[Row | int, Any] | None] = queue.SimpleQueue()
         connection = self._connect()
         connection.executescript(_SCHEMA)
         connection.close()
@@ -82,13 +88,24 @@ class Log:
         compacted = stored.get("compacted", 0)
         return max(last, compacted), compacted
 
-    def append(self, row: Row, done: Done) -> None:
-        """Write a revision; ``done`` is called when it is on disk, or could not be written."""
-        self._queue.put((row, done))
+    def append(self, row: Row, token: Any) -> None:
+        """Write a revision; ``on_commit`` is given ``token`` when it is on disk."""
+        self._queue.put((row, token))
 
-    def compact(self, revision: int, done: Done) -> None:
+    def compact(self, revision: int) -> None:
         """Forget what was superseded at ``revision``."""
-        self._queue.put((revision, done))
+        self._queue.put((revision, None))
+
+    def backup(self, target: Path) -> None:
+        """Write a consistent copy of the log to a new file, while it is written to."""
+        connection = self._connect()
+        try:
+            copy = sqlite3.connect(target)
+            with copy:
+                connection.backup(copy)
+            copy.close()
+        finally:
+            connection.close()
 
     def close(self) -> None:
         """Write what is waiting, and end."""
@@ -118,14 +135,15 @@ class Log:
             while len(batch) < BATCH and not self._queue.empty():
                 batch.append(self._queue.get())
             closing = None in batch
-            error = self._commit(connection, [item for item in batch if item is not None])
-            for item in batch:
-                if item is not None:
-                    item[1](error)
+            items = [item for item in batch if item is not None]
+            error = self._commit(connection, items)
+            tokens = [token for _, token in items if token is not None]
+            if tokens or error:
+                self.on_commit(tokens, error)
         connection.close()
 
     def _commit(
-        self, connection: sqlite3.Connection, items: list[tuple[Row | int, Done]]
+        self, connection: sqlite3.Connection, items: list[tuple[Row | int, Any]]
     ) -> Exception | None:
         try:
             connection.execute("BEGIN IMMEDIATE")

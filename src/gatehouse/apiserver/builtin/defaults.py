@@ -1,0 +1,155 @@
+"""Defaults of built-in kinds that depend on other fields; the others stand in :mod:`limits`."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+Object = dict[str, Any]
+
+
+def namespace(obj: Object) -> None:
+    """The name is a label, so that selectors can choose by it."""
+    labels = obj["metadata"].get("labels") or {}
+    obj["metadata"]["labels"] = labels
+    labels["kubernetes.io/metadata.name"] = obj["metadata"].get("name", "")
+    if not (obj.get("spec") or {}).get("finalizers"):
+        obj["spec"] = {"finalizers": ["kubernetes"]}
+    if not (obj.get("status") or {}).get("phase"):
+        obj["status"] = {**(obj.get("status") or {}), "phase": "Active"}
+
+
+def service(obj: Object) -> None:
+    """Target ports are the ports; address families are IPv4."""
+    spec = obj.get("spec")
+    if not isinstance(spec, dict):
+        return
+    for port in spec.get("ports") or ():
+        if isinstance(port, dict) and port.get("targetPort") in (None, "", 0) and "port" in port:
+            port["targetPort"] = port["port"]
+    if spec.get("type") == "ExternalName":
+        spec.pop("internalTrafficPolicy", None)
+        return
+    if spec.get("type") in ("NodePort", "LoadBalancer"):
+        spec.setdefault("externalTrafficPolicy", "Cluster")
+    if spec.get("type") == "LoadBalancer":
+        spec.setdefault("allocateLoadBalancerNodePorts", True)
+    if spec.get("sessionAffinity") == "ClientIP":
+        spec.setdefault("sessionAffinityConfig", {"clientIP": {"timeoutSeconds": 10800}})
+    if spec.get("clusterIP") == "None":
+        spec.setdefault("clusterIPs", ["None"])
+    spec.setdefault("ipFamilies", ["IPv6" if ":" in str(spec.get("clusterIP", "")) else "IPv4"])
+    spec.setdefault("ipFamilyPolicy", "SingleStack")
+    obj.setdefault("status", {}).setdefault("loadBalancer", {})
+
+
+def secret(obj: Object) -> None:
+    """``stringData`` is written into ``data``."""
+    texts = obj.pop("stringData", None)
+    if isinstance(texts, dict) and texts:
+        encoded = {
+            key: base64.b64encode(text.encode()).decode()
+            for key, text in texts.items()
+            if isinstance(text, str)
+        }
+        obj["data"] = {**(obj.get("data") or {}), **encoded}
+    for key, value in (obj.get("data") or {}).items():
+        if value is None:
+            obj["data"][key] = ""
+
+
+def decoded(value: Any) -> bytes | None:
+    """Give the bytes of a base64 text; None if it is none."""
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, TypeError, ValueError):
+        return None
+
+
+def pod_spec(spec: Any) -> None:
+    """Images are pulled always where their tag can move."""
+    if not isinstance(spec, dict):
+        return
+    spec.setdefault("securityContext", {})
+    for kind in ("containers", "initContainers"):
+        for container in spec.get(kind) or ():
+            if not isinstance(container, dict):
+                continue
+            container.setdefault("resources", {})
+            image = str(container.get("image", ""))
+            tag = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
+            moving = tag in ("", "latest") and "@" not in image
+            container.setdefault("imagePullPolicy", "Always" if moving else "IfNotPresent")
+            for name in ("livenessProbe", "readinessProbe", "startupProbe"):
+                probe = container.get(name)
+                if isinstance(probe, dict) and isinstance(probe.get("httpGet"), dict):
+                    probe["httpGet"].setdefault("path", "/")
+
+
+def pod(obj: Object) -> None:
+    """A Pod waits to be run."""
+    pod_spec(obj.get("spec"))
+    spec = obj.get("spec")
+    if isinstance(spec, dict):
+        spec.setdefault("enableServiceLinks", True)
+        spec.setdefault("serviceAccountName", "default")
+        spec.setdefault("serviceAccount", spec["serviceAccountName"])
+    obj.setdefault("status", {}).setdefault("phase", "Pending")
+
+
+def deployment(obj: Object) -> None:
+    """A rolling update replaces a quarter at a time."""
+    spec = obj.get("spec")
+    if not isinstance(spec, dict):
+        return
+    strategy = spec.setdefault("strategy", {})
+    if isinstance(strategy, dict):
+        strategy.setdefault("type", "RollingUpdate")
+        if strategy["type"] == "RollingUpdate":
+            rolling = strategy.setdefault("rollingUpdate", {})
+            if isinstance(rolling, dict):
+                rolling.setdefault("maxUnavailable", "25%")
+                rolling.setdefault("maxSurge", "25%")
+    pod_spec((spec.get("template") or {}).get("spec"))
+
+
+def workload(obj: Object) -> None:
+    """What every kind with a Pod template has."""
+    spec = obj.get("spec")
+    if isinstance(spec, dict):
+        pod_spec((spec.get("template") or {}).get("spec"))
+
+
+def daemon_set(obj: Object) -> None:
+    """A DaemonSet replaces one Pod at a time."""
+    spec = obj.get("spec")
+    if isinstance(spec, dict):
+        update = spec.setdefault("updateStrategy", {})
+        if isinstance(update, dict):
+            update.setdefault("type", "RollingUpdate")
+            if update["type"] == "RollingUpdate":
+                update.setdefault("rollingUpdate", {"maxUnavailable": 1, "maxSurge": 0})
+    workload(obj)
+
+
+def role_binding(obj: Object) -> None:
+    """Subjects and the role belong to the groups that define them."""
+    reference = obj.get("roleRef")
+    if isinstance(reference, dict):
+        reference.setdefault("apiGroup", "rbac.authorization.k8s.io")
+    for subject in obj.get("subjects") or ():
+        if isinstance(subject, dict) and subject.get("kind") in ("User", "Group"):
+            subject.setdefault("apiGroup", "rbac.authorization.k8s.io")
+
+
+def definition(obj: Object) -> None:
+    """Names follow from the kind."""
+    spec = obj.get("spec")
+    if not isinstance(spec, dict):
+        return
+    names = spec.get("names")
+    if isinstance(names, dict) and isinstance(names.get("kind"), str):
+        names.setdefault("singular", names["kind"].lower())
+        names.setdefault("listKind", f"{names['kind']}List")
+    spec.setdefault("conversion", {"strategy": "None"})

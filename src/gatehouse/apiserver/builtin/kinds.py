@@ -1,0 +1,261 @@
+"""Kubernetes' own kinds that are served here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gatehouse.apis.resources import Resource
+from gatehouse.apiserver.builtin import defaults, rules, schemas
+from gatehouse.apiserver.builtin.columns import COLUMNS
+from gatehouse.apiserver.objects.served import Scale, Served
+from gatehouse.apiserver.rbac import admission as rbac
+
+DEPLOYMENT_SCALE = Scale(".spec.replicas", ".status.replicas", ".spec.selector")
+
+_RBAC = "rbac.authorization.k8s.io"
+_AUTHENTICATION = "authentication.k8s.io"
+_AUTHORIZATION = "authorization.k8s.io"
+_ADMISSION = "admissionregistration.k8s.io"
+
+
+def _kind(
+    group: str,
+    plural: str,
+    kind: str,
+    *,
+    cluster: bool = False,
+    version: str = "v1",
+    **rest: Any,
+) -> Served:
+    package = group.split(".")[0] or "core"
+    return Served(
+        resource=Resource(group, version, plural, kind, namespaced=not cluster),
+        schema=schemas.schema_of(f"{package}.{version}.{kind}"),
+        storage_version=version,
+        columns=COLUMNS.get(plural, ()),
+        **rest,
+    )
+
+
+def _review(group: str, plural: str, kind: str, *, namespaced: bool = False) -> Served:
+    return _kind(group, plural, kind, cluster=not namespaced, kept=False, generation=False)
+
+
+KINDS: tuple[Served, ...] = (
+    _kind(
+        "",
+        "namespaces",
+        "Namespace",
+        cluster=True,
+        short=("ns",),
+        status=True,
+        complete=defaults.namespace,
+        name_rule="label",
+        generation=False,
+        selectable=("status.phase",),
+    ),
+    _kind(
+        "",
+        "services",
+        "Service",
+        short=("svc",),
+        categories=("all",),
+        status=True,
+        complete=defaults.service,
+        check=rules.service,
+        name_rule="label1035",
+        generation=False,
+        selectable=("spec.clusterIP", "spec.type"),
+    ),
+    _kind("", "endpoints", "Endpoints", short=("ep",), singular="endpoints", generation=False),
+    _kind(
+        "",
+        "secrets",
+        "Secret",
+        complete=defaults.secret,
+        check=rules.secret,
+        generation=False,
+        selectable=("type",),
+    ),
+    _kind("", "configmaps", "ConfigMap", short=("cm",), check=rules.config_map, generation=False),
+    _kind("", "serviceaccounts", "ServiceAccount", short=("sa",), generation=False),
+    _kind(
+        "",
+        "pods",
+        "Pod",
+        short=("po",),
+        categories=("all",),
+        status=True,
+        complete=defaults.pod,
+        check=rules.pod,
+        selectable=(
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.nominatedNodeName",
+        ),
+    ),
+    _kind(
+        "",
+        "nodes",
+        "Node",
+        cluster=True,
+        short=("no",),
+        status=True,
+        generation=False,
+        selectable=("spec.unschedulable",),
+    ),
+    _kind(
+        "",
+        "events",
+        "Event",
+        short=("ev",),
+        generation=False,
+        selectable=(
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        ),
+    ),
+    _kind(
+        "apps",
+        "deployments",
+        "Deployment",
+        short=("deploy",),
+        categories=("all",),
+        status=True,
+        scale=DEPLOYMENT_SCALE,
+        complete=defaults.deployment,
+        check=rules.workload,
+    ),
+    _kind(
+        "apps",
+        "daemonsets",
+        "DaemonSet",
+        short=("ds",),
+        categories=("all",),
+        status=True,
+        complete=defaults.daemon_set,
+        check=rules.workload,
+    ),
+    _kind(
+        "apps",
+        "replicasets",
+        "ReplicaSet",
+        short=("rs",),
+        categories=("all",),
+        status=True,
+        scale=DEPLOYMENT_SCALE,
+        complete=defaults.workload,
+        check=rules.workload,
+        selectable=("status.replicas",),
+    ),
+    _kind(
+        "autoscaling",
+        "horizontalpodautoscalers",
+        "HorizontalPodAutoscaler",
+        version="v2",
+        short=("hpa",),
+        categories=("all",),
+        status=True,
+        check=rules.autoscaler,
+        generation=False,
+    ),
+    _kind(
+        "discovery.k8s.io",
+        "endpointslices",
+        "EndpointSlice",
+        check=rules.endpoint_slice,
+    ),
+    _kind(
+        "events.k8s.io",
+        "events",
+        "Event",
+        short=("ev",),
+        generation=False,
+        selectable=(
+            "reason",
+            "type",
+            "regarding.kind",
+            "regarding.name",
+            "regarding.namespace",
+            "regarding.uid",
+            "reportingController",
+        ),
+    ),
+    _kind("coordination.k8s.io", "leases", "Lease", generation=False),
+    _kind(_RBAC, "roles", "Role", name_rule="path", check=rbac.check_role, generation=False),
+    _kind(
+        _RBAC,
+        "clusterroles",
+        "ClusterRole",
+        cluster=True,
+        name_rule="path",
+        check=rbac.check_cluster_role,
+        generation=False,
+    ),
+    _kind(
+        _RBAC,
+        "rolebindings",
+        "RoleBinding",
+        name_rule="path",
+        complete=defaults.role_binding,
+        check=rbac.check_role_binding,
+        generation=False,
+    ),
+    _kind(
+        _RBAC,
+        "clusterrolebindings",
+        "ClusterRoleBinding",
+        cluster=True,
+        name_rule="path",
+        complete=defaults.role_binding,
+        check=rbac.check_cluster_role_binding,
+        generation=False,
+    ),
+    _kind(
+        "apiextensions.k8s.io",
+        "customresourcedefinitions",
+        "CustomResourceDefinition",
+        cluster=True,
+        short=("crd", "crds"),
+        categories=("api-extensions",),
+        status=True,
+        complete=defaults.definition,
+    ),
+    _kind(
+        _ADMISSION,
+        "validatingadmissionpolicies",
+        "ValidatingAdmissionPolicy",
+        cluster=True,
+        categories=("api-extensions",),
+        status=True,
+    ),
+    _kind(
+        _ADMISSION,
+        "validatingadmissionpolicybindings",
+        "ValidatingAdmissionPolicyBinding",
+        cluster=True,
+        categories=("api-extensions",),
+    ),
+    _review(_AUTHENTICATION, "tokenreviews", "TokenReview"),
+    _review(_AUTHENTICATION, "selfsubjectreviews", "SelfSubjectReview"),
+    _review(_AUTHORIZATION, "subjectaccessreviews", "SubjectAccessReview"),
+    _review(_AUTHORIZATION, "selfsubjectaccessreviews", "SelfSubjectAccessReview"),
+    _review(_AUTHORIZATION, "selfsubjectrulesreviews", "SelfSubjectRulesReview"),
+    _review(
+        _AUTHORIZATION, "localsubjectaccessreviews", "LocalSubjectAccessReview", namespaced=True
+    ),
+)

@@ -1,0 +1,31 @@
+"""Users as authentication gives them."""
+
+from __future__ import annotations
+
+import msgspec
+
+ADMINS = "system:masters"
+AUTHENTICATED, UNAUTHENTICATED = "system:authenticated", "system:unauthenticated"
+ANONYMOUS = "system:anonymous"
+
+
+class User(msgspec.Struct, frozen=True):
+    """A user."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: dict[str, list[str]] = msgspec.field(default_factory=dict)
+
+    def shown(self) -> dict[str, object]:
+        """Give the user as reviews and audit records show it."""
+        found: dict[str, object] = {"username": self.name, "groups": list(self.groups)}
+        if self.uid:
+            found["uid"] = self.uid
+        if self.extra:
+            found["extra"] = self.extra
+        return found
+
+
+SYSTEM = User("system:apiserver", groups=(ADMINS, AUTHENTICATED))
+"""The server itself."""

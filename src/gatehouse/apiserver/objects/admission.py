@@ -1,0 +1,159 @@
+"""What every write passes: decoding rules, defaults, validation, and the plug-ins of kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gatehouse.apiserver import errors
+from gatehouse.apiserver.errors import ApiError, Cause
+from gatehouse.apiserver.objects import metadata as rules
+from gatehouse.apiserver.objects.calls import Call
+from gatehouse.apiserver.objects.registry import Registry
+from gatehouse.apiserver.objects.served import Served
+from gatehouse.apiserver.storage.store import Store
+
+Object = dict[str, Any]
+PlugIn = Callable[[Call, Object, "Object | None"], None]
+"""Looks at an object about to be written, and its state before; may change it or raise ApiError."""
+
+NAMESPACES = "/core/namespaces/"
+_HEAD = ("apiVersion", "kind", "metadata")
+
+
+class Admission:
+    """Admits writes to one store."""
+
+    def __init__(self, registry: Registry, store: Store) -> None:
+        self._registry, self._store = registry, store
+        self.mutating: dict[str, list[PlugIn]] = {}
+        """By plural name: called after defaults and before validation."""
+        self.finishing: dict[str, list[PlugIn]] = {}
+        """Called when an object is valid, right before it is written."""
+        self.policies: list[PlugIn] = []
+        """Called with every valid object."""
+
+    def admit(self, call: Call, obj: Object, old: Object | None) -> tuple[str, ...]:
+        """Default, prune and validate ``obj`` in place; gives warnings. Raises ApiError."""
+        served = call.served
+        _place(call, obj["metadata"], old)
+        if old is None:
+            self._namespace(call)
+        warnings = self.known_fields(call, obj)
+        crash = _complete(served, obj)
+        for plug_in in self.mutating.get(served.resource.plural, ()):
+            plug_in(call, obj, old)
+        causes = list(rules.check(served, obj["metadata"]))
+        structural = served.compiled.validate(obj, old)
+        causes += structural
+        if served.builtin:
+            _decodable(served, structural)
+        if crash is not None and not causes:
+            raise crash
+        if not structural:
+            causes += served.check(obj, old)
+        if causes:
+            resource = served.resource
+            name = str(obj["metadata"].get("name", ""))
+            raise errors.invalid(resource.kind, resource.group, name, causes)
+        for policy in self.policies:
+            policy(call, obj, old)
+        return warnings
+
+    def finish(self, call: Call, obj: Object, old: Object | None) -> None:
+        """Let plug-ins complete an object that is about to be written. Raises ApiError."""
+        for plug_in in self.finishing.get(call.served.resource.plural, ()):
+            plug_in(call, obj, old)
+
+    def known_fields(self, call: Call, obj: Object) -> tuple[str, ...]:
+        """Remove fields that the kind does not have; gives warnings. Raises ApiError 400."""
+        served, resource = call.served, call.served.resource
+        obj["apiVersion"], obj["kind"] = served.storage_api_version, resource.kind
+        metadata = obj["metadata"]
+        unknown = rules.prune(metadata)
+        mistyped = rules.types(metadata)
+        if mistyped:
+            raise _undecodable(served, mistyped)
+        unknown += served.compiled.prepare(obj)
+        if unknown and call.options.validation == "Strict":
+            shown = ", ".join(f'unknown field "{field}"' for field in unknown)
+            raise _undecodable(served, f"strict decoding error: {shown}")
+        warnings = [served.warning] if served.warning else []
+        if call.options.validation == "Warn":
+            warnings += [f'unknown field "{field}"' for field in unknown]
+        return tuple(warnings)
+
+    def _namespace(self, call: Call) -> None:
+        """Check that the namespace is there, and not about to go."""
+        if not call.served.resource.namespaced:
+            return
+        owner = self._store.latest(NAMESPACES + call.namespace)
+        if owner is None:
+            raise errors.not_found("namespaces", "", call.namespace)
+        if owner.value["metadata"].get("deletionTimestamp"):
+            resource, name = call.served.resource, call.name
+            message = (
+                f'{resource.plural} "{name}" is forbidden: unable to create new content in '
+                f"namespace {call.namespace} because it is being terminated"
+            )
+            cause = Cause(
+                "NamespaceTerminating", f"namespace {call.namespace} is being terminated",
+                "metadata.namespace",
+            )
+            raise ApiError(403, "Forbidden", message, kind=resource.plural, causes=[cause])
+
+
+def is_held(served: Served, obj: Object) -> bool:
+    """Whether something must happen before a deleted object may go."""
+    if obj["metadata"].get("finalizers"):
+        return True
+    if served.resource.plural == "namespaces" and not served.resource.group:
+        return bool((obj.get("spec") or {}).get("finalizers"))
+    return bool(obj["metadata"].get("deletionGracePeriodSeconds"))
+
+
+def _complete(served: Served, obj: Object) -> Exception | None:
+    """Set the kind's own defaults; what stops it is an error of types that validation will name."""
+    try:
+        served.complete(obj)
+    except (TypeError, AttributeError, KeyError, ValueError) as error:
+        return error
+    return None
+
+
+def _place(call: Call, metadata: Object, old: Object | None) -> None:
+    """Check that the object lies where the request says."""
+    if old is not None and metadata.get("name", call.name) != call.name:
+        message = (
+            f"the name of the object ({metadata['name']}) does not match the name on the "
+            f"URL ({call.name})"
+        )
+        raise errors.bad_request(message)
+    if not call.served.resource.namespaced:
+        metadata.pop("namespace", None)
+        return
+    if not metadata.get("namespace"):
+        metadata["namespace"] = call.namespace
+    if metadata["namespace"] != call.namespace:
+        message = (
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+        raise errors.bad_request(message)
+
+
+_GO_TYPES = {"integer": "int32", "string": "string", "boolean": "bool", "array": "[]", "object": ""}
+
+
+def _decodable(served: Served, causes: list[Cause]) -> None:
+    """Raise ApiError 400 for a type that Go's decoder of built-in kinds would refuse."""
+    for cause in causes:
+        if cause.reason == "FieldValueTypeInvalid":
+            raise _undecodable(served, f"json: {cause.field}: {cause.message}")
+
+
+def _undecodable(served: Served, why: str) -> ApiError:
+    resource = served.resource
+    return errors.bad_request(
+        f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
+        f"{why}"
+    )

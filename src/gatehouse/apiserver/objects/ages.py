@@ -1,0 +1,54 @@
+"""Times as Kubernetes writes them, and ages as `kubectl get` shows them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+
+def now() -> str:
+    """Give the time, RFC 3339 in seconds."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def moment(text: Any) -> datetime | None:
+    """Read a time; None if it is none."""
+    if not isinstance(text, str):
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def age(text: Any) -> str:
+    """Give how long ago a time was, such as ``5m30s``."""
+    since = moment(text)
+    if since is None:
+        return "<unknown>"
+    return duration(int((datetime.now(UTC) - since).total_seconds()))
+
+
+def duration(seconds: int) -> str:
+    """Give a duration in two units at most, the smaller one only where it still matters."""
+    if seconds < 0:
+        return "0s"
+    if seconds < 120:
+        return f"{seconds}s"
+    minutes, rest = divmod(seconds, 60)
+    if minutes < 10:
+        return f"{minutes}m{rest}s" if rest else f"{minutes}m"
+    if minutes < 180:
+        return f"{minutes}m"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 8:
+        return f"{hours}h{minutes}m" if minutes else f"{hours}h"
+    if hours < 48:
+        return f"{hours}h"
+    days, hours = divmod(hours, 24)
+    if days < 8:
+        return f"{days}d{hours}h" if hours else f"{days}d"
+    if days < 730:
+        return f"{days}d"
+    years, days = divmod(days, 365)
+    return f"{years}y{days}d" if years < 8 and days else f"{years}y"

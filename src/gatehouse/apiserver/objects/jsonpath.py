@@ -1,0 +1,98 @@
+"""The part of Kubernetes' JSONPath that definitions use: fields, indices, ``*``, filters.
+
+https://kubernetes.io/docs/reference/kubectl/jsonpath
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+Step = Callable[[list[Any]], list[Any]]
+
+_TOKEN = re.compile(
+    r"""\.(?P<field>(?:[\w-]|\\.)+)
+      | \['(?P<quoted>[^']*)'\]
+      | \[(?P<index>-?\d+)\]
+      | (?P<all>\[\*\]|\.\*)
+      | \[\?\(@(?P<path>[\w.\\-]*)\s*(?P<operator>==|!=)\s*(?P<value>"[^"]*"|'[^']*'|[\w.-]+)\)\]
+      | (?P<root>^\$)
+    """,
+    re.VERBOSE,
+)
+
+
+def find(path: str, obj: Any) -> list[Any]:
+    """Give every value that a path leads to. Raises ValueError for a path not understood."""
+    values = [obj]
+    for step in _steps(path):
+        values = step(values)
+    return values
+
+
+def first(path: str, obj: Any) -> Any:
+    """Give the first value that a path leads to, or None."""
+    found = find(path, obj)
+    return found[0] if found else None
+
+
+def simple(path: str) -> list[str]:
+    """Give the names of a path that has fields only, for writing. Raises ValueError."""
+    names = path.strip("{}").split(".")
+    if names[0] or not all(re.fullmatch(r"[\w-]+", name) for name in names[1:]):
+        raise ValueError(f"not a simple path: {path}")
+    return names[1:]
+
+
+@functools.lru_cache(4096)
+def _steps(path: str) -> tuple[Step, ...]:
+    text, place, steps = path.strip("{}"), 0, []
+    while place < len(text):
+        found = _TOKEN.match(text, place)
+        if found is None:
+            raise ValueError(f"not understood: {path!r} from {text[place:]!r} on")
+        if not found["root"]:
+            steps.append(_step(found))
+        place = found.end()
+    return tuple(steps)
+
+
+def _step(found: re.Match[str]) -> Step:
+    if found["all"]:
+        return lambda values: [item for value in values for item in _items(value)]
+    if found["index"]:
+        index = int(found["index"])
+        return lambda values: [v[index] for v in values if _has(v, index)]
+    if found["operator"]:
+        path, wanted = found["path"], _literal(found["value"])
+        equal = found["operator"] == "=="
+        return lambda values: [
+            item
+            for value in values
+            for item in _items(value)
+            if (first(path, item) == wanted) == equal
+        ]
+    name = found["quoted"] if found["quoted"] is not None else found["field"].replace("\\", "")
+    return lambda values: [v[name] for v in values if isinstance(v, dict) and name in v]
+
+
+def _items(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+def _has(value: Any, index: int) -> bool:
+    return isinstance(value, list) and -len(value) <= index < len(value)
+
+
+def _literal(text: str) -> Any:
+    if text[0] in "\"'":
+        return text[1:-1]
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,194 @@
+"""The metadata that all kinds share: types, names, labels, owners."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from gatehouse.apiserver.builtin.schemas import schema_of
+from gatehouse.apiserver.errors import Cause
+from gatehouse.apiserver.objects.served import Served
+from gatehouse.apiserver.structural import Compiled, compile_schema
+
+Object = dict[str, Any]
+
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_VALUE = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?"
+_KEY = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+
+SUBDOMAIN = re.compile(_SUBDOMAIN)
+_VALUE_PATTERN, _KEY_PATTERN = re.compile(_VALUE), re.compile(_KEY)
+
+_NAME_RULES: dict[str, tuple[re.Pattern[str], int, str]] = {
+    "subdomain": (
+        SUBDOMAIN,
+        253,
+        "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
+        "'.', and must start and end with an alphanumeric character (e.g. 'example.com', regex "
+        f"used for validation is '{_SUBDOMAIN}')",
+    ),
+    "label": (
+        re.compile(_LABEL),
+        63,
+        "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
+        "must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex "
+        f"used for validation is '{_LABEL}')",
+    ),
+    "label1035": (
+        re.compile(_LABEL_1035),
+        63,
+        "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "
+        "alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or "
+        f"'abc-123', regex used for validation is '{_LABEL_1035}')",
+    ),
+    "path": (re.compile(r"(?!\.{1,2}\Z)[^/%]+"), 253, "may not be '.' or '..' or contain '/', '%'"),
+}
+
+MOST_ANNOTATIONS = 256 * 1024
+"""Bytes of all annotations together."""
+
+
+@functools.cache
+def compiled() -> Compiled:
+    """Give the schema of ObjectMeta."""
+    return compile_schema({"type": "object", "properties": {"metadata": schema_of("meta.ObjectMeta")}})
+
+
+_FIELDS = frozenset(schema_of("meta.ObjectMeta")["properties"])
+
+
+def prune(metadata: Object) -> list[str]:
+    """Remove fields that metadata does not have; gives their paths."""
+    for key in [key for key, value in metadata.items() if value is None]:
+        del metadata[key]
+    unknown = [key for key in metadata if key not in _FIELDS]
+    for key in unknown:
+        del metadata[key]
+    return [f"metadata.{key}" for key in unknown]
+
+
+_STRINGS = ("name", "generateName", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+def types(metadata: Object) -> str | None:
+    """Say which field of metadata has a wrong type, as a decoder would."""
+    for key in _STRINGS:
+        if key in metadata and not isinstance(metadata[key], str):
+            return _mistyped(metadata[key], key, "string")
+    for key in ("labels", "annotations"):
+        value = metadata.get(key, {})
+        if not isinstance(value, dict):
+            return _mistyped(value, key, "map[string]string")
+        for inner in value.values():
+            if not isinstance(inner, str):
+                return _mistyped(inner, key, "string")
+    for key, kind in (("finalizers", str), ("ownerReferences", dict), ("managedFields", dict)):
+        value = metadata.get(key, [])
+        if not isinstance(value, list):
+            return _mistyped(value, key, f"[]{kind.__name__}")
+        for inner in value:
+            if not isinstance(inner, kind):
+                return _mistyped(inner, key, kind.__name__)
+    return None
+
+
+def _mistyped(value: Any, field: str, wanted: str) -> str:
+    return f"json: cannot unmarshal {json_type(value)} into Go struct field ObjectMeta.metadata.{field} of type {wanted}"  # noqa: E501
+
+
+def json_type(value: Any) -> str:
+    """Name the JSON type of a value as Go's decoder does."""
+    match value:
+        case bool():
+            return "bool"
+        case int() | float():
+            return "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+        case dict():
+            return "object"
+    return "null"
+
+
+def check(served: Served, metadata: Object) -> Iterator[Cause]:
+    """Give what is wrong with an object's metadata; its types are right."""
+    yield from _name(served, metadata)
+    for key, value in metadata.get("labels", {}).items():
+        yield from _label(key, value)
+    annotations = metadata.get("annotations", {})
+    if annotations:
+        yield from _annotations(annotations)
+    for index, owner in enumerate(metadata.get("ownerReferences", ())):
+        for field in ("apiVersion", "kind", "name", "uid"):
+            if not owner.get(field):
+                place = f"metadata.ownerReferences[{index}].{field}"
+                yield Cause("FieldValueRequired", "Required value: must not be empty", place)
+    if sum(bool(o.get("controller")) for o in metadata.get("ownerReferences", ())) > 1:
+        message = "Invalid value: only one reference can have Controller set to true"
+        yield Cause("FieldValueInvalid", message, "metadata.ownerReferences")
+    for index, finalizer in enumerate(metadata.get("finalizers", ())):
+        yield from _qualified(finalizer, f"metadata.finalizers[{index}]")
+
+
+def _name(served: Served, metadata: Object) -> Iterator[Cause]:
+    name = metadata.get("name")
+    if not name:
+        message = "Required value: name or generateName is required"
+        yield Cause("FieldValueRequired", message, "metadata.name")
+        return
+    pattern, most, why = _NAME_RULES[served.name_rule]
+    if len(name) > most:
+        message = f'Invalid value: "{name}": must be no more than {most} characters'
+        yield Cause("FieldValueInvalid", message, "metadata.name")
+    if not pattern.fullmatch(name):
+        yield Cause("FieldValueInvalid", f'Invalid value: "{name}": {why}', "metadata.name")
+
+
+def _label(key: str, value: str) -> Iterator[Cause]:
+    yield from _qualified(key, "metadata.labels")
+    if len(value) > 63:
+        message = f'Invalid value: "{value}": must be no more than 63 bytes'
+        yield Cause("FieldValueInvalid", message, "metadata.labels")
+    elif not _VALUE_PATTERN.fullmatch(value):
+        why = (
+            "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' "
+            "or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or "
+            f"'my_value',  or '12345', regex used for validation is '{_VALUE}')"
+        )
+        yield Cause("FieldValueInvalid", f'Invalid value: "{value}": {why}', "metadata.labels")
+
+
+def _qualified(key: str, field: str) -> Iterator[Cause]:
+    prefix, slash, name = key.rpartition("/")
+    shown = msgspec.json.encode(key).decode()
+    if slash and not (SUBDOMAIN.fullmatch(prefix) and len(prefix) <= 253):
+        why = f"prefix part {_NAME_RULES['subdomain'][2]}"
+        yield Cause("FieldValueInvalid", f"Invalid value: {shown}: {why}", field)
+    if len(name) > 63:
+        why = "name part must be no more than 63 bytes"
+        yield Cause("FieldValueInvalid", f"Invalid value: {shown}: {why}", field)
+    elif not _KEY_PATTERN.fullmatch(name):
+        why = (
+            "name part must consist of alphanumeric characters, '-', '_' or '.', and must start "
+            "and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', "
+            f"regex used for validation is '{_KEY}')"
+        )
+        yield Cause("FieldValueInvalid", f"Invalid value: {shown}: {why}", field)
+
+
+def _annotations(annotations: dict[str, str]) -> Iterator[Cause]:
+    size = 0
+    for key, value in annotations.items():
+        yield from _qualified(key.lower(), "metadata.annotations")
+        size += len(key) + len(value)
+    if size > MOST_ANNOTATIONS:
+        message = f"Too long: may not be more than {MOST_ANNOTATIONS} bytes"
+        yield Cause("FieldValueTooLong", message, "metadata.annotations")

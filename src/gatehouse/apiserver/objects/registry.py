@@ -1,0 +1,69 @@
+"""All resources that are served now; definitions of custom resources come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from gatehouse.apis.resources import Resource
+from gatehouse.apiserver.objects.served import Served
+
+
+class Registry:
+    """Resources by group, version and plural name."""
+
+    def __init__(self, builtin: Iterable[Served]) -> None:
+        self._served: dict[tuple[str, str, str], Served] = {}
+        self._storage: dict[tuple[str, str], Served] = {}
+        self.generation = 0
+        """Grows with every change: what was derived from the registry is stale then."""
+        for served in builtin:
+            self._add(served)
+
+    def find(self, group: str, version: str, plural: str) -> Served | None:
+        """Give what is served under these names."""
+        return self._served.get((group, version, plural))
+
+    def of(self, resource: Resource) -> Served:
+        """Give what is served as ``resource``."""
+        return self._served[(resource.group, resource.version, resource.plural)]
+
+    def stored(self, group: str, plural: str) -> Served | None:
+        """Give the version in which objects of a resource are stored."""
+        return self._storage.get((group, plural))
+
+    def by_key(self, key: str) -> Served | None:
+        """Give what an object with this key in the store is."""
+        _, group, plural, _ = key.split("/", 3)
+        return self.stored("" if group == "core" else group, plural)
+
+    def by_kind(self, api_version: str, kind: str) -> Served | None:
+        """Give the resource of a kind."""
+        group, _, version = api_version.rpartition("/")
+        for served in self.all():
+            resource = served.resource
+            if resource.kind == kind and (resource.group, resource.version) == (group, version):
+                return served
+        return None
+
+    def all(self) -> Iterator[Served]:
+        """Give every version of every resource."""
+        return iter(tuple(self._served.values()))
+
+    def kept(self) -> Iterator[Served]:
+        """Give every resource whose objects are stored, once."""
+        return iter([served for served in self._storage.values() if served.kept])
+
+    def replace(self, group: str, plural: str, versions: Iterable[Served]) -> None:
+        """Serve these versions of a resource, and no others."""
+        for key in [key for key in self._served if key[0] == group and key[2] == plural]:
+            del self._served[key]
+        self._storage.pop((group, plural), None)
+        for served in versions:
+            self._add(served)
+        self.generation += 1
+
+    def _add(self, served: Served) -> None:
+        resource = served.resource
+        self._served[(resource.group, resource.version, resource.plural)] = served
+        if resource.version == served.storage_version:
+            self._storage[(resource.group, resource.plural)] = served

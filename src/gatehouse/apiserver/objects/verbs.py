@@ -1,0 +1,304 @@
+"""Create, update, patch and apply: admission, generation rules, preconditions, field ownership."""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from gatehouse.apiserver import errors, fields
+from gatehouse.apiserver.errors import ApiError, Cause
+from gatehouse.apiserver.objects import ages
+from gatehouse.apiserver.objects.admission import Admission, is_held
+from gatehouse.apiserver.objects.calls import Call, Written
+from gatehouse.apiserver.storage.entries import Entry, MismatchError
+from gatehouse.apiserver.storage.store import Store
+
+Object = dict[str, Any]
+Change = Callable[[Object], Object]
+
+SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
+"""Letters of generated names: no vowels, so that no words come out."""
+
+ATTEMPTS = 5
+"""How often a write is tried when others get in between (with several servers on one store)."""
+
+_KEPT = (
+    "uid",
+    "creationTimestamp",
+    "generation",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "name",
+    "namespace",
+    "resourceVersion",
+)
+
+
+class Verbs:
+    """Writes to one store."""
+
+    def __init__(self, store: Store, admission: Admission) -> None:
+        self._store, self._admission = store, admission
+
+    async def create(self, call: Call, obj: Object) -> Written:
+        """Create an object. Raises ApiError."""
+        metadata = metadata_of(obj)
+        if metadata.get("resourceVersion"):
+            raise errors.bad_request("resourceVersion should not be set on objects to be created")
+        generate = metadata.get("generateName") if not metadata.get("name") else None
+        for attempt in range(ATTEMPTS):
+            if isinstance(generate, str) and generate:
+                suffix = "".join(secrets.choice(SUFFIX) for _ in range(5))
+                metadata["name"] = f"{generate[:58]}{suffix}"
+            try:
+                return await self._create(call, obj if not attempt else _copy(obj))
+            except ApiError as error:
+                if error.reason != "AlreadyExists" or not generate or attempt == ATTEMPTS - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    async def _create(self, call: Call, obj: Object) -> Written:
+        served = call.served
+        metadata = obj["metadata"]
+        for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "uid", "selfLink"):
+            metadata.pop(field, None)
+        applied = metadata.get("managedFields")
+        if served.status and not served.builtin:
+            obj.pop("status", None)
+        warnings = self._admission.admit(call, obj, None)
+        name = metadata["name"]
+        if served.status and served.builtin and served.resource.plural != "namespaces":
+            _drop_status(obj)
+        metadata["uid"] = str(uuid.uuid4())
+        metadata["creationTimestamp"] = ages.now()
+        if served.generation:
+            metadata["generation"] = 1
+        else:
+            metadata.pop("generation", None)
+        if not call.subresource == "apply":
+            _own(call, None, obj)
+        elif applied:
+            metadata["managedFields"] = applied
+        self._admission.finish(call, obj, None)
+        obj = _ordered(obj)
+        key = served.key(call.namespace, name)
+        if self._store.latest(key) is not None:
+            raise errors.already_exists(served.resource.plural, served.resource.group, name)
+        if call.options.dry_run:
+            return Written(obj, msgspec.json.encode(obj), warnings, created=True)
+        try:
+            entry = await self._store.put(key, obj, 0)
+        except MismatchError as error:
+            raise errors.already_exists(
+                served.resource.plural, served.resource.group, name
+            ) from error
+        return Written(entry.value, entry.data, warnings, created=True)
+
+    async def change(self, call: Call, change: Change) -> Written:
+        """Replace an object by what ``change`` makes of a copy of it. Raises ApiError.
+
+        Nothing is awaited between reading and writing, so that in one process no other write comes
+        between; ``change`` is called again where another process wrote meanwhile.
+        """
+        resource = call.served.resource
+        for _ in range(ATTEMPTS):
+            current = self._store.latest(call.key)
+            if current is None:
+                raise errors.not_found(resource.plural, resource.group, call.name)
+            try:
+                return await self._change(call, current, change(thawed(current)))
+            except MismatchError:
+                await self._store.fresh()
+        raise errors.conflict(resource.plural, resource.group, call.name)
+
+    async def apply(self, call: Call, applied: Object) -> Written:
+        """Server-side apply; creates the object if it is not there. Raises ApiError."""
+        options, served = call.options, call.served
+        metadata = metadata_of(applied)
+        metadata.setdefault("name", call.name)
+        if served.resource.namespaced:
+            metadata.setdefault("namespace", call.namespace)
+        warnings = self._admission.known_fields(call, applied)
+
+        def merged(live: Object | None) -> Object:
+            try:
+                return fields.apply(
+                    live,
+                    applied,
+                    served.schema,
+                    manager=options.manager,
+                    force=options.force,
+                    api_version=served.resource.api_version,
+                    now=ages.now(),
+                    subresource=call.subresource,
+                )
+            except fields.ConflictsError as error:
+                raise _conflicts(error) from error
+            except ValueError as error:
+                raise errors.bad_request(str(error)) from error
+
+        if self._store.latest(call.key) is None and not call.subresource:
+            if metadata.get("resourceVersion") or metadata.get("uid"):
+                why = "the object to be applied has a resourceVersion or uid and does not exist"
+                raise errors.conflict(
+                    served.resource.plural, served.resource.group, call.name, why
+                )
+            create = Call(
+                served, call.namespace, call.name, "apply", call.options, call.user
+            )
+            written = await self._create(create, merged(None))
+        else:
+            written = await self.change(call, merged)
+        return Written(written.value, written.data, warnings, written.created)
+
+    async def _change(self, call: Call, current: Entry, new: Object) -> Written:
+        served, before = call.served, current.value
+        metadata = metadata_of(new)
+        self._preconditions(call, metadata, current)
+        tracked = metadata.get("managedFields")
+        obj = self._part(call, new, before)
+        _keep_metadata(obj["metadata"], before["metadata"])
+        warnings = self._admission.admit(call, obj, before)
+        if served.generation and _spec(served, obj) != _spec(served, before):
+            obj["metadata"]["generation"] = before["metadata"].get("generation", 0) + 1
+        self._admission.finish(call, obj, before)
+        if tracked != before["metadata"].get("managedFields") and tracked:
+            obj["metadata"]["managedFields"] = tracked
+        else:
+            _own(call, before, obj, cleared=tracked == [])
+        if obj == before or call.options.dry_run:
+            return Written(obj, msgspec.json.encode(obj), warnings)
+        obj = _ordered(obj)
+        if obj["metadata"].get("deletionTimestamp") and not is_held(served, obj):
+            entry = await self._store.delete(call.key, current.revision)
+            return Written(entry.value, entry.data, warnings)
+        entry = await self._store.put(call.key, obj, current.revision)
+        return Written(entry.value, entry.data, warnings)
+
+    @staticmethod
+    def _part(call: Call, new: Object, before: Object) -> Object:
+        """Give the object after the part that the request may write was taken over."""
+        match call.subresource:
+            case "status":
+                metadata = _copy(before["metadata"])
+                obj = {**_copy(before), "metadata": metadata}
+                obj["status"] = new.get("status", {})
+                if new.get("status") is None:
+                    obj.pop("status", None)
+                return obj
+            case "finalize":
+                obj = _copy(before)
+                obj["spec"] = {**obj.get("spec", {}), **(new.get("spec") or {})}
+                return obj
+        if call.served.status:
+            new.pop("status", None)
+            if "status" in before:
+                new["status"] = before["status"]
+        if call.served.resource.plural == "namespaces":
+            new["spec"] = before.get("spec", {})
+        return new
+
+    @staticmethod
+    def _preconditions(call: Call, metadata: Object, current: Entry) -> None:
+        resource, have = call.served.resource, current.value["metadata"]
+        version = metadata.get("resourceVersion")
+        if version and version != have["resourceVersion"]:
+            raise errors.conflict(resource.plural, resource.group, call.name)
+        if metadata.get("uid", have["uid"]) != have["uid"]:
+            why = (
+                f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: "
+                f"{have['uid']}"
+            )
+            raise errors.conflict(resource.plural, resource.group, call.name, why)
+
+
+def metadata_of(obj: Any) -> Object:
+    """Give an object's metadata, made if there is none. Raises ApiError."""
+    if not isinstance(obj, dict):
+        raise errors.bad_request("the object provided is no JSON object")
+    metadata = obj.get("metadata")
+    if metadata is None:
+        metadata = obj["metadata"] = {}
+    if not isinstance(metadata, dict):
+        raise errors.bad_request("metadata must be an object")
+    return metadata
+
+
+def thawed(entry: Entry) -> Object:
+    """Give a copy of an object that may be changed."""
+    value: Object = msgspec.json.decode(entry.data)
+    return value
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copy(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_copy(item) for item in value]
+    return value
+
+
+def _ordered(obj: Object) -> Object:
+    """Give the object with its head first, as everybody is used to read it."""
+    head = {key: obj[key] for key in ("apiVersion", "kind", "metadata") if key in obj}
+    return {**head, **obj}
+
+
+def _drop_status(obj: Object) -> None:
+    """Nobody sets the status of a new object but its defaults."""
+    status = obj.get("status")
+    if not isinstance(status, dict):
+        return
+    kept = {key: status[key] for key in ("phase", "loadBalancer") if key in status}
+    if kept.get("loadBalancer"):
+        kept["loadBalancer"] = {}
+    if "phase" in kept:
+        kept["phase"] = "Pending"
+    obj["status"] = kept
+
+
+def _keep_metadata(metadata: Object, old: Object) -> None:
+    for field in _KEPT:
+        if field in old:
+            metadata[field] = old[field]
+        else:
+            metadata.pop(field, None)
+
+
+def _own(call: Call, before: Object | None, obj: Object, *, cleared: bool = False) -> None:
+    """Record who owns what the write changed."""
+    metadata = obj["metadata"]
+    if before is not None and not cleared and "managedFields" not in metadata:
+        kept = before["metadata"].get("managedFields")
+        if kept is not None:
+            metadata["managedFields"] = kept
+    subresource = call.subresource if call.subresource in ("status", "scale") else ""
+    found = fields.update(
+        before,
+        obj,
+        call.served.schema,
+        manager=call.options.manager,
+        api_version=call.served.resource.api_version,
+        now=ages.now(),
+        subresource=subresource,
+    )
+    if found:
+        metadata["managedFields"] = found
+    else:
+        metadata.pop("managedFields", None)
+
+
+def _spec(served: Any, obj: Object) -> Object:
+    left = ("apiVersion", "kind", "metadata", *(("status",) if served.status else ()))
+    return {key: value for key, value in obj.items() if key not in left}
+
+
+def _conflicts(error: fields.ConflictsError) -> ApiError:
+    message, causes = fields.render(error.conflicts)
+    return ApiError(
+        409, "Conflict", message, causes=[Cause(*cause) for cause in causes]
+    )

@@ -1,0 +1,101 @@
+"""JSON patch (RFC 6902) and JSON merge patch (RFC 7396)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gatehouse.apiserver.errors import ApiError, bad_request
+
+def merge(current: Any, patch: Any) -> Any:
+    """Merge as RFC 7396 says."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(current) if isinstance(current, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merge(result.get(key), value)
+    return result
+
+
+
+def patch(current: Any, operations: Any) -> Any:
+    """Give the patched object; neither argument is changed. Raises ApiError."""
+    if not isinstance(operations, list):
+        raise bad_request("a JSON patch is a list of operations")
+    result = _copy(current)
+    for operation in operations:
+        try:
+            result = _operate(result, operation)
+        except (KeyError, IndexError, ValueError, TypeError) as error:
+            path = operation.get("path") if isinstance(operation, dict) else operation
+            message = f"the JSON patch cannot be applied at {path!r}: {error}"
+            raise ApiError(422, "Invalid", message) from error
+    return result
+
+
+def _operate(document: Any, operation: dict[str, Any]) -> Any:
+    steps = _pointer(operation["path"])
+    match operation["op"]:
+        case "add":
+            return _set(document, steps, _copy(operation["value"]), insert=True)
+        case "replace":
+            _get(document, steps)
+            return _set(document, steps, _copy(operation["value"]), insert=False)
+        case "remove":
+            return _remove(document, steps)
+        case "move":
+            source = _pointer(operation["from"])
+            value = _get(document, source)
+            return _set(_remove(document, source), steps, value, insert=True)
+        case "copy":
+            value = _copy(_get(document, _pointer(operation["from"])))
+            return _set(document, steps, value, insert=True)
+        case "test":
+            if _get(document, steps) != operation["value"]:
+                raise ValueError("test failed")
+            return document
+    raise ValueError(operation["op"])
+
+
+def _pointer(text: str) -> list[str]:
+    if text and not text.startswith("/"):
+        raise ValueError(text)
+    return [part.replace("~1", "/").replace("~0", "~") for part in text.split("/")[1:]]
+
+
+def _get(value: Any, steps: list[str]) -> Any:
+    for step in steps:
+        value = value[int(step)] if isinstance(value, list) else value[step]
+    return value
+
+
+def _set(document: Any, steps: list[str], value: Any, *, insert: bool) -> Any:
+    if not steps:
+        return value
+    parent, last = _get(document, steps[:-1]), steps[-1]
+    if isinstance(parent, list):
+        if last == "-":
+            parent.append(value)
+        elif insert:
+            parent.insert(int(last), value)
+        else:
+            parent[int(last)] = value
+    else:
+        parent[last] = value
+    return document
+
+
+def _remove(document: Any, steps: list[str]) -> Any:
+    parent, last = _get(document, steps[:-1]), steps[-1]
+    del parent[int(last) if isinstance(parent, list) else last]
+    return document
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copy(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_copy(item) for item in value]
+    return value

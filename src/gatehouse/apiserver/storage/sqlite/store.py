@@ -1,0 +1,135 @@
+"""Objects written through to the log.
+
+A write gets its revision at once, so that writes order themselves without locks; readers and
+watches see it when it is on disk, and its caller is answered then. A log that cannot be written
+ends the process: nothing may be acknowledged any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import Any
+
+import msgspec
+import structlog
+
+from gatehouse.apiserver.storage import entries
+from gatehouse.apiserver.storage.encryption import Plain
+from gatehouse.apiserver.storage.entries import Entry, Event, MismatchError
+from gatehouse.apiserver.storage.sqlite.log import Log, Row
+from gatehouse.apiserver.storage.store import HISTORY, Object, Store
+
+log = structlog.get_logger("gatehouse.apiserver")
+
+COMPACT_EVERY = 10_000
+
+Pending = tuple[Event, "asyncio.Future[None]"]
+
+
+class SqliteStore(Store):
+    """The store over a :class:`Log`."""
+
+    def __init__(self, storage: Log, cipher: Plain | None = None) -> None:
+        super().__init__()
+        self._log, self._cipher = storage, cipher or Plain()
+        self.revision, self._compacted = storage.facts()
+        self._assigned = self.revision
+        self._latest: dict[str, Entry | None] = {}
+        self._loop = asyncio.get_running_loop()
+        self._since_compaction = 0
+        self.stale: list[str] = []
+        """Keys whose values are to be sealed anew."""
+        storage.on_commit = self._committed
+        for row in storage.newest():
+            if row.value is not None:
+                if self._cipher.stale(row.key, row.value):
+                    self.stale.append(row.key)
+                self._load(row.key, self._entry(row))
+        self._horizon = self.revision
+        self._remember()
+
+    def latest(self, key: str) -> Entry | None:
+        if key in self._latest:
+            return self._latest[key]
+        return self.get(key)
+
+    async def put(self, key: str, value: Object, expected: int) -> Entry:
+        current = self.latest(key)
+        if (current.revision if current else 0) != expected:
+            raise MismatchError(key)
+        self._assigned += 1
+        entry = entries.entry(self._assigned, value)
+        await self._write(Event(entry.revision, key, current, entry))
+        return entry
+
+    async def delete(self, key: str, expected: int) -> Entry:
+        current = self.latest(key)
+        if current is None or current.revision != expected:
+            raise MismatchError(key)
+        self._assigned += 1
+        revision = self._assigned
+        await self._write(Event(revision, key, current, None))
+        return entries.removed(current, revision)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._log.close)
+
+    async def check(self) -> None:
+        """Nothing to ask: a log that fails ends the process."""
+
+    def _entry(self, row: Row) -> Entry:
+        assert row.value is not None
+        data = self._cipher.open(row.key, row.value)
+        return Entry(row.revision, msgspec.json.decode(data), data)
+
+    def _remember(self) -> None:
+        """Load the recent past, so that watches go on across a restart."""
+        start = max(self._compacted, self.revision - HISTORY)
+        known: dict[str, Entry] = {}
+        for row in self._log.since(0):
+            now = None if row.value is None else self._entry(row)
+            if row.revision > start:
+                event = Event(row.revision, row.key, known.get(row.key), now)
+                if now is not None or event.before is not None:
+                    self._history.append(event)
+            if now is None:
+                known.pop(row.key, None)
+            else:
+                known[row.key] = now
+        self._horizon = start
+
+    async def _write(self, event: Event) -> None:
+        self._latest[event.key] = event.now
+        created = event.now.revision if event.now and event.before is None else 0
+        value = self._cipher.seal(event.key, event.now.data) if event.now else None
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._log.append(Row(event.revision, event.key, created, value), (event, done))
+        # A caller that goes away must not make a write that is on its way look undone.
+        await asyncio.shield(done)
+
+    def _committed(self, pending: list[Pending], error: Exception | None) -> None:
+        self._loop.call_soon_threadsafe(self._written, pending, error)
+
+    def _written(self, pending: list[Pending], error: Exception | None) -> None:
+        if error is not None:
+            log.critical("log not writable", error=str(error))
+            sys.stderr.flush()
+            os._exit(1)
+        for event, done in pending:
+            if self._latest.get(event.key) is event.now:
+                self._latest.pop(event.key, None)
+            self._show(event)
+            if not done.done():
+                done.set_result(None)
+        self._compact_sometimes(len(pending))
+
+    def _compact_sometimes(self, written: int) -> None:
+        self._since_compaction += written
+        if self._since_compaction < COMPACT_EVERY or self.revision <= HISTORY:
+            return
+        self._since_compaction = 0
+        target = self.revision - HISTORY
+        self._log.compact(target)
+        log.info("compacted", revision=target)

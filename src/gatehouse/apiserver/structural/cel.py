@@ -1,0 +1,174 @@
+"""CEL behind one small interface: rules are compiled once and run on views of JSON values."""
+
+from __future__ import annotations
+
+import functools
+import re
+from datetime import datetime
+from typing import Any
+
+from cel_expr_python import cel
+from cel_expr_python.ext import ext_bindings, ext_math, ext_optional, ext_strings
+
+from gatehouse.apiserver.structural.cel_library import functions
+from gatehouse.apiserver.structural.node import Node
+
+
+class _Absent:
+    """Marks the old value of something that was not there."""
+
+
+ABSENT = _Absent()
+
+
+class Failure:
+    """An evaluation that came to no result."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+class Program:
+    """A compiled expression."""
+
+    def __init__(self, expression: Any) -> None:
+        self._expression = expression
+
+    def run(self, activation: Any) -> Any:
+        """Give the expression's value, or a Failure."""
+        try:
+            found = self._expression.eval(activation)
+        except (RuntimeError, TypeError, ValueError) as error:
+            return Failure(str(error))
+        if found.type() == cel.Type.ERROR:
+            return Failure(_words(found.value()))
+        return found.value()
+
+
+def _words(error: str) -> str:
+    """Say an error as CEL's other implementation does where that is known."""
+    found = re.search(r'Key not found in map : "(.*)"', error)
+    if found:
+        return f"no such key: {found[1]}"
+    found = re.search(r"index=(-?\d+) size", error)
+    if found:
+        return f"index out of bounds: {found[1]}"
+    if "No matching overloads" in error:
+        return "no such overload"
+    return error.partition(": ")[2] or error
+
+
+@functools.cache
+def environment() -> Any:
+    """Give the environment in which rules are compiled."""
+    return cel.NewEnv(
+        variables={
+            "self": cel.Type.DYN,
+            "oldSelf": cel.Type.DYN,
+            "present": cel.Type.BOOL,
+            "before": cel.Type.DYN,
+            "object": cel.Type.DYN,
+            "oldObject": cel.Type.DYN,
+            "request": cel.Type.DYN,
+            "params": cel.Type.DYN,
+            "namespaceObject": cel.Type.DYN,
+            "variables": cel.Type.DYN,
+        },
+        extensions=[
+            ext_strings.ExtStrings(),
+            ext_optional.ExtOptional(),
+            ext_bindings.ExtBindings(),
+            ext_math.ExtMath(),
+            cel.CelExtension("kubernetes", functions()),
+        ],
+    )
+
+
+@functools.lru_cache(8192)
+def compile_rule(text: str, *, optional_old: bool = False) -> Program:
+    """Compile a rule. Raises ValueError with the compiler's words."""
+    whole = text
+    if optional_old and mentions(text, "oldSelf"):
+        whole = f"cel.bind(oldSelf, present ? optional.of(before) : optional.none(), {text})"
+    try:
+        return Program(environment().compile(whole))
+    except RuntimeError as error:
+        raise ValueError(str(error).partition("ERROR: ")[2] or str(error)) from error
+
+
+def mentions(text: str, name: str) -> bool:
+    """Whether an expression reads a variable."""
+    return re.search(rf"(?<![\w.\"']){name}\b", text) is not None
+
+
+def activation(value: Any, old: Any) -> Any:
+    """Bind ``self`` and ``oldSelf``."""
+    if old is ABSENT:
+        data = {"self": value, "present": False, "before": None}
+    else:
+        data = {"self": value, "oldSelf": old, "present": True, "before": old}
+    return environment().Activation(data)
+
+
+def bind(**data: Any) -> Any:
+    """Bind any of the variables."""
+    return environment().Activation(data)
+
+
+_KEYWORDS = frozenset(
+    {
+        "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for",
+        "function", "if", "import", "let", "loop", "package", "namespace", "return",
+    }
+)  # fmt: skip
+_SYMBOLS = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
+_ESCAPED = re.compile(r"__|\.|-|/")
+
+
+@functools.lru_cache(4096)
+def escape(name: str) -> str:
+    """Give the name by which rules call a property."""
+    if name in _KEYWORDS:
+        return f"__{name}__"
+    return _ESCAPED.sub(lambda found: _SYMBOLS[found[0]], name)
+
+
+def view(node: Node, value: Any) -> Any:
+    """Give a value as rules see it: escaped names, typed numbers and times.
+
+    The same object comes back where nothing is different, so that most values are not copied.
+    """
+    if isinstance(value, dict):
+        return _map(node, value)
+    if isinstance(value, list):
+        items = node.items
+        if items is None or not items.python_types:
+            return value
+        seen = [view(items, item) for item in value]
+        return seen if any(a is not b for a, b in zip(seen, value, strict=True)) else value
+    if node.type == "number" and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if node.format == "date-time" and isinstance(value, str):
+        try:
+            return datetime.fromisoformat(value)
+        except ValueError:
+            return value
+    return value
+
+
+def _map(node: Node, value: dict[str, Any]) -> dict[str, Any]:
+    changed: dict[str, Any] | None = None
+    for name, item in value.items():
+        inner = node.property(name)
+        key = escape(name) if inner is not None else name
+        inner = inner or node.additional
+        seen = item if inner is None else view(inner, item)
+        if (key != name or seen is not item) and changed is None:
+            changed = {}
+            for earlier, before in value.items():
+                if earlier == name:
+                    break
+                changed[earlier] = before
+        if changed is not None:
+            changed[key] = seen
+    return value if changed is None else changed

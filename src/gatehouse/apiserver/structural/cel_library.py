@@ -1,0 +1,231 @@
+"""The functions that Kubernetes adds to CEL, declared for the evaluator.
+
+https://kubernetes.io/docs/reference/using-api/cel/#cel-community-libraries
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from typing import Any
+from urllib.parse import urlsplit
+
+import re2
+from cel_expr_python import cel
+
+_STRING, _BOOL, _INT, _DYN = cel.Type.STRING, cel.Type.BOOL, cel.Type.INT, cel.Type.DYN
+_LIST = cel.Type.List(cel.Type.DYN)
+
+_SUFFIXES = {
+    "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1),
+    "k": Decimal(10**3), "M": Decimal(10**6), "G": Decimal(10**9), "T": Decimal(10**12),
+    "P": Decimal(10**15), "E": Decimal(10**18), "Ki": Decimal(2**10), "Mi": Decimal(2**20),
+    "Gi": Decimal(2**30), "Ti": Decimal(2**40), "Pi": Decimal(2**50), "Ei": Decimal(2**60),
+}  # fmt: skip
+_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(n|u|m|k|[KMGTPE]i?|)")
+
+
+def quantity(text: str) -> Decimal:
+    """Read a quantity such as ``1.5Gi``. Raises ValueError."""
+    found = _QUANTITY.fullmatch(text)
+    if found is None:
+        raise ValueError("quantities must match the regular expression of resource quantities")
+    try:
+        return Decimal(found[1]) * _SUFFIXES[found[2]]
+    except (InvalidOperation, KeyError) as error:
+        raise ValueError(f"not a quantity: {text}") from error
+
+
+def _holds(read: Callable[[str], Any]) -> Callable[[str], bool]:
+    def test(text: str) -> bool:
+        try:
+            read(text)
+        except ValueError:
+            return False
+        return True
+
+    return test
+
+
+def _address(text: str) -> Any:
+    if "%" in text or text.lower().startswith("::ffff:"):
+        raise ValueError(f"IP Address {text!r} is not allowed")
+    return ipaddress.ip_address(text)
+
+
+def _network(text: str) -> Any:
+    if "/" not in text:
+        raise ValueError(f"not a CIDR: {text}")
+    return ipaddress.ip_network(text, strict=False)
+
+
+def _url(text: str) -> Any:
+    parts = urlsplit(text)
+    if not parts.scheme and not text.startswith("/"):
+        raise ValueError(f"URL parse error during conversion from string: {text!r}")
+    return parts
+
+
+def _tagged(kind: str, read: Callable[[str], Any]) -> Callable[[str], dict[str, str]]:
+    """Represent a Kubernetes type by a map, which CEL can carry."""
+
+    def make(text: str) -> dict[str, str]:
+        read(text)
+        return {"~": kind, "text": text}
+
+    return make
+
+
+def _compare(left: dict[str, str], right: dict[str, str]) -> int:
+    first, second = quantity(left["text"]), quantity(right["text"])
+    return (first > second) - (first < second)
+
+
+def _is_sorted(items: list[Any]) -> bool:
+    plain = [_plain(item) for item in items]
+    return all(a <= b for a, b in zip(plain, plain[1:], strict=False))
+
+
+def _plain(value: Any) -> Any:
+    return value.plain_value() if hasattr(value, "plain_value") else value
+
+
+def _index(items: list[Any], item: Any) -> int:
+    plain = [_plain(each) for each in items]
+    return plain.index(_plain(item)) if _plain(item) in plain else -1
+
+
+def _last_index(items: list[Any], item: Any) -> int:
+    plain = [_plain(each) for each in items]
+    wanted = _plain(item)
+    return len(plain) - 1 - plain[::-1].index(wanted) if wanted in plain else -1
+
+
+def _find(text: str, pattern: str) -> str:
+    found = re2.search(pattern, text)
+    return str(found.group(0)) if found else ""
+
+
+def _find_all(text: str, pattern: str) -> list[str]:
+    return [str(found.group(0)) for found in re2.finditer(pattern, text)]
+
+
+def _contains_ip(network: dict[str, str], address: Any) -> bool:
+    text = address if isinstance(address, str) else _plain(address)["text"]
+    return ipaddress.ip_address(text) in ipaddress.ip_network(network["text"], strict=False)
+
+
+def _function(
+    name: str, result: Any, parameters: list[Any], run: Callable[..., Any], *, member: bool = False
+) -> Any:
+    identity = f"{name}_{'_'.join(str(p.name()) for p in parameters)}".replace("(", "").replace(
+        ")", ""
+    )
+    overload = cel.Overload(
+        identity,
+        return_type=result,
+        parameters=parameters,
+        is_member=member,
+        impl=lambda *arguments: run(*map(_plain, arguments)),
+    )
+    return cel.FunctionDecl(name, [overload])
+
+
+_NAMED = {
+    "dns1123Label": (r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", 63),
+    "dns1123Subdomain": (r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", 253),
+    "dns1035Label": (r"[a-z]([-a-z0-9]*[a-z0-9])?", 63),
+    "qualifiedName": (r"([a-z0-9.-]+/)?([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", 317),
+    "labelValue": (r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?", 63),
+}
+"""Formats with a name: pattern and most characters."""
+
+
+def _validate(named: dict[str, str], text: str) -> list[str] | None:
+    pattern, most = _NAMED[named["text"]]
+    if len(text) <= most and re.fullmatch(pattern, text):
+        return None
+    return [f"must be a {named['text']}"]
+
+
+def _formats() -> list[Any]:
+    def maker(name: str) -> Callable[[], dict[str, str]]:
+        return lambda: {"~": "format", "text": name}
+
+    found = [_function(f"format.{name}", _DYN, [], maker(name)) for name in _NAMED]
+    return [*found, _function("validate", _DYN, [_DYN, _STRING], _validate, member=True)]
+
+
+def functions() -> list[Any]:
+    """Give the declarations."""
+    return [
+        *_formats(),
+        _function("isIP", _BOOL, [_STRING], _holds(_address)),
+        _function("isCIDR", _BOOL, [_STRING], _holds(_network)),
+        _function("isURL", _BOOL, [_STRING], _holds(_url)),
+        _function("isQuantity", _BOOL, [_STRING], _holds(quantity)),
+        _function("ip", _DYN, [_STRING], _tagged("ip", _address)),
+        _function("cidr", _DYN, [_STRING], _tagged("cidr", _network)),
+        _function("url", _DYN, [_STRING], _tagged("url", _url)),
+        _function("quantity", _DYN, [_STRING], _tagged("quantity", quantity)),
+        _function(
+            "family", _INT, [_DYN], lambda v: ipaddress.ip_address(v["text"]).version, member=True
+        ),
+        _function(
+            "isLoopback",
+            _BOOL,
+            [_DYN],
+            lambda v: ipaddress.ip_address(v["text"]).is_loopback,
+            member=True,
+        ),
+        _function(
+            "prefixLength",
+            _INT,
+            [_DYN],
+            lambda v: ipaddress.ip_network(v["text"], strict=False).prefixlen,
+            member=True,
+        ),
+        _function("containsIP", _BOOL, [_DYN, _DYN], _contains_ip, member=True),
+        _function(
+            "getScheme", _STRING, [_DYN], lambda v: urlsplit(v["text"]).scheme, member=True
+        ),
+        _function("getHost", _STRING, [_DYN], lambda v: urlsplit(v["text"]).netloc, member=True),
+        _function(
+            "getHostname", _STRING, [_DYN], lambda v: urlsplit(v["text"]).hostname or "", member=True
+        ),
+        _function(
+            "getPort",
+            _STRING,
+            [_DYN],
+            lambda v: str(urlsplit(v["text"]).port or ""),
+            member=True,
+        ),
+        _function(
+            "getEscapedPath", _STRING, [_DYN], lambda v: urlsplit(v["text"]).path, member=True
+        ),
+        _function(
+            "isGreaterThan", _BOOL, [_DYN, _DYN], lambda a, b: _compare(a, b) > 0, member=True
+        ),
+        _function("isLessThan", _BOOL, [_DYN, _DYN], lambda a, b: _compare(a, b) < 0, member=True),
+        _function("compareTo", _INT, [_DYN, _DYN], _compare, member=True),
+        _function(
+            "isInteger",
+            _BOOL,
+            [_DYN],
+            lambda v: quantity(v["text"]) == int(quantity(v["text"])),
+            member=True,
+        ),
+        _function(
+            "asInteger", _INT, [_DYN], lambda v: int(quantity(v["text"])), member=True
+        ),
+        _function("find", _STRING, [_STRING, _STRING], _find, member=True),
+        _function("findAll", cel.Type.List(_STRING), [_STRING, _STRING], _find_all, member=True),
+        _function("isSorted", _BOOL, [_LIST], _is_sorted, member=True),
+        _function("sum", _DYN, [_LIST], lambda v: sum(map(_plain, v)), member=True),
+        _function("min", _DYN, [_LIST], lambda v: min(map(_plain, v)), member=True),
+        _function("max", _DYN, [_LIST], lambda v: max(map(_plain, v)), member=True),
+        _function("indexOf", _INT, [_LIST, _DYN], _index, member=True),
+        _function("lastIndexOf", _INT, [_LIST, _DYN], _last_index, member=True),
+    ]

@@ -1,0 +1,59 @@
+"""The face of a compiled schema."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gatehouse.apiserver.errors import Cause
+from gatehouse.apiserver.structural import lists, prepare, rules, validate
+from gatehouse.apiserver.structural.node import Node, Schema, node_of
+
+Object = dict[str, Any]
+
+BLOCKING = frozenset(
+    {
+        "FieldValueNotSupported",
+        "FieldValueRequired",
+        "FieldValueTooLong",
+        "FieldValueTooMany",
+        "FieldValueTypeInvalid",
+    }
+)
+"""Violations that leave a value in a shape on which rules cannot be evaluated."""
+
+UNCHECKED = Cause(
+    "FieldValueInvalid",
+    "Invalid value: null: some validation rules were not checked because the object was invalid; "
+    "correct the existing errors to complete validation",
+    "<nil>",
+)
+
+
+class Compiled:
+    """A schema of whole objects: apiVersion, kind and metadata are nobody's business here."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.node: Node = node_of(schema)
+
+    def prepare(self, obj: Object) -> list[str]:
+        """Prune unknown fields and set defaults in place; gives the paths of unknown fields."""
+        unknown: list[str] = []
+        prepare.prepare_object(self.node, obj, unknown)
+        return unknown
+
+    def validate(self, new: Object, old: Object | None) -> list[Cause]:
+        """Give the violations of ``new``; what did not change since ``old`` is not judged anew."""
+        causes = validate.validate(self.node, new, old)
+        if self.node.keyed and (old is None or not lists.duplicates(self.node, old, "")):
+            causes += lists.duplicates(self.node, new, "")
+        if self.node.ruled:
+            if any(cause.reason in BLOCKING for cause in causes):
+                causes.append(UNCHECKED)
+            else:
+                causes += rules.evaluate(self.node, new, old)
+        return causes
+
+
+def compile_schema(schema: Schema) -> Compiled:
+    """Compile a schema, which may contain itself."""
+    return Compiled(schema)

@@ -1,0 +1,185 @@
+"""A schema, compiled: what is looked up often is an attribute, what is a pattern is compiled."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import re2
+
+Schema = dict[str, Any]
+
+
+class Pattern(Protocol):
+    """A compiled regular expression."""
+
+    def search(self, text: str) -> Any:
+        """Find the pattern anywhere in ``text``."""
+
+
+_PYTHON_TYPES: dict[str, tuple[type, ...]] = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+}
+
+
+class Node:
+    """One schema; inner ones are compiled when they are first needed, for schemas may be cyclic."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self.int_or_string = bool(schema.get("x-kubernetes-int-or-string"))
+        kind = schema.get("type", "")
+        self.type = "integer,string" if self.int_or_string else kind
+        self.python_types = (int, str) if self.int_or_string else _PYTHON_TYPES.get(kind, ())
+        self.nullable = bool(schema.get("nullable"))
+        self.preserve = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
+        self.embedded = bool(schema.get("x-kubernetes-embedded-resource"))
+        self.has_default = schema.get("default") is not None
+        self.default = schema.get("default")
+        self.required: tuple[str, ...] = tuple(schema.get("required") or ())
+        self.enum = schema.get("enum")
+        self.format: str = schema.get("format") or ""
+        pattern = schema.get("pattern")
+        self.pattern: Pattern | None = compile_pattern(pattern) if pattern else None
+        self.min_length, self.max_length = schema.get("minLength"), schema.get("maxLength")
+        self.min_items, self.max_items = schema.get("minItems"), schema.get("maxItems")
+        self.min_properties = schema.get("minProperties")
+        self.max_properties = schema.get("maxProperties")
+        self.numeric = any(key in schema for key in ("minimum", "maximum", "multipleOf"))
+        self.unique = bool(schema.get("uniqueItems"))
+        self.list_type: str = schema.get("x-kubernetes-list-type") or "atomic"
+        self.list_keys: tuple[str, ...] = tuple(schema.get("x-kubernetes-list-map-keys") or ())
+        self.rules: list[Schema] = schema.get("x-kubernetes-validations") or []
+        self.combined = any(schema.get(key) for key in ("allOf", "anyOf", "oneOf", "not"))
+        self.children: dict[str, Node] = {}
+        """Nodes of properties that were looked at."""
+
+    def property(self, name: str) -> Node | None:
+        """Give the node of a property that the schema names."""
+        found = self.children.get(name)
+        if found is None:
+            inner = self.properties.get(name)
+            if inner is None:
+                return None
+            found = self.children[name] = node_of(inner)
+        return found
+
+    @functools.cached_property
+    def properties(self) -> dict[str, Schema]:
+        """The schemas of named properties."""
+        return self.schema.get("properties") or {}
+
+    @functools.cached_property
+    def defaulted(self) -> list[str]:
+        """Properties that have a default."""
+        return [
+            name for name, inner in self.properties.items() if inner.get("default") is not None
+        ]
+
+    @functools.cached_property
+    def additional(self) -> Node | None:
+        """The node of properties that are not named; None if there may be none."""
+        inner = self.schema.get("additionalProperties")
+        if inner is True:
+            return ANYTHING
+        return node_of(inner) if isinstance(inner, dict) else None
+
+    @functools.cached_property
+    def items(self) -> Node | None:
+        """The node of a list's items."""
+        inner = self.schema.get("items")
+        return node_of(inner) if isinstance(inner, dict) else None
+
+    @functools.cached_property
+    def all_of(self) -> list[Node]:
+        """Schemas that must all hold."""
+        return [node_of(inner) for inner in self.schema.get("allOf") or ()]
+
+    @functools.cached_property
+    def any_of(self) -> list[Node]:
+        """Schemas one of which must hold."""
+        return [node_of(inner) for inner in self.schema.get("anyOf") or ()]
+
+    @functools.cached_property
+    def one_of(self) -> list[Node]:
+        """Schemas exactly one of which must hold."""
+        return [node_of(inner) for inner in self.schema.get("oneOf") or ()]
+
+    @functools.cached_property
+    def none_of(self) -> Node | None:
+        """The schema that must not hold."""
+        inner = self.schema.get("not")
+        return node_of(inner) if inner else None
+
+    @functools.cached_property
+    def ruled(self) -> bool:
+        """Whether there are rules here or further in."""
+        return _contains(self.schema, set(), lambda inner: "x-kubernetes-validations" in inner)
+
+    @functools.cached_property
+    def keyed(self) -> bool:
+        """Whether there are sets or associative lists here or further in."""
+        return _contains(
+            self.schema,
+            set(),
+            lambda inner: inner.get("x-kubernetes-list-type") in ("set", "map"),
+        )
+
+
+def _contains(schema: Schema, seen: set[int], test: Callable[[Schema], bool]) -> bool:
+    if id(schema) in seen:
+        return False
+    seen.add(id(schema))
+    if test(schema):
+        return True
+    inner = list((schema.get("properties") or {}).values())
+    inner += [schema.get("items"), schema.get("additionalProperties")]
+    inner += schema.get("allOf") or []
+    return any(isinstance(found, dict) and _contains(found, seen, test) for found in inner)
+
+
+_NODES: dict[int, tuple[Schema, Node]] = {}
+
+
+def node_of(schema: Schema) -> Node:
+    """Give the node of a schema, the same one for the same dict."""
+    found = _NODES.get(id(schema))
+    if found is None or found[0] is not schema:
+        found = _NODES[id(schema)] = (schema, Node(schema))
+    return found[1]
+
+
+def forget(schema: Schema) -> None:
+    """Drop the nodes of a schema that is no longer served."""
+    found = _NODES.pop(id(schema), None)
+    if found is None or found[0] is not schema:
+        return
+    inner = list((schema.get("properties") or {}).values())
+    inner += [schema.get("items"), schema.get("additionalProperties")]
+    for key in ("allOf", "anyOf", "oneOf"):
+        inner += schema.get(key) or []
+    for each in inner:
+        if isinstance(each, dict):
+            forget(each)
+
+
+@functools.lru_cache(4096)
+def compile_pattern(pattern: str) -> Pattern:
+    """Compile a pattern with RE2's meaning; Python's is the nearest for what RE2 refuses."""
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        compiled: Pattern = re2.compile(pattern, options)
+    except re2.error:
+        return re.compile(re.sub(r"\$$", r"\\Z", pattern))
+    return compiled
+
+
+ANYTHING = Node({"x-kubernetes-preserve-unknown-fields": True})

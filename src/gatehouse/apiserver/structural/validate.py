@@ -1,0 +1,227 @@
+"""Judging a value by the keywords of its schema, in the words of Kubernetes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+from gatehouse.apiserver.errors import Cause
+from gatehouse.apiserver.structural.formats import FORMATS
+from gatehouse.apiserver.structural.node import Node
+from gatehouse.apiserver.structural.shown import quoted, shown
+
+_HEAD = ("apiVersion", "kind", "metadata")
+_ABSENT = object()
+
+
+def validate(node: Node, new: dict[str, Any], old: dict[str, Any] | None) -> list[Cause]:
+    """Give the violations of a whole object."""
+    causes: list[Cause] = []
+    body = {key: value for key, value in new.items() if key not in _HEAD}
+    before = _ABSENT
+    if old is not None:
+        before = {key: value for key, value in old.items() if key not in _HEAD}
+    _value(node, body, before, "", causes)
+    return causes
+
+
+def _value(node: Node, value: Any, old: Any, path: str, causes: list[Cause]) -> None:
+    if old is not _ABSENT and value == old:
+        # What did not change is not judged anew: a schema may have become stricter meanwhile.
+        return
+    if value is None:
+        if node.type and not node.nullable:
+            causes.append(_mistyped(path, node.type, "null", "null"))
+        return
+    if node.python_types and not _fits(node, value):
+        causes.append(_mistyped(path, node.type, json_type(value), value))
+    if node.combined:
+        _combined(node, value, path, causes)
+    kind = value.__class__
+    if kind is str:
+        _string(node, value, path, causes)
+    elif kind is dict:
+        if node.enum is not None:
+            _enum(node, value, path, causes)
+        _object(node, value, old, path, causes)
+        return
+    elif kind is list:
+        _array(node, value, old, path, causes)
+    elif node.numeric and kind is not bool:
+        _number(node, value, path, causes)
+    if node.enum is not None:
+        _enum(node, value, path, causes)
+
+
+def _fits(node: Node, value: Any) -> bool:
+    if value.__class__ is bool:
+        return node.type == "boolean"
+    if isinstance(value, node.python_types):
+        return True
+    return (
+        isinstance(value, float)
+        and (node.type == "integer" or node.int_or_string)
+        and value.is_integer()
+    )
+
+
+def json_type(value: Any) -> str:
+    """Name the type of a JSON value as OpenAPI does."""
+    names = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer"}
+    return names.get(value.__class__, "number")
+
+
+def _mistyped(path: str, wanted: str, found: str, value: Any) -> Cause:
+    why = f"{path} in body must be of type {wanted}: {quoted(found)}"
+    text = quoted(found) if not isinstance(value, str) or wanted != found else quoted(value)
+    return Cause("FieldValueTypeInvalid", f"Invalid value: {text}: {why}", path or "<nil>")
+
+
+def _invalid(path: str, value: Any, why: str) -> Cause:
+    message = f"Invalid value: {shown(value)}: {path} in body {why}"
+    return Cause("FieldValueInvalid", message, path or "<nil>")
+
+
+def _general(message: str) -> Cause:
+    return Cause("FieldValueInvalid", f'Invalid value: "": {message}', "<nil>")
+
+
+def _string(node: Node, value: str, path: str, causes: list[Cause]) -> None:
+    if node.max_length is not None and len(value) > node.max_length:
+        message = f"Too long: may not be more than {node.max_length} bytes"
+        causes.append(Cause("FieldValueTooLong", message, path))
+    if node.min_length is not None and len(value) < node.min_length:
+        why = f"should be at least {node.min_length} chars long"
+        causes.append(_invalid(path, value, why))
+    if node.pattern is not None and not node.pattern.search(value):
+        causes.append(_invalid(path, value, f"should match '{node.schema['pattern']}'"))
+    if node.format:
+        test = FORMATS.get(node.format.replace("-", "") if node.format == "date-time" else node.format)
+        if test is not None and not test(value):
+            why = f"{path} in body must be of type {node.format}: {quoted(value)}"
+            message = f"Invalid value: {quoted(value)}: {why}"
+            causes.append(Cause("FieldValueTypeInvalid", message, path))
+
+
+def _number(node: Node, value: float, path: str, causes: list[Cause]) -> None:
+    schema = node.schema
+    most, least, factor = schema.get("maximum"), schema.get("minimum"), schema.get("multipleOf")
+    if factor and not math.isclose(value / factor, round(value / factor), abs_tol=1e-9):
+        causes.append(_invalid(path, value, f"should be a multiple of {factor:g}"))
+    if most is not None:
+        if schema.get("exclusiveMaximum") and value >= most:
+            causes.append(_invalid(path, value, f"should be less than {_limit(most)}"))
+        elif value > most:
+            causes.append(_invalid(path, value, f"should be less than or equal to {_limit(most)}"))
+    if least is not None:
+        if schema.get("exclusiveMinimum") and value <= least:
+            causes.append(_invalid(path, value, f"should be greater than {_limit(least)}"))
+        elif value < least:
+            why = f"should be greater than or equal to {_limit(least)}"
+            causes.append(_invalid(path, value, why))
+
+
+def _limit(value: float) -> str:
+    """Give a limit as Go prints a float64 with %v: an exponent from 1e+21 on."""
+    text = f"{value:g}" if abs(value) >= 1e21 else repr(float(value))
+    return text.removesuffix(".0")
+
+
+def _enum(node: Node, value: Any, path: str, causes: list[Cause]) -> None:
+    allowed = node.enum or ()
+    if value in allowed:
+        return
+    texts = sorted(
+        quoted(item if isinstance(item, str) else msgspec.json.encode(item).decode())
+        for item in allowed
+    )
+    message = f"Unsupported value: {shown(value)}: supported values: {', '.join(texts)}"
+    causes.append(Cause("FieldValueNotSupported", message, path))
+
+
+def _array(node: Node, value: list[Any], old: Any, path: str, causes: list[Cause]) -> None:
+    items = node.items
+    if items is not None:
+        before = _correlated(node, old)
+        for index, item in enumerate(value):
+            _value(items, item, before(item), f"{path}[{index}]", causes)
+    if node.min_items is not None and len(value) < node.min_items:
+        why = f"should have at least {node.min_items} items"
+        causes.append(_invalid(path, len(value), why))
+    if node.max_items is not None and len(value) > node.max_items:
+        message = f"Too many: {len(value)}: must have at most {node.max_items} items"
+        causes.append(Cause("FieldValueTooMany", message, path))
+    if node.unique:
+        encoded = [msgspec.json.encode(item, order="sorted") for item in value]
+        if len(set(encoded)) < len(encoded):
+            causes.append(_invalid(path, "", "shouldn't contain duplicates"))
+
+
+def _correlated(node: Node, old: Any) -> Any:
+    """Give the function from an item to its old state, which only associative lists know."""
+    if node.list_type != "map" or not isinstance(old, list):
+        return lambda item: _ABSENT
+
+    def identity(item: Any) -> Any:
+        return tuple(item.get(key) for key in node.list_keys) if isinstance(item, dict) else None
+
+    known = {identity(item): item for item in old}
+    return lambda item: known.get(identity(item), _ABSENT)
+
+
+def _object(node: Node, value: dict[str, Any], old: Any, path: str, causes: list[Cause]) -> None:
+    if node.min_properties is not None and len(value) < node.min_properties:
+        why = f"should have at least {node.min_properties} properties"
+        causes.append(_invalid(path, len(value), why))
+    if node.max_properties is not None and len(value) > node.max_properties:
+        message = f"Too many: {len(value)}: must have at most {node.max_properties} items"
+        causes.append(Cause("FieldValueTooMany", message, path))
+    before = old if isinstance(old, dict) else {}
+    children = node.children
+    additional = node.additional
+    for name, item in value.items():
+        if node.embedded and name in _HEAD:
+            continue
+        inner = children.get(name) or node.property(name) or additional
+        if inner is not None:
+            place = f"{path}.{name}" if path else name
+            _value(inner, item, before.get(name, _ABSENT), place, causes)
+    for name in node.required:
+        if name not in value:
+            place = f"{path}.{name}" if path else name
+            causes.append(Cause("FieldValueRequired", "Required value", place))
+
+
+def _combined(node: Node, value: Any, path: str, causes: list[Cause]) -> None:
+    if node.any_of and not node.int_or_string:
+        failures = _attempts(node.any_of, value, path)
+        if all(failures):
+            causes.append(_general(f"{quoted(path)} must validate at least one schema (anyOf)"))
+            causes += min(failures, key=len)
+    if node.one_of:
+        failures = _attempts(node.one_of, value, path)
+        valid = sum(not failure for failure in failures)
+        if valid != 1:
+            found = f"Found {valid} valid alternatives" if valid else "Found none valid"
+            message = f"{quoted(path)} must validate one and only one schema (oneOf). {found}"
+            causes.append(_general(message))
+            if not valid:
+                causes += min(failures, key=len)
+    if node.all_of:
+        failures = _attempts(node.all_of, value, path)
+        if any(failures):
+            causes.append(_general(f"{quoted(path)} must validate all the schemas (allOf)"))
+            causes += [cause for failure in failures for cause in failure]
+    if node.none_of is not None and not _attempts([node.none_of], value, path)[0]:
+        causes.append(_general(f"{quoted(path)} must not validate the schema (not)"))
+
+
+def _attempts(nodes: list[Node], value: Any, path: str) -> list[list[Cause]]:
+    found = []
+    for node in nodes:
+        causes: list[Cause] = []
+        _value(node, value, _ABSENT, path, causes)
+        found.append(causes)
+    return found

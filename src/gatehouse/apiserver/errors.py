@@ -33,19 +33,25 @@ class ApiError(Exception):
         super().__init__(message)
         self.code, self.reason, self.message = code, reason, message
         self.kind, self.group, self.name, self.causes = kind, group, name, tuple(causes)
+        self.uid = ""
+        self.retry_after = 0
+        """Seconds after which to try again; 0: not said."""
+        self.metadata: dict[str, Any] = {}
 
     def status(self) -> dict[str, Any]:
         """Give the Status object."""
         details: dict[str, Any] = {}
-        for key in ("name", "group", "kind"):
+        for key in ("name", "group", "kind", "uid"):
             if getattr(self, key):
                 details[key] = getattr(self, key)
         if self.causes:
             details["causes"] = [msgspec.to_builtins(cause) for cause in self.causes]
+        if self.retry_after:
+            details["retryAfterSeconds"] = self.retry_after
         return {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {},
+            "metadata": self.metadata,
             "status": "Failure",
             "message": self.message,
             "reason": self.reason,
@@ -96,3 +102,27 @@ def bad_request(message: str) -> ApiError:
 def expired(message: str) -> ApiError:
     """410: the revision is older than what is remembered."""
     return ApiError(410, "Expired", message)
+
+
+def forbidden(plural: str, group: str, name: str, why: str) -> ApiError:
+    """403 for an object."""
+    qualified = f"{plural}.{group}" if group else plural
+    shown = f' "{name}"' if name else ""
+    message = f"{qualified}{shown} is forbidden: {why}"
+    return ApiError(403, "Forbidden", message, kind=plural, group=group, name=name)
+
+
+def too_large_version(wanted: int, current: int) -> ApiError:
+    """504: the revision asked for has not been reached."""
+    message = f"Too large resource version: {wanted}, current: {current}"
+    cause = Cause("ResourceVersionTooLarge", "Too large resource version", "")
+    error = ApiError(504, "Timeout", message, causes=[cause])
+    error.retry_after = 1
+    return error
+
+
+def unavailable(message: str) -> ApiError:
+    """503."""
+    error = ApiError(503, "ServiceUnavailable", message)
+    error.retry_after = 1
+    return error

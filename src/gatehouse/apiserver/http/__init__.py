@@ -1,0 +1,1 @@
+"""Kubernetes' HTTP API over the objects: requests, representations, watches, discovery."""

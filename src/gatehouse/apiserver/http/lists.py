@@ -1,0 +1,132 @@
+"""LIST: pages of one snapshot.
+
+https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from gatehouse.apiserver import errors
+from gatehouse.apiserver.http import selectors
+from gatehouse.apiserver.http.forms import form_of
+from gatehouse.apiserver.http.requests import Target, number
+from gatehouse.apiserver.storage.entries import CompactedError, Entry
+from gatehouse.apiserver.storage.store import Store
+
+Object = dict[str, Any]
+Test = Callable[[Object], bool]
+
+_TOO_OLD = (
+    "The provided continue parameter is too old to display a consistent list result. You must "
+    "start a new list without the continue parameter, or use the token in this error to go on "
+    "with the newest state."
+)
+
+
+def selection(request: web.Request, target: Target) -> Test:
+    """Give the test of the request's label and field selectors. Raises ApiError 400."""
+    tests = [
+        test
+        for test in (
+            selectors.labels(request.query.get("labelSelector", "")),
+            selectors.fields(request.query.get("fieldSelector", ""), target.served),
+        )
+        if test is not None
+    ]
+    if not tests:
+        return lambda obj: True
+    return tests[0] if len(tests) == 1 else lambda obj: all(test(obj) for test in tests)
+
+
+async def list_objects(request: web.Request, store: Store, target: Target) -> bytes:
+    """Give a list, or a page of one. Raises ApiError."""
+    chosen, form = selection(request, target), form_of(request, target.served)
+    limit, token = number(request, "limit") or 0, request.query.get("continue", "")
+    wanted, match = number(request, "resourceVersion"), request.query.get("resourceVersionMatch")
+    _check_version(match, request.query.get("resourceVersion", ""), token)
+    if wanted != 0 or token:
+        await store.fresh()
+    start, revision = "", store.revision
+    if token:
+        start, asked = _continuation(token)
+        revision = asked or revision
+    elif wanted is not None:
+        if wanted > store.revision:
+            await store.fresh()
+            if wanted > store.revision:
+                raise errors.too_large_version(wanted, store.revision)
+        revision = wanted if match == "Exact" else store.revision
+    try:
+        entries = store.at(target.prefix, revision)
+        found, more, last = _page(entries, chosen, start, limit)
+    except CompactedError as error:
+        raise _expired(start, token, revision, store) from error
+    metadata: Object = {"resourceVersion": str(revision)}
+    if more:
+        metadata["continue"] = _token(revision, last)
+        if not request.query.get("labelSelector") and not request.query.get("fieldSelector"):
+            metadata["remainingItemCount"] = more
+    return form.encode_list(found, metadata)
+
+
+def _page(
+    entries: Any, chosen: Test, start: str, limit: int
+) -> tuple[list[Entry], int, str]:
+    found: list[Entry] = []
+    more, last = 0, ""
+    for key, entry in entries:
+        if key <= start or not chosen(entry.value):
+            continue
+        if limit and len(found) == limit:
+            more += 1
+            continue
+        found.append(entry)
+        last = key
+    return found, more, last
+
+
+def _check_version(match: str | None, version: str, token: str) -> None:
+    if match is None:
+        return
+    if match not in ("Exact", "NotOlderThan"):
+        allowed = '"Exact", "NotOlderThan", ""'
+        message = f'resourceVersionMatch: Unsupported value: "{match}": supported values: {allowed}'
+        raise errors.bad_request(message)
+    if token:
+        message = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided"  # noqa: E501
+        raise errors.bad_request(message)
+    if not version:
+        message = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"  # noqa: E501
+        raise errors.bad_request(message)
+    if match == "Exact" and version == "0":
+        message = 'resourceVersionMatch: Forbidden: resourceVersionMatch "Exact" is forbidden for resourceVersion "0"'  # noqa: E501
+        raise errors.bad_request(message)
+
+
+def _expired(start: str, token: str, revision: int, store: Store) -> errors.ApiError:
+    if not token:
+        message = f"too old resource version: {revision} ({store.horizon})"
+        return errors.expired(message)
+    error = errors.expired(_TOO_OLD)
+    error.metadata = {"continue": _token(0, start)}
+    return error
+
+
+def _token(revision: int, last: str) -> str:
+    data = msgspec.json.encode({"v": "gatehouse/v1", "rv": revision, "start": last})
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def _continuation(text: str) -> tuple[str, int]:
+    try:
+        padded = text + "=" * (-len(text) % 4)
+        found = msgspec.json.decode(base64.urlsafe_b64decode(padded))
+        return str(found["start"]), int(found["rv"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise errors.bad_request("continue key is not valid") from error

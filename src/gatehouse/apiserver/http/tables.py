@@ -1,0 +1,55 @@
+"""What `kubectl get` prints: objects as rows of a Table (meta.k8s.io/v1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from gatehouse.apiserver.objects.served import Served
+
+Object = dict[str, Any]
+
+_META = "meta.k8s.io/v1"
+
+
+def table(
+    served: Served, found: Iterable[Object], metadata: Object, *, headed: bool = True
+) -> Object:
+    """Give a Table of rows."""
+    columns = [
+        {
+            "name": column.name,
+            "type": column.type,
+            "format": column.format,
+            "description": column.description,
+            "priority": int(column.wide),
+        }
+        for column in served.columns
+    ]
+    return {
+        "kind": "Table",
+        "apiVersion": _META,
+        "metadata": metadata,
+        "columnDefinitions": columns if headed else [],
+        "rows": list(found),
+    }
+
+
+def rows(served: Served, objects: Iterable[Object], include: str) -> list[Object]:
+    """Give objects as rows; ``include``: Metadata, Object or None."""
+    found = []
+    for obj in objects:
+        row: Object = {"cells": [column.cell(obj) for column in served.columns]}
+        if include == "Object":
+            row["object"] = obj
+        elif include == "Metadata":
+            row["object"] = partial(obj)
+        else:
+            row["object"] = None
+        found.append(row)
+    return found
+
+
+def partial(obj: Object) -> Object:
+    """Give an object's metadata only."""
+    return {"kind": "PartialObjectMetadata", "apiVersion": _META, "metadata": obj["metadata"]}

@@ -1,0 +1,179 @@
+"""WATCH: exact resumption, bookmarks, one encoding for all watchers."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from gatehouse.apiserver import errors
+from gatehouse.apiserver.http.forms import Form, form_of
+from gatehouse.apiserver.http.lists import selection
+from gatehouse.apiserver.http.requests import Target, flag, number
+from gatehouse.apiserver.storage.entries import (
+    CompactedError,
+    Entry,
+    Event,
+    Watch,
+    removed,
+)
+from gatehouse.apiserver.storage.store import Store
+
+Object = dict[str, Any]
+
+BOOKMARK_SECONDS = 60.0
+LONGEST_WATCH = (1800, 3600)
+"""Seconds a watch lasts when the client does not say, as a Kubernetes API server chooses."""
+
+INITIAL_END = "k8s.io/initial-events-end"
+
+
+class Encoded:
+    """The bytes of one store's events, made once for all watchers that want the same form."""
+
+    def __init__(self) -> None:
+        self._lines: dict[tuple[int, str, str, str, str], bytes] = {}
+
+    def line(self, kind: str, form: Form, entry: Entry) -> bytes:
+        """Give the line of a watch that says ``kind`` of ``entry``."""
+        key = (entry.revision, kind, form.kind, form.rows_with, form.api_version)
+        found = self._lines.get(key)
+        if found is None:
+            if len(self._lines) > 4096:
+                self._lines.clear()
+            data = form.encode(entry)
+            found = b'{"type":"' + kind.encode() + b'","object":' + data + b"}\n"
+            self._lines[key] = found
+        return found
+
+
+class View(msgspec.Struct, frozen=True):
+    """What one watcher wants to see, and how."""
+
+    form: Form
+    chosen: Callable[[Object], bool]
+    bookmarks: bool
+    encoded: Encoded
+
+    def start(self, entries: Iterable[Entry]) -> list[bytes]:
+        """Give the lines for what is there already."""
+        return [
+            self.encoded.line("ADDED", self.form, entry)
+            for entry in entries
+            if self.chosen(entry.value)
+        ]
+
+    def lines(self, events: Iterable[Event]) -> Iterable[bytes]:
+        """Give the lines for changes; what moves into the selection is added, out of it deleted."""
+        for event in events:
+            before = event.before is not None and self.chosen(event.before.value)
+            now = event.now is not None and self.chosen(event.now.value)
+            if now and event.now is not None:
+                yield self.encoded.line("MODIFIED" if before else "ADDED", self.form, event.now)
+            elif before and event.before is not None:
+                last = removed(event.before, event.revision)
+                yield self.encoded.line("DELETED", self.form, last)
+
+    def bookmark(self, revision: int, annotations: dict[str, str]) -> bytes:
+        """Give the line that says up to where everything has been seen."""
+        metadata: Object = {"resourceVersion": str(revision), "creationTimestamp": None}
+        if annotations:
+            metadata["annotations"] = annotations
+        kind, version = self.form.served.resource.kind, self.form.api_version
+        if self.form.kind:
+            kind, version = self.form.kind, "meta.k8s.io/v1"
+        obj: Object = {"kind": kind, "apiVersion": version, "metadata": metadata}
+        if self.form.kind == "Table":
+            obj |= {"columnDefinitions": [], "rows": []}
+        return b'{"type":"BOOKMARK","object":' + msgspec.json.encode(obj) + b"}\n"
+
+
+async def watch_objects(
+    request: web.Request, store: Store, target: Target, encoded: Encoded, stop: asyncio.Event
+) -> web.StreamResponse:
+    """Stream changes until the client leaves, the time is up, or ``stop``. Raises ApiError."""
+    initial = _initial(request)
+    view = View(
+        form_of(request, target.served),
+        selection(request, target),
+        flag(request, "allowWatchBookmarks"),
+        encoded,
+    )
+    wanted = number(request, "resourceVersion")
+    if initial or not wanted:
+        await store.fresh()
+    if wanted is not None and wanted > store.revision:
+        await store.fresh()
+        if wanted > store.revision:
+            raise errors.too_large_version(wanted, store.revision)
+    seconds = number(request, "timeoutSeconds") or random.randint(*LONGEST_WATCH)  # noqa: S311
+    from_now = initial or not wanted
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    response.enable_chunked_encoding()
+    try:
+        watch = store.watch(target.prefix, store.revision if from_now else wanted or 0)
+    except CompactedError:
+        await response.prepare(request)
+        gone = errors.expired(f"too old resource version: {wanted} ({store.horizon})").status()
+        line = b'{"type":"ERROR","object":' + msgspec.json.encode(gone) + b"}\n"
+        await response.write(line)
+        return response
+    try:
+        # Nothing is awaited between the watch and the list, so that nothing falls between them.
+        lines = view.start([e for _, e in store.list(target.prefix)]) if from_now else []
+        if initial and view.bookmarks:
+            lines.append(view.bookmark(store.revision, {INITIAL_END: "true"}))
+        await response.prepare(request)
+        if lines:
+            await response.write(b"".join(lines))
+        async for chunk in _changes(watch, view, store, seconds, stop):
+            await response.write(chunk)
+    except (ConnectionResetError, asyncio.CancelledError):
+        pass
+    finally:
+        watch.close()
+    return response
+
+
+def _initial(request: web.Request) -> bool:
+    """Whether the current state is to come first. Raises ApiError."""
+    if "sendInitialEvents" not in request.query:
+        return False
+    if request.query.get("resourceVersionMatch") != "NotOlderThan":
+        message = (
+            "resourceVersionMatch: Forbidden: sendInitialEvents requires setting "
+            "resourceVersionMatch to NotOlderThan"
+        )
+        raise errors.ApiError(422, "Invalid", message)
+    return flag(request, "sendInitialEvents")
+
+
+async def _changes(
+    watch: Watch, view: View, store: Store, seconds: int, stop: asyncio.Event
+) -> AsyncIterator[bytes]:
+    """Give what to write next: changes, or a bookmark when nothing happened for a while."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        while not watch.cut and not stop.is_set() and loop.time() < deadline:
+            coming = asyncio.ensure_future(watch.next())
+            patience = min(deadline - loop.time(), BOOKMARK_SECONDS)
+            await asyncio.wait(
+                {coming, stopping}, timeout=patience, return_when=asyncio.FIRST_COMPLETED
+            )
+            if coming.done():
+                chunk = b"".join(view.lines(coming.result()))
+                if chunk:
+                    yield chunk
+                continue
+            coming.cancel()
+            # A bookmark must not overtake an event: whoever resumes from it would miss that.
+            if view.bookmarks and not watch.waiting and not stop.is_set():
+                yield view.bookmark(store.revision, {})
+    finally:
+        stopping.cancel()

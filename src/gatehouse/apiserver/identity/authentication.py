@@ -1,0 +1,148 @@
+"""Who asks: client certificates, tokens, nobody; and on whose behalf."""
+
+from __future__ import annotations
+
+import ssl
+import urllib.parse
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from aiohttp import web
+
+from gatehouse.apiserver.errors import ApiError
+from gatehouse.apiserver.identity import static
+from gatehouse.apiserver.identity.tokens import API_AUDIENCE, Tokens
+from gatehouse.apiserver.identity.users import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User
+from gatehouse.apiserver.rbac.rules import Attributes
+from gatehouse.apiserver.storage.store import Store
+
+_NOBODY = User(ANONYMOUS, groups=(UNAUTHENTICATED,))
+
+
+class Authenticator:
+    """Gives the user behind a request."""
+
+    def __init__(
+        self,
+        tokens: Tokens,
+        store: Store,
+        static_tokens: dict[str, User] | None = None,
+        *,
+        anonymous: bool = False,
+    ) -> None:
+        self._tokens, self._store = tokens, store
+        self._static, self._anonymous = static_tokens or {}, anonymous
+        self._by_connection: weakref.WeakKeyDictionary[Any, User] = weakref.WeakKeyDictionary()
+
+    def authenticate(self, request: web.Request) -> User:
+        """Give the user; raises ApiError 401.
+
+        A client certificate was already checked by the TLS layer against the client CA.
+        """
+        header = request.headers.get("Authorization")
+        if header:
+            kind, _, token = header.partition(" ")
+            if kind.lower() == "bearer" and token:
+                return self.bearer(token.strip())
+        transport = request.transport
+        if transport is None:
+            raise _unauthorized()
+        known = self._by_connection.get(transport)
+        if known is None:
+            certificate = _peer_certificate(transport)
+            if certificate:
+                known = self._by_connection[transport] = _user(certificate)
+            elif self._anonymous:
+                return _NOBODY
+            else:
+                raise _unauthorized()
+        return known
+
+    def bearer(self, token: str) -> User:
+        """Give the user of a token; raises ApiError 401."""
+        found = self.user_of(token, [API_AUDIENCE])
+        if isinstance(found, str):
+            raise _unauthorized()
+        return found[0]
+
+    def user_of(self, token: str, audiences: list[str]) -> tuple[User, list[str]] | str:
+        """Give the user of any kind of token and the audiences in common, or what is wrong."""
+        if token.count(".") == 2:
+            return self._tokens.check(token, audiences)
+        user = static.find(self._static, token) if self._static else None
+        if user is not None:
+            return user, [API_AUDIENCE] if API_AUDIENCE in audiences or not audiences else []
+        found = static.bootstrap(self._store, token)
+        return found if isinstance(found, str) else (found, [API_AUDIENCE])
+
+
+def _unauthorized() -> ApiError:
+    return ApiError(401, "Unauthorized", "Unauthorized")
+
+
+def _peer_certificate(transport: Any) -> dict[str, Any]:
+    tls = transport.get_extra_info("ssl_object")
+    if not isinstance(tls, ssl.SSLObject):
+        return {}
+    return tls.getpeercert() or {}
+
+
+def _user(certificate: dict[str, Any]) -> User:
+    name, groups = "", []
+    for part in certificate.get("subject", ()):
+        for key, value in part:
+            if key == "commonName":
+                name = value
+            elif key == "organizationName":
+                groups.append(value)
+    return User(name, groups=(*groups, AUTHENTICATED))
+
+
+_USER, _UID, _GROUP = "Impersonate-User", "Impersonate-Uid", "Impersonate-Group"
+_EXTRA = "impersonate-extra-"
+
+
+def impersonated(request: web.Request) -> User | None:
+    """Give the user that a request asks to be taken for; None if it asks for none.
+
+    Raises ApiError. https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation
+    """
+    headers = request.headers
+    name, groups = headers.get(_USER, ""), tuple(headers.getall(_GROUP, []))
+    uid = headers.get(_UID, "")
+    extra: dict[str, list[str]] = {}
+    for header in set(headers):
+        if header.lower().startswith(_EXTRA):
+            key = urllib.parse.unquote(header[len(_EXTRA) :].lower())
+            extra[key] = headers.getall(header)
+    if not name:
+        if groups or uid or extra:
+            message = "requested [Impersonate-Group Impersonate-Uid Impersonate-Extra] without impersonating a user"  # noqa: E501
+            raise ApiError(400, "BadRequest", message)
+        return None
+    if not groups and name.startswith("system:serviceaccount:"):
+        parts = name.split(":")
+        if len(parts) == 4:
+            groups = ("system:serviceaccounts", f"system:serviceaccounts:{parts[2]}")
+    special = AUTHENTICATED if name != ANONYMOUS else UNAUTHENTICATED
+    if special not in groups:
+        groups = (*groups, special)
+    return User(name, uid, groups, extra)
+
+
+def impersonation_needs(request: web.Request, wanted: User) -> Iterator[Attributes]:
+    """Give what the real user must be allowed, to be taken for ``wanted``."""
+    parts = wanted.name.split(":")
+    if wanted.name.startswith("system:serviceaccount:") and len(parts) == 4:
+        yield Attributes("impersonate", "", "serviceaccounts", "", parts[2], parts[3], "")
+    else:
+        yield Attributes("impersonate", "", "users", "", "", wanted.name, "")
+    for group in request.headers.getall(_GROUP, []):
+        yield Attributes("impersonate", "", "groups", "", "", group, "")
+    group = "authentication.k8s.io"
+    if wanted.uid:
+        yield Attributes("impersonate", group, "uids", "", "", wanted.uid, "")
+    for key, values in wanted.extra.items():
+        for value in values:
+            yield Attributes("impersonate", group, "userextras", key, "", value, "")

@@ -1,0 +1,111 @@
+"""The keys that sign ServiceAccount tokens: kept in a Secret, shared by all servers, rotated.
+
+The newest key signs. Older ones verify until no token that they signed can be valid any more.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import time
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+Object = dict[str, Any]
+
+NAMESPACE, NAME = "kube-system", "gatehouse-token-keys"
+ROTATE_SECONDS = 30 * 86400
+MOST_SECONDS = 86400
+"""Longest life of a token."""
+
+
+class Key:
+    """A key pair."""
+
+    def __init__(self, pem: bytes, created: int) -> None:
+        loaded = serialization.load_pem_private_key(pem, None)
+        if not isinstance(loaded, ec.EllipticCurvePrivateKey):
+            raise TypeError("not an EC key")
+        self.pem, self.created, self.private = pem, created, loaded
+        self.public = loaded.public_key()
+        der = self.public.public_bytes(
+            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+        self.id = base64.urlsafe_b64encode(hashlib.sha256(der).digest()).decode().rstrip("=")
+
+    def jwk(self) -> Object:
+        """Give the public key as RFC 7517 writes it."""
+        found: Object = jwt.algorithms.ECAlgorithm.to_jwk(self.public, as_dict=True)
+        return {"use": "sig", "kid": self.id, "alg": "ES256", **found}
+
+
+class Keys:
+    """The keys in use, newest first."""
+
+    def __init__(self) -> None:
+        self._keys: list[Key] = []
+
+    @property
+    def signing(self) -> Key:
+        """The key that signs."""
+        return self._keys[0]
+
+    def find(self, identity: str) -> Key | None:
+        """Give a key by its id."""
+        return next((key for key in self._keys if key.id == identity), None)
+
+    def jwks(self) -> Object:
+        """Give all public keys as a key set."""
+        return {"keys": [key.jwk() for key in self._keys]}
+
+    def load(self, secret: Object) -> None:
+        """Take over the keys of the Secret."""
+        keys = []
+        for name, data in (secret.get("data") or {}).items():
+            created = name.partition(".")[0]
+            if created.isdecimal():
+                keys.append(Key(base64.b64decode(data), int(created)))
+        self._keys = sorted(keys, key=lambda key: -key.created)
+
+    def due(self, now: float) -> bool:
+        """Whether it is time for a new key."""
+        return not self._keys or now - self._keys[0].created > ROTATE_SECONDS
+
+
+def with_new_key(secret: Object, now: int, pem: bytes | None = None) -> Object:
+    """Give the Secret with one more key, and without those that verify nothing any more."""
+    data = dict(secret.get("data") or {})
+    ages = sorted((int(name.partition(".")[0]) for name in data), reverse=True)
+    for name in list(data):
+        created = int(name.partition(".")[0])
+        newer = [age for age in ages if age > created]
+        if newer and now - min(newer) > MOST_SECONDS:
+            del data[name]
+    data[f"{now}.pem"] = base64.b64encode(pem or new_key()).decode()
+    return {**secret, "data": data}
+
+
+def new_key() -> bytes:
+    """Make a key, PEM."""
+    return ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def empty_secret() -> Object:
+    """Give the Secret before it has keys."""
+    return {
+        "metadata": {"name": NAME, "namespace": NAMESPACE},
+        "type": "gatehouse.dev/token-keys",
+        "data": {},
+    }
+
+
+def clock() -> int:
+    """Give the time in seconds."""
+    return int(time.time())

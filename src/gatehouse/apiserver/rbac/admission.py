@@ -1,0 +1,101 @@
+"""Who may write roles and bindings: only who holds what they grant, or may escalate or bind.
+
+Otherwise whoever may write a RoleBinding could make themselves administrator.
+"""
+
+from __future__ import annotations
+
+from gatehouse.apiserver.errors import ApiError, bad_request, not_found
+from gatehouse.apiserver.rbac.authorizer import BINDINGS, MASTERS, ROLES, Authorizer
+from gatehouse.apiserver.rbac.coverage import covers, refusal, uncovered
+from gatehouse.apiserver.rbac.rules import (
+    EVERYTHING,
+    GROUP,
+    Attributes,
+    Object,
+    PolicyRule,
+    User,
+    values,
+)
+
+PLURALS = {kind: f"{kind.lower()}s" for kind in ROLES | BINDINGS}
+
+_HOUSEKEEPING = ("ownerReferences", "finalizers", "selfLink", "managedFields")
+"""Metadata that the garbage collector changes, which grants nothing."""
+
+
+def check_write(
+    authorizer: Authorizer, user: User, kind: str, obj: Object, old: Object | None = None
+) -> None:
+    """Pass when ``user`` may create ``obj`` or make it of ``old``; else raise ApiError 403 or 404.
+
+    ``obj`` has its defaults filled in, and its namespace.
+    """
+    if MASTERS in user.groups or (old is not None and _only_housekeeping(obj, old)):
+        return
+    if kind in ROLES:
+        _check_role(authorizer, user, kind, obj, old)
+    else:
+        _check_binding(authorizer, user, kind, obj)
+
+
+def _check_role(
+    authorizer: Authorizer, user: User, kind: str, obj: Object, old: Object | None
+) -> None:
+    metadata = obj["metadata"]
+    namespace = metadata.get("namespace", "")
+    # The URL of a create has no name, so `escalate` on named roles allows only their update.
+    name = metadata["name"] if old is not None else ""
+    escalate = Attributes("escalate", GROUP, PLURALS[kind], namespace=namespace, name=name)
+    if authorizer.authorize(user, escalate)[0]:
+        return
+    held = authorizer.rules_for(user, namespace)
+    _confirm(user, kind, obj, held, values(obj, "rules"))
+    # Selectors gather whatever comes to bear their labels, so they are worth everything.
+    if _aggregates(obj) or (old is not None and _aggregates(old)):
+        message = "must have cluster-admin privileges to use the aggregationRule"
+        if not covers(held, EVERYTHING):
+            raise _forbidden(kind, obj, message)
+
+
+def _check_binding(authorizer: Authorizer, user: User, kind: str, obj: Object) -> None:
+    namespace, ref = obj["metadata"].get("namespace", ""), obj.get("roleRef") or {}
+    role_kind, name = ref.get("kind", ""), ref.get("name", "")
+    if role_kind not in ROLES or (role_kind == "Role" and not namespace):
+        raise bad_request(f'unsupported role reference kind: "{role_kind}"')
+    group, plural = ref.get("apiGroup", ""), PLURALS[role_kind]
+    bind = Attributes("bind", group, plural, namespace=namespace, name=name)
+    if authorizer.authorize(user, bind)[0]:
+        return
+    wanted = authorizer.rules_of(ref, namespace)
+    if wanted is None:
+        raise not_found(plural, GROUP, name)
+    _confirm(user, kind, obj, authorizer.rules_for(user, namespace), wanted)
+
+
+def _confirm(
+    user: User, kind: str, obj: Object, held: list[PolicyRule], wanted: list[PolicyRule]
+) -> None:
+    missing = uncovered(held, wanted)
+    if missing:
+        raise _forbidden(kind, obj, refusal(user, missing))
+
+
+def _forbidden(kind: str, obj: Object, why: str) -> ApiError:
+    plural, name = PLURALS[kind], obj["metadata"].get("name", "")
+    named = f'{plural}.{GROUP} "{name}"' if name else f"{plural}.{GROUP}"
+    message = f"{named} is forbidden: {why}"
+    return ApiError(403, "Forbidden", message, kind=plural, group=GROUP, name=name)
+
+
+def _aggregates(role: Object) -> bool:
+    return bool((role.get("aggregationRule") or {}).get("clusterRoleSelectors"))
+
+
+def _only_housekeeping(obj: Object, old: Object) -> bool:
+    return _substance(obj) == _substance(old)
+
+
+def _substance(obj: Object) -> Object:
+    kept = {key: value for key, value in obj["metadata"].items() if key not in _HOUSEKEEPING}
+    return {**obj, "metadata": kept}

@@ -1,0 +1,143 @@
+"""Whether rules contain other rules: nobody grants what they do not hold themselves.
+
+The wanted rules are broken into atoms of one verb, group, resource and name (or one verb and URL).
+An atom is held when one single rule of the owner contains it; that loses nothing, as an atom
+cannot be split between two rules.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+from math import prod
+
+from gatehouse.apiserver.rbac.rules import (
+    ALL,
+    PolicyRule,
+    User,
+    grants_resource,
+    grants_url,
+    values,
+)
+
+MAX_ATOMS = 5_000
+"""How many atoms one question is broken into.
+
+A small request can ask for billions of them. A rule beyond the limit counts as not held, unless
+one rule of the owner contains it whole; real roles have some hundreds.
+"""
+
+_SHOWN = (
+    ("APIGroups", "apiGroups"),
+    ("Resources", "resources"),
+    ("NonResourceURLs", "nonResourceURLs"),
+    ("ResourceNames", "resourceNames"),
+    ("Verbs", "verbs"),
+)
+
+
+def covers(owner: Iterable[PolicyRule], wanted: Iterable[PolicyRule]) -> bool:
+    """Whether whoever holds ``owner`` holds everything in ``wanted``."""
+    return not uncovered(owner, wanted)
+
+
+def uncovered(owner: Iterable[PolicyRule], wanted: Iterable[PolicyRule]) -> list[PolicyRule]:
+    """Give the atoms of ``wanted`` that ``owner`` does not hold, in the order of ``wanted``."""
+    held, missing, left = list(owner), list[PolicyRule](), MAX_ATOMS
+    for rule in wanted:
+        if any(contains(one, rule) for one in held):
+            continue
+        count = _count(rule)
+        if count > left:
+            missing.append(rule)
+            continue
+        left -= count
+        missing += (atom for atom in atoms(rule) if not any(contains(one, atom) for one in held))
+    return missing
+
+
+def contains(rule: PolicyRule, wanted: PolicyRule) -> bool:
+    """Whether one rule contains all of another one."""
+    urls, resources = values(rule, "nonResourceURLs"), values(rule, "resources")
+    names, wanted_names = values(rule, "resourceNames"), values(wanted, "resourceNames")
+    return (
+        _includes(values(rule, "verbs"), values(wanted, "verbs"))
+        and _includes(values(rule, "apiGroups"), values(wanted, "apiGroups"))
+        and all(grants_resource(resources, one) for one in values(wanted, "resources"))
+        and all(grants_url(urls, one) for one in values(wanted, "nonResourceURLs"))
+        # No names means all of them, which a list of names never contains.
+        and (not names or (bool(wanted_names) and set(wanted_names) <= set(names)))
+    )
+
+
+def atoms(rule: PolicyRule) -> Iterator[PolicyRule]:
+    """Break a rule into rules of one verb and one thing each; together they say the same."""
+    names = [[name] for name in values(rule, "resourceNames")]
+    for group, resource, verb, name in product(
+        values(rule, "apiGroups"), values(rule, "resources"), values(rule, "verbs"), names or [[]]
+    ):
+        atom: PolicyRule = {"apiGroups": [group], "resources": [resource], "verbs": [verb]}
+        yield {**atom, "resourceNames": name} if name else atom
+    for url, verb in product(values(rule, "nonResourceURLs"), values(rule, "verbs")):
+        yield {"nonResourceURLs": [url], "verbs": [verb]}
+
+
+def compact(rules: Iterable[PolicyRule]) -> list[PolicyRule]:
+    """Join rules about one same resource (and name), which differ by verbs only."""
+    joined: list[PolicyRule] = []
+    by_thing: dict[tuple[str, ...], PolicyRule] = {}
+    for rule in rules:
+        thing = _one_thing(rule)
+        if thing is not None and thing in by_thing:
+            by_thing[thing]["verbs"] += values(rule, "verbs")
+            continue
+        copied = {field: list(items) for field, items in rule.items() if items}
+        joined.append(copied)
+        if thing is not None:
+            by_thing[thing] = copied
+    return joined
+
+
+def refusal(user: User, missing: Iterable[PolicyRule]) -> str:
+    """Say which rules ``user`` grants without holding them, in Kubernetes' words."""
+    lines = sorted({_shown(rule) for rule in compact(missing)})
+    return (
+        f"user {quoted(user.name)} (groups={_list(user.groups)}) is attempting to grant RBAC "
+        "permissions not currently held:\n" + "\n".join(lines)
+    )
+
+
+def quoted(text: str) -> str:
+    """Quote text as messages show it."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _includes(held: Sequence[str], wanted: Sequence[str]) -> bool:
+    return ALL in held or set(wanted) <= set(held)
+
+
+def _count(rule: PolicyRule) -> int:
+    fields = ("apiGroups", "resources", "verbs")
+    names = len(values(rule, "resourceNames")) or 1
+    urls = len(values(rule, "nonResourceURLs")) * len(values(rule, "verbs"))
+    return prod(len(values(rule, field)) for field in fields) * names + urls
+
+
+def _one_thing(rule: PolicyRule) -> tuple[str, ...] | None:
+    groups, resources = values(rule, "apiGroups"), values(rule, "resources")
+    names = values(rule, "resourceNames")
+    if values(rule, "nonResourceURLs") or len(names) > 1:
+        return None
+    if len(groups) != 1 or len(resources) != 1:
+        return None
+    return (groups[0], resources[0], *names)
+
+
+def _shown(rule: PolicyRule) -> str:
+    parts = [f"{label}:{_list(values(rule, field))}" for label, field in _SHOWN if rule.get(field)]
+    return f"{{{', '.join(parts)}}}"
+
+
+def _list(texts: Iterable[str]) -> str:
+    return f"[{' '.join(quoted(text) for text in texts)}]"

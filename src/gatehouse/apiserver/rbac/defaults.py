@@ -1,0 +1,248 @@
+"""The roles and bindings that a fresh server holds, and how a server brings old ones up to date.
+
+Names and meaning of the general ones are Kubernetes' (Default Roles and Role Bindings), cut down
+to what is served here. Gatehouse's own parts get what their code asks for.
+"""
+
+from __future__ import annotations
+
+import copy
+
+from gatehouse.apiserver.rbac.authorizer import MASTERS
+from gatehouse.apiserver.rbac.coverage import compact, uncovered
+from gatehouse.apiserver.rbac.rules import ALL, EVERYTHING, GROUP, Object, PolicyRule, values
+from gatehouse.apiserver.rbac.validation import with_defaults
+
+CONTROLLER = "system:gatehouse:controller"
+NODE = "system:gatehouse:node"
+
+AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
+_AGGREGATE_TO = f"{GROUP}/aggregate-to-"
+_LABELS = {"kubernetes.io/bootstrapping": "rbac-defaults"}
+_ANNOTATIONS = {AUTOUPDATE: "true"}
+
+_READ = "get list watch"
+_WRITE = "create delete deletecollection patch update"
+_BOTH = f"{_READ} {_WRITE}"
+
+_APPS = "apps"
+_AUTHENTICATION = "authentication.k8s.io"
+_AUTHORIZATION = "authorization.k8s.io"
+_AUTOSCALING = "autoscaling"
+_COORDINATION = "coordination.k8s.io"
+_CORE = ""
+_DISCOVERY = "discovery.k8s.io"
+_EVENTS = "events.k8s.io"
+_GATEWAY_API = "gateway.networking.k8s.io"
+_GATEHOUSE = "gatehouse.dev"
+_NGINX = "gateway.nginx.org"
+_PROXY = "proxy.kubegateway.io"
+
+_HEALTH = "/livez /readyz /healthz /version /version/"
+_DOCUMENTS = "/openapi /openapi/* /api /api/* /apis /apis/*"
+_ISSUER = (
+    "/.well-known/openid-configuration /.well-known/openid-configuration/ "
+    "/openid/v1/jwks /openid/v1/jwks/"
+)
+
+_ROUTES = "httproutes grpcroutes tlsroutes tcproutes udproutes"
+_OF_GATEWAYS = f"gateways listenersets {_ROUTES} backendtlspolicies"
+
+
+def _rule(verbs: str, groups: tuple[str, ...] | str, resources: str) -> PolicyRule:
+    return {
+        "verbs": verbs.split(),
+        "apiGroups": [groups] if isinstance(groups, str) else list(groups),
+        "resources": resources.split(),
+    }
+
+
+def _get(urls: str) -> PolicyRule:
+    return {"verbs": ["get"], "nonResourceURLs": urls.split()}
+
+
+def _and(resources: str, subresource: str) -> str:
+    return " ".join(f"{one} {one}/{subresource}" for one in resources.split())
+
+
+_EVENTS_WRITER = _rule("create patch", (_CORE, _EVENTS), "events")
+"""Patched to count a note that repeats itself."""
+
+_VIEW = (
+    _rule(_READ, _CORE, _and("namespaces pods services", "status")),
+    _rule(_READ, _CORE, "configmaps endpoints events pods/log serviceaccounts"),
+    _rule(_READ, _EVENTS, "events"),
+    _rule(_READ, _DISCOVERY, "endpointslices"),
+    _rule(_READ, _APPS, _and("daemonsets deployments replicasets", "status")),
+    _rule(_READ, _APPS, "deployments/scale replicasets/scale"),
+    _rule(_READ, _AUTOSCALING, _and("horizontalpodautoscalers", "status")),
+    _rule(_READ, _GATEWAY_API, _and(f"gatewayclasses {_OF_GATEWAYS}", "status")),
+    _rule(_READ, _GATEWAY_API, "referencegrants"),
+    _rule(_READ, (_NGINX, _GATEHOUSE), ALL),
+)
+"""No Secrets: reading those is as good as being whoever they belong to."""
+
+_EDIT = (
+    _rule(_READ, _CORE, "secrets"),
+    _rule(_WRITE, _CORE, "configmaps events pods secrets serviceaccounts services"),
+    _rule("create", _CORE, "serviceaccounts/token"),
+    _rule("impersonate", _CORE, "serviceaccounts"),
+    _rule(_WRITE, _APPS, "daemonsets deployments deployments/scale replicasets replicasets/scale"),
+    _rule(_WRITE, _AUTOSCALING, "horizontalpodautoscalers"),
+    _rule(_BOTH, _COORDINATION, "leases"),
+    _rule(_WRITE, _GATEWAY_API, f"{_OF_GATEWAYS} referencegrants"),
+)
+"""No Endpoints and EndpointSlices: who writes those reaches other namespaces' Pods."""
+
+_ADMIN = (
+    _rule("create", _AUTHORIZATION, "localsubjectaccessreviews"),
+    _rule(_BOTH, GROUP, "roles rolebindings"),
+    # These reach past the namespace: raw proxy configuration, and upstreams with credentials.
+    _rule(_WRITE, (_NGINX, _GATEHOUSE), ALL),
+    _rule(_BOTH, _PROXY, ALL),
+)
+
+_CONTROLLER = (
+    _rule(_READ, _CORE, "configmaps namespaces secrets serviceaccounts services"),
+    _rule(_READ, _APPS, "deployments"),
+    _rule(_READ, _DISCOVERY, "endpointslices"),
+    _rule(_READ, _GATEWAY_API, "gatewayclasses gateways httproutes referencegrants"),
+    _rule(_READ, _NGINX, "snippetsfilters"),
+    _rule("create update patch delete", _CORE, "configmaps serviceaccounts services"),
+    _rule("create update patch delete", _APPS, "deployments"),
+    _rule("get create update", _COORDINATION, "leases"),
+    _rule("create", _GATEWAY_API, "gatewayclasses"),
+    _rule("update patch", _GATEWAY_API, "gatewayclasses/status gateways/status httproutes/status"),
+    _rule("create", _AUTHENTICATION, "tokenreviews"),
+    _EVENTS_WRITER,
+)
+
+_NODE = (
+    _rule(_READ, _CORE, "pods services"),
+    _rule(_READ, _APPS, "deployments"),
+    _rule("get", _CORE, "configmaps secrets"),
+    _rule("create delete", _CORE, "pods"),
+    _rule("update patch", _CORE, "pods/status services/status"),
+    _rule("update patch", _APPS, "deployments/status"),
+    _rule("create", _CORE, "serviceaccounts/token"),
+    _EVENTS_WRITER,
+)
+
+_ROLES: dict[str, tuple[PolicyRule, ...]] = {
+    "cluster-admin": EVERYTHING,
+    "system:discovery": (_get(f"{_HEALTH} {_DOCUMENTS}"),),
+    "system:public-info-viewer": (_get(_HEALTH),),
+    "system:service-account-issuer-discovery": (_get(_ISSUER),),
+    "system:basic-user": (
+        _rule("create", _AUTHORIZATION, "selfsubjectaccessreviews selfsubjectrulesreviews"),
+        _rule("create", _AUTHENTICATION, "selfsubjectreviews"),
+    ),
+    "system:auth-delegator": (
+        _rule("create", _AUTHENTICATION, "tokenreviews"),
+        _rule("create", _AUTHORIZATION, "subjectaccessreviews"),
+    ),
+    CONTROLLER: _CONTROLLER,
+    NODE: _NODE,
+}
+
+_AGGREGATED: dict[str, tuple[tuple[PolicyRule, ...], str]] = {
+    "admin": (_ADMIN, ""),
+    "edit": (_EDIT, "admin"),
+    "view": (_VIEW, "edit"),
+}
+"""By name: what the role adds, and the role that gathers it."""
+
+_BINDINGS: dict[str, tuple[tuple[str, str], ...]] = {
+    "cluster-admin": (("Group", MASTERS),),
+    "system:discovery": (("Group", "system:authenticated"),),
+    "system:basic-user": (("Group", "system:authenticated"),),
+    "system:public-info-viewer": (
+        ("Group", "system:authenticated"),
+        ("Group", "system:unauthenticated"),
+    ),
+    "system:service-account-issuer-discovery": (("Group", "system:serviceaccounts"),),
+    CONTROLLER: (("User", CONTROLLER),),
+    NODE: (("User", NODE),),
+}
+"""By name, which is also that of the ClusterRole."""
+
+
+def objects() -> list[Object]:
+    """Give the default objects, roles first; those that aggregate have no rules yet."""
+    roles = [_object("ClusterRole", name, rules=list(rules)) for name, rules in _ROLES.items()]
+    for name, (rules, gatherer) in _AGGREGATED.items():
+        roles.append(_aggregated(name, gatherer))
+        roles.append(
+            _object("ClusterRole", f"system:aggregate-to-{name}", to=name, rules=list(rules))
+        )
+    bindings = [
+        _object(
+            "ClusterRoleBinding",
+            name,
+            roleRef={"apiGroup": GROUP, "kind": "ClusterRole", "name": name},
+            subjects=[{"apiGroup": GROUP, "kind": kind, "name": who} for kind, who in subjects],
+        )
+        for name, subjects in _BINDINGS.items()
+    ]
+    return copy.deepcopy(roles + bindings)
+
+
+def reconcile(current: Object | None, wanted: Object) -> Object | None:
+    """Give a default object as it is to be written at start; None: nothing to do.
+
+    What an administrator added stays; what is missing comes back, unless the object says
+    ``autoupdate: "false"``. When the roleRef differs, ``wanted`` is given as it is: roleRefs do
+    not change, so the old binding is to be deleted first.
+    """
+    if current is None:
+        return copy.deepcopy(wanted)
+    kind = wanted["kind"]
+    before = with_defaults(kind, copy.deepcopy(current))
+    if (before["metadata"].get("annotations") or {}).get(AUTOUPDATE) == "false":
+        return None
+    if before.get("roleRef") != wanted.get("roleRef"):
+        return copy.deepcopy(wanted)
+    after = {**before, "metadata": {**before["metadata"]}}
+    for field in ("labels", "annotations"):
+        own = before["metadata"].get(field) or {}
+        after["metadata"][field] = {**wanted["metadata"].get(field, {}), **own}
+    if kind.endswith("Binding"):
+        _add_missing(after, wanted, "subjects")
+    else:
+        _reconcile_rules(after, wanted)
+    return None if after == before else after
+
+
+def _reconcile_rules(after: Object, wanted: Object) -> None:
+    missing = uncovered(values(after, "rules"), values(wanted, "rules"))
+    if missing:
+        after["rules"] = values(after, "rules") + compact(missing)
+    if "aggregationRule" not in wanted:
+        after.pop("aggregationRule", None)
+        return
+    rule = {**(after.get("aggregationRule") or {})}
+    _add_missing(rule, wanted["aggregationRule"], "clusterRoleSelectors")
+    after["aggregationRule"] = rule
+
+
+def _add_missing(after: Object, wanted: Object, field: str) -> None:
+    own = values(after, field)
+    missing = [copy.deepcopy(one) for one in values(wanted, field) if one not in own]
+    if missing:
+        after[field] = own + missing
+
+
+def _aggregated(name: str, gatherer: str) -> Object:
+    selector = {"matchLabels": {_AGGREGATE_TO + name: "true"}}
+    rule = {"clusterRoleSelectors": [selector]}
+    return _object("ClusterRole", name, to=gatherer, aggregationRule=rule, rules=[])
+
+
+def _object(kind: str, name: str, *, to: str = "", **fields: object) -> Object:
+    labels = {**_LABELS, **({_AGGREGATE_TO + to: "true"} if to else {})}
+    return {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": kind,
+        "metadata": {"name": name, "labels": labels, "annotations": {**_ANNOTATIONS}},
+        **fields,
+    }

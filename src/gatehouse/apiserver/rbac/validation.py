@@ -1,0 +1,160 @@
+"""What Roles, ClusterRoles and their bindings may look like, with Kubernetes' messages.
+
+The fields' types are the schema's business; here is what a schema cannot say.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from gatehouse.apiserver.errors import Cause
+from gatehouse.apiserver.rbac.coverage import quoted
+from gatehouse.apiserver.rbac.rules import GROUP, Object, PolicyRule, values
+from gatehouse.apiserver.schema.shapes import DNS_SUBDOMAIN
+
+NAME_PATTERN = r"^(?!\.{1,2}$)[^/%]+$"
+"""Names of the four kinds: anything that can stand in a URL's path, such as ``system:node``."""
+
+_SUBDOMAIN = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
+    "'.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used "
+    r"for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+
+
+def with_defaults(kind: str, obj: Object) -> Object:
+    """Fill in the API group of a binding's role and subjects."""
+    if not kind.endswith("Binding"):
+        return obj
+    filled = {**obj}
+    if "roleRef" in obj:
+        filled["roleRef"] = {**obj["roleRef"], "apiGroup": obj["roleRef"].get("apiGroup") or GROUP}
+    if obj.get("subjects"):
+        filled["subjects"] = [_subject_with_defaults(subject) for subject in obj["subjects"]]
+    return filled
+
+
+def validate(kind: str, obj: Object, old: Object | None = None) -> list[Cause]:
+    """Give what is wrong with an object of one of the four kinds, with its defaults filled in."""
+    namespaced = not kind.startswith("Cluster")
+    if not kind.endswith("Binding"):
+        rules = values(obj, "rules")
+        causes = [cause for i, rule in enumerate(rules) for cause in _rule(rule, namespaced, i)]
+        return causes if namespaced else [*causes, *_aggregation(obj.get("aggregationRule"))]
+    causes = list(_role_ref(obj.get("roleRef") or {}, namespaced))
+    for index, subject in enumerate(values(obj, "subjects")):
+        causes += _subject(subject, namespaced, f"subjects[{index}]")
+    if old is not None and _ref(old) != _ref(obj):
+        shown = dict(zip(("APIGroup", "Kind", "Name"), _ref(obj), strict=True))
+        causes.append(_invalid("roleRef", shown, "cannot change roleRef"))
+    return causes
+
+
+def _rule(rule: PolicyRule, namespaced: bool, index: int) -> Iterator[Cause]:
+    path = f"rules[{index}]"
+    if not values(rule, "verbs"):
+        yield _required(f"{path}.verbs", "verbs must contain at least one value")
+    urls = values(rule, "nonResourceURLs")
+    if urls:
+        field = f"{path}.nonResourceURLs"
+        if namespaced:
+            yield _invalid(field, urls, "namespaced rules cannot apply to non-resource URLs")
+        if any(values(rule, other) for other in ("apiGroups", "resources", "resourceNames")):
+            message = "rules cannot apply to both regular resources and non-resource URLs"
+            yield _invalid(field, urls, message)
+        return
+    if not values(rule, "apiGroups"):
+        yield _required(f"{path}.apiGroups", "resource rules must supply at least one api group")
+    if not values(rule, "resources"):
+        yield _required(f"{path}.resources", "resource rules must supply at least one resource")
+
+
+def _aggregation(rule: Object | None) -> Iterator[Cause]:
+    if rule is None:
+        return
+    path, selectors = "aggregationRule.clusterRoleSelectors", values(rule, "clusterRoleSelectors")
+    if not selectors:
+        message = "at least one clusterRoleSelector required if aggregationRule is non-nil"
+        yield _required(path, message)
+    for index, selector in enumerate(selectors):
+        for inner, expression in enumerate(selector.get("matchExpressions") or ()):
+            yield from _expression(expression, f"{path}[{index}].matchExpressions[{inner}]")
+
+
+def _expression(expression: Object, path: str) -> Iterator[Cause]:
+    operator, options = expression.get("operator", ""), expression.get("values")
+    if operator in ("In", "NotIn"):
+        if not options:
+            message = "must be specified when `operator` is 'In' or 'NotIn'"
+            yield _required(f"{path}.values", message)
+    elif operator in ("Exists", "DoesNotExist"):
+        if options:
+            message = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            yield Cause("FieldValueForbidden", f"Forbidden: {message}", f"{path}.values")
+    else:
+        yield _invalid(f"{path}.operator", operator, "not a valid selector operator")
+
+
+def _role_ref(ref: Object, namespaced: bool) -> Iterator[Cause]:
+    group, kind, name = (ref.get(field) or "" for field in ("apiGroup", "kind", "name"))
+    kinds = ("Role", "ClusterRole") if namespaced else ("ClusterRole",)
+    if group != GROUP:
+        yield _unsupported("roleRef.apiGroup", group, (GROUP,))
+    if kind not in kinds:
+        yield _unsupported("roleRef.kind", kind, kinds)
+    if not name:
+        yield _required("roleRef.name")
+    elif name in (".", ".."):
+        yield _invalid("roleRef.name", name, f"may not be '{name}'")
+    else:
+        for character in "/%":
+            if character in name:
+                yield _invalid("roleRef.name", name, f"may not contain '{character}'")
+
+
+def _subject(subject: Object, namespaced: bool, path: str) -> Iterator[Cause]:
+    group, kind, name = (subject.get(field) or "" for field in ("apiGroup", "kind", "name"))
+    if not name:
+        yield _required(f"{path}.name")
+    match kind:
+        case "ServiceAccount":
+            if name and (len(name) > 253 or not re.search(DNS_SUBDOMAIN, name)):
+                yield _invalid(f"{path}.name", name, _SUBDOMAIN)
+            if group:
+                yield _unsupported(f"{path}.apiGroup", group, ("",))
+            if not namespaced and not subject.get("namespace"):
+                yield _required(f"{path}.namespace")
+        case "User" | "Group":
+            if group != GROUP:
+                yield _unsupported(f"{path}.apiGroup", group, (GROUP,))
+        case _:
+            yield _unsupported(f"{path}.kind", kind, ("ServiceAccount", "User", "Group"))
+
+
+def _subject_with_defaults(subject: Object) -> Object:
+    if subject.get("kind") in ("User", "Group") and not subject.get("apiGroup"):
+        return {**subject, "apiGroup": GROUP}
+    return subject
+
+
+def _ref(binding: Object) -> tuple[str, ...]:
+    ref = binding.get("roleRef") or {}
+    return tuple(ref.get(field) or "" for field in ("apiGroup", "kind", "name"))
+
+
+def _required(field: str, message: str = "") -> Cause:
+    return Cause("FieldValueRequired", ": ".join(filter(None, ("Required value", message))), field)
+
+
+def _invalid(field: str, value: Any, message: str) -> Cause:
+    shown = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return Cause("FieldValueInvalid", f"Invalid value: {shown}: {message}", field)
+
+
+def _unsupported(field: str, value: str, supported: Iterable[str]) -> Cause:
+    shown = ", ".join(quoted(one) for one in supported)
+    message = f"Unsupported value: {quoted(value)}: supported values: {shown}"
+    return Cause("FieldValueNotSupported", message, field)

@@ -1,0 +1,179 @@
+"""Who may write roles and bindings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gatehouse.apiserver.authentication import User
+from gatehouse.apiserver.errors import ApiError
+from gatehouse.apiserver.rbac.admission import check_write
+from gatehouse.apiserver.rbac.authorizer import Authorizer
+from gatehouse.apiserver.rbac.rules import EVERYTHING, GROUP
+
+Object = dict[str, Any]
+
+USER = User("u", groups=("g",))
+ROOT = User("root", groups=("system:masters",))
+
+
+def rule(verb: str, resource: str, group: str = "", *names: str) -> Object:
+    made = {"verbs": [verb], "apiGroups": [group], "resources": [resource]}
+    return {**made, "resourceNames": list(names)} if names else made
+
+
+GET_PODS, GET_NODES = rule("get", "pods"), rule("get", "nodes")
+
+
+def named(namespace: str = "", **fields: Any) -> Object:
+    metadata = {"name": "x"} | ({"namespace": namespace} if namespace else {})
+    return {"metadata": metadata, **fields}
+
+
+def role(*rules: Object, namespace: str = "") -> Object:
+    return named(namespace, rules=list(rules))
+
+
+def binding(kind: str, name: str, namespace: str = "", *subjects: str) -> Object:
+    ref = {"apiGroup": GROUP, "kind": kind, "name": name}
+    return named(namespace, roleRef=ref, subjects=[{"kind": "User", "name": s} for s in subjects])
+
+
+def holding(*rules: Object, namespace: str = "") -> Authorizer:
+    """Make an authorizer by which USER holds rules, in a namespace or everywhere."""
+    held = Authorizer()
+    held.set("ClusterRole", "", "held", role(*rules))
+    kind = "RoleBinding" if namespace else "ClusterRoleBinding"
+    held.set(kind, namespace, "held", binding("ClusterRole", "held", namespace, "u"))
+    held.set("ClusterRole", "", "nodes", role(GET_PODS, GET_NODES))
+    held.set("Role", "prod", "nodes", role(GET_NODES))
+    return held
+
+
+def refused(held: Authorizer, kind: str, obj: Object, old: Object | None = None) -> str:
+    """Give the refusal's message; empty: may be written."""
+    try:
+        check_write(held, USER, kind, obj, old)
+    except ApiError as error:
+        return error.message
+    return ""
+
+
+ATTEMPT = 'user "u" (groups=["g"]) is attempting to grant RBAC permissions not currently held:\n'
+NODES = f'{ATTEMPT}{{APIGroups:[""], Resources:["nodes"], Verbs:["get"]}}'
+
+
+def test_roles_need_their_rules_held() -> None:
+    held = holding(GET_PODS)
+    assert refused(held, "ClusterRole", role(GET_PODS)) == ""
+    assert refused(held, "Role", role(GET_PODS, namespace="prod")) == ""
+    assert refused(held, "ClusterRole", role(GET_PODS, GET_NODES)) == (
+        f'clusterroles.{GROUP} "x" is forbidden: {NODES}'
+    )
+    assert refused(held, "Role", role(GET_NODES, namespace="prod")) == (
+        f'roles.{GROUP} "x" is forbidden: {NODES}'
+    )
+
+
+def test_what_is_held_in_a_namespace_is_granted_there_only() -> None:
+    held = holding(GET_PODS, namespace="prod")
+    assert refused(held, "Role", role(GET_PODS, namespace="prod")) == ""
+    assert ATTEMPT in refused(held, "Role", role(GET_PODS, namespace="test"))
+    assert ATTEMPT in refused(held, "ClusterRole", role(GET_PODS))
+
+
+@pytest.mark.parametrize(
+    ("held", "creates", "updates"),
+    [
+        (rule("escalate", "roles", GROUP), True, True),
+        (rule("*", "roles", GROUP), True, True),
+        (rule("escalate", "roles", GROUP, "x"), False, True),
+        (rule("escalate", "roles", GROUP, "y"), False, False),
+        (rule("escalate", "clusterroles", GROUP), False, False),
+        (rule("update", "roles", GROUP), False, False),
+    ],
+)
+def test_escalate(held: Object, creates: bool, updates: bool) -> None:
+    authorizer, obj = holding(held), role(GET_NODES, namespace="prod")
+    old = role(namespace="prod")
+    assert (refused(authorizer, "Role", obj) == "") is creates
+    assert (refused(authorizer, "Role", obj, old) == "") is updates
+
+
+def test_aggregation_needs_everything() -> None:
+    rule = {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}
+    gathering = named(rules=[], aggregationRule=rule)
+    message = (
+        f'clusterroles.{GROUP} "x" is forbidden: '
+        "must have cluster-admin privileges to use the aggregationRule"
+    )
+    assert refused(holding(GET_PODS), "ClusterRole", gathering) == message
+    assert refused(holding(GET_PODS), "ClusterRole", role(), gathering) == message
+    assert refused(holding(*EVERYTHING), "ClusterRole", gathering) == ""
+
+
+@pytest.mark.parametrize("old", [None, "changed"])
+def test_bindings_need_the_roles_rules_held(old: str | None) -> None:
+    before = None if old is None else binding("ClusterRole", "nodes", "prod")
+    held = holding(GET_PODS)
+    wanted = binding("ClusterRole", "nodes", "prod", "u")
+    message = f'rolebindings.{GROUP} "x" is forbidden: {NODES}'
+    assert refused(held, "RoleBinding", wanted, before) == message
+    assert refused(holding(GET_PODS, GET_NODES), "RoleBinding", wanted, before) == ""
+    assert refused(held, "ClusterRoleBinding", binding("ClusterRole", "nodes")).startswith(
+        f'clusterrolebindings.{GROUP} "x" is forbidden'
+    )
+
+
+@pytest.mark.parametrize(
+    ("held", "bound"),
+    [
+        (rule("bind", "clusterroles", GROUP), True),
+        (rule("bind", "clusterroles", GROUP, "nodes"), True),
+        (rule("bind", "clusterroles", GROUP, "other"), False),
+        (rule("bind", "roles", GROUP), False),
+        (rule("bind", "clusterroles"), False),
+    ],
+)
+def test_bind(held: Object, bound: bool) -> None:
+    wanted = binding("ClusterRole", "nodes", "prod", "u")
+    assert (refused(holding(held), "RoleBinding", wanted) == "") is bound
+    assert (refused(holding(held, namespace="prod"), "RoleBinding", wanted) == "") is bound
+    assert refused(holding(held, namespace="test"), "RoleBinding", wanted) != ""
+    assert refused(holding(held, namespace="prod"), "ClusterRoleBinding", wanted | named()) != ""
+
+
+def test_a_refusal_names_its_object() -> None:
+    with pytest.raises(ApiError) as caught:
+        check_write(holding(), USER, "Role", role(GET_NODES, namespace="prod"))
+    error = caught.value
+    assert (error.code, error.reason, error.kind, error.group, error.name) == (
+        (403, "Forbidden", "roles", GROUP, "x")
+    )
+
+
+def test_roles_that_are_not_there() -> None:
+    lost = binding("ClusterRole", "lost", "prod")
+    message = f'clusterroles.{GROUP} "lost" not found'
+    assert refused(holding(*EVERYTHING[1:]), "RoleBinding", lost) == message
+    assert refused(holding(rule("bind", "clusterroles", GROUP)), "RoleBinding", lost) == ""
+    elsewhere = binding("Role", "nodes", "test")
+    assert refused(holding(GET_NODES), "RoleBinding", elsewhere) == (
+        f'roles.{GROUP} "nodes" not found'
+    )
+    assert refused(holding(), "ClusterRoleBinding", binding("Role", "nodes")) == (
+        'unsupported role reference kind: "Role"'
+    )
+
+
+def test_the_garbage_collector_changes_what_grants_nothing() -> None:
+    held, old = holding(), role(GET_NODES)
+    new = {**old, "metadata": {"name": "x", "finalizers": ["a/b"], "ownerReferences": []}}
+    assert refused(held, "ClusterRole", new, old) == ""
+    assert refused(held, "ClusterRole", {**new, "metadata": {"name": "x", "labels": {}}}, old) != ""
+
+
+def test_masters_write_anything() -> None:
+    check_write(Authorizer(), ROOT, "ClusterRole", role(*EVERYTHING))
+    check_write(Authorizer(), ROOT, "ClusterRoleBinding", binding("ClusterRole", "lost"))

@@ -1,0 +1,92 @@
+"""ClusterRoles that gather the rules of others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gatehouse.apiserver.rbac.aggregation import selects, settled, union
+
+Object = dict[str, Any]
+
+
+def rule(resource: str) -> Object:
+    return {"verbs": ["get"], "apiGroups": [""], "resources": [resource]}
+
+
+def role(name: str, rules: str = "", gathers: str = "", **labels: str) -> Object:
+    made: Object = {
+        "metadata": {"name": name, "labels": labels},
+        "rules": [rule(resource) for resource in rules.split()],
+    }
+    if gathers:
+        selectors = [{"matchLabels": {label: "true"}} for label in gathers.split()]
+        made["aggregationRule"] = {"clusterRoleSelectors": selectors}
+    return made
+
+
+def expression(key: str, operator: str, *options: str) -> Object:
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(options)}]}
+
+
+@pytest.mark.parametrize(
+    ("selector", "selected"),
+    [
+        ({}, True),
+        ({"matchLabels": {"a": "1"}}, True),
+        ({"matchLabels": {"a": "1", "b": "2"}}, False),
+        ({"matchLabels": {"b": ""}}, False),
+        (expression("a", "In", "1", "2"), True),
+        (expression("a", "In", "2"), False),
+        (expression("b", "In", "2"), False),
+        (expression("a", "NotIn", "1"), False),
+        (expression("b", "NotIn", "1"), True),
+        (expression("a", "Exists"), True),
+        (expression("b", "Exists"), False),
+        (expression("a", "DoesNotExist"), False),
+        (expression("b", "DoesNotExist"), True),
+        (expression("a", "Near", "1"), False),
+        ({"matchLabels": {"a": "1"}} | expression("b", "Exists"), False),
+    ],
+)
+def test_selectors(selector: Object, selected: bool) -> None:
+    assert selects(selector, {"a": "1"}) is selected
+
+
+def test_union_is_ordered_and_without_duplicates() -> None:
+    top = role("top", "old", gathers="x y", x="true")
+    others = [
+        role("b", "pods nodes", x="true"),
+        role("a", "pods", x="true", y="true"),
+        role("c", "secrets", y="true"),
+        role("d", "leases"),
+        top,
+    ]
+    assert union(top, others) == [rule("pods"), rule("nodes"), rule("secrets")]
+    assert union(role("plain", "pods"), others) is None
+
+
+def test_settled_carries_rules_through_several_roles() -> None:
+    roles = [
+        role("admin", gathers="admin"),
+        role("edit", gathers="edit", admin="true"),
+        role("view", gathers="view", edit="true"),
+        role("more", "pods", view="true"),
+    ]
+    changed = {one["metadata"]["name"]: one["rules"] for one in settled(roles)}
+    assert changed == {name: [rule("pods")] for name in ("view", "edit", "admin")}
+    assert roles[0]["rules"] == []
+
+
+def test_settled_gives_nothing_when_nothing_changes() -> None:
+    assert settled([role("view", "pods", gathers="view"), role("more", "pods", view="true")]) == []
+
+
+def test_settled_ends_when_roles_gather_each_other() -> None:
+    roles = [
+        role("a", gathers="a", b="true"),
+        role("b", gathers="b", a="true"),
+        role("c", "pods", a="true"),
+    ]
+    assert [one["rules"] for one in settled(roles)] == [[rule("pods")], [rule("pods")]]

@@ -1,0 +1,228 @@
+"""Decisions by roles and bindings, and their index."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gatehouse.apiserver.authentication import User
+from gatehouse.apiserver.rbac.authorizer import Authorizer
+from gatehouse.apiserver.rbac.rules import EVERYTHING, Attributes
+
+Object = dict[str, Any]
+
+ALICE = User("alice", groups=("dev", "system:authenticated"))
+BUILDER = User("system:serviceaccount:ci:builder", groups=("system:serviceaccounts",))
+ROOT = User("root", groups=("system:masters",))
+
+READ_PODS: Object = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}
+READ_METRICS: Object = {"verbs": ["get"], "nonResourceURLs": ["/metrics"]}
+
+
+def role(*rules: Object) -> Object:
+    return {"rules": list(rules)}
+
+
+def binding(ref: str, *subjects: str) -> Object:
+    kind, name = ref.split("/")
+    made = []
+    for subject in subjects:
+        what, who, *where = subject.split("/")
+        made.append({"kind": what, "name": who} | ({"namespace": where[0]} if where else {}))
+    return {"roleRef": {"kind": kind, "name": name}, "subjects": made}
+
+
+def pods(namespace: str = "", verb: str = "get") -> Attributes:
+    return Attributes(verb, "", "pods", namespace=namespace)
+
+
+def holding(**objects: Object) -> Authorizer:
+    """Make one of objects named like `ClusterRole__name` and `Role__namespace__name`."""
+    authorizer = Authorizer()
+    for where, obj in objects.items():
+        kind, *names = where.split("__")
+        authorizer.set(kind, names[0] if len(names) == 2 else "", names[-1], obj)
+    return authorizer
+
+
+@pytest.mark.parametrize(
+    ("subject", "user", "shown"),
+    [
+        ("User/alice", ALICE, 'User "alice"'),
+        ("Group/dev", ALICE, 'Group "dev"'),
+        ("ServiceAccount/builder/ci", BUILDER, 'ServiceAccount "builder/ci"'),
+        ("User/system:serviceaccount:ci:builder", BUILDER,
+         'User "system:serviceaccount:ci:builder"'),
+    ],
+)  # fmt: skip
+def test_a_cluster_binding_reaches_everywhere(subject: str, user: User, shown: str) -> None:
+    held = holding(
+        ClusterRole__reader=role(READ_PODS),
+        ClusterRoleBinding__b=binding("ClusterRole/reader", subject),
+    )
+    reason = f'RBAC: allowed by ClusterRoleBinding "b" of ClusterRole "reader" to {shown}'
+    assert held.authorize(user, pods()) == (True, reason)
+    assert held.authorize(user, pods("default")) == (True, reason)
+    assert held.authorize(user, pods(verb="list")) == (False, "")
+    assert held.authorize(User("bob"), pods()) == (False, "")
+
+
+@pytest.mark.parametrize("kind", ["Role", "ClusterRole"])
+def test_a_role_binding_reaches_its_namespace(kind: str) -> None:
+    held = holding(
+        Role__prod__reader=role(READ_PODS),
+        ClusterRole__reader=role(READ_PODS, READ_METRICS),
+        RoleBinding__prod__b=binding(f"{kind}/reader", "User/bob", "User/alice", "Group/dev"),
+    )
+    assert held.authorize(ALICE, pods("prod")) == (
+        True,
+        f'RBAC: allowed by RoleBinding "b/prod" of {kind} "reader" to User "alice"',
+    )
+    assert held.authorize(ALICE, pods("test")) == (False, "")
+    assert held.authorize(ALICE, pods()) == (False, "")
+    url = Attributes("get", namespace="prod", path="/metrics")
+    assert held.authorize(ALICE, url) == (False, "")
+
+
+@pytest.mark.parametrize(
+    "subject",
+    ["ServiceAccount/builder", "User", "Group/", "Other/alice", "ServiceAccount//ci", "User/Alice"],
+)
+def test_subjects_of_a_cluster_binding_that_are_nobody(subject: str) -> None:
+    kind, *rest = subject.split("/")
+    subjects = [dict(zip(("kind", "name", "namespace"), (kind, *rest), strict=False))]
+    obj = {"roleRef": {"kind": "ClusterRole", "name": "reader"}, "subjects": subjects}
+    held = holding(ClusterRole__reader=role(READ_PODS), ClusterRoleBinding__b=obj)
+    for user in (ALICE, BUILDER, User("", groups=("",))):
+        assert held.authorize(user, pods("ci")) == (False, "")
+
+
+def test_a_service_account_without_namespace_is_of_the_bindings_namespace() -> None:
+    held = holding(
+        Role__ci__reader=role(READ_PODS),
+        RoleBinding__ci__b=binding("Role/reader", "ServiceAccount/builder"),
+    )
+    assert held.authorize(BUILDER, pods("ci")) == (
+        True,
+        'RBAC: allowed by RoleBinding "b/ci" of Role "reader" to ServiceAccount "builder/ci"',
+    )
+
+
+def test_a_cluster_binding_never_finds_a_role_of_a_namespace() -> None:
+    held = holding(
+        ClusterRole__reader=role(READ_PODS),
+        Role__prod__reader=role(READ_PODS),
+        ClusterRoleBinding__b=binding("Role/reader", "User/alice"),
+    )
+    assert held.authorize(ALICE, pods("prod")) == (False, "")
+
+
+def test_masters_may_do_anything() -> None:
+    authorizer = Authorizer()
+    assert authorizer.authorize(ROOT, Attributes("frobnicate", path="/x")) == (True, "")
+    assert authorizer.rules_for(ROOT, "any") == list(EVERYTHING)
+
+
+def test_missing_roles_are_told_when_nothing_else_allows() -> None:
+    held = holding(
+        ClusterRoleBinding__b=binding("ClusterRole/gone", "User/alice"),
+        ClusterRoleBinding__c=binding("ClusterRole/gone", "Group/dev"),
+    )
+    lost = 'clusterrole.rbac.authorization.k8s.io "gone" not found'
+    assert held.authorize(ALICE, pods("prod")) == (False, f"RBAC: {lost}")
+    held.set("RoleBinding", "prod", "d", binding("Role/lost", "User/alice"))
+    both = f'[{lost}, role.rbac.authorization.k8s.io "lost" not found]'
+    assert held.authorize(ALICE, pods("prod")) == (False, f"RBAC: {both}")
+    held.set("Role", "prod", "lost", role(READ_PODS))
+    assert held.authorize(ALICE, pods("prod"))[0]
+
+
+def test_every_change_counts_at_once() -> None:
+    held = Authorizer()
+
+    def may() -> bool:
+        return held.authorize(ALICE, pods())[0]
+
+    assert not may()
+    held.set("ClusterRoleBinding", "", "b", binding("ClusterRole/reader", "User/alice"))
+    assert not may()
+    held.set("ClusterRole", "", "reader", role(READ_PODS))
+    assert may()
+    held.set("ClusterRole", "", "reader", role())
+    assert not may()
+    held.set("ClusterRole", "", "reader", role(READ_PODS))
+    held.set("ClusterRoleBinding", "", "b", binding("ClusterRole/reader", "User/bob"))
+    assert not may()
+    held.set("ClusterRoleBinding", "", "b", binding("ClusterRole/reader", "Group/dev"))
+    assert may()
+    held.set("ClusterRoleBinding", "", "b", None)
+    held.set("ClusterRoleBinding", "", "b", None)
+    assert not may()
+    held.set("ClusterRoleBinding", "", "b", binding("ClusterRole/reader", "Group/dev"))
+    held.set("ClusterRole", "", "reader", None)
+    assert not may()
+
+
+def test_bindings_of_one_name_in_several_namespaces_are_apart() -> None:
+    held = holding(
+        ClusterRole__reader=role(READ_PODS),
+        RoleBinding__one__b=binding("ClusterRole/reader", "User/alice"),
+        RoleBinding__two__b=binding("ClusterRole/reader", "User/alice"),
+        ClusterRoleBinding__b=binding("ClusterRole/reader", "User/bob"),
+    )
+    held.set("RoleBinding", "one", "b", None)
+    assert [held.authorize(ALICE, pods(where))[0] for where in ("one", "two")] == [False, True]
+    assert held.authorize(User("bob"), pods("one"))[0]
+
+
+def test_rules_for_a_user_come_once_per_binding() -> None:
+    held = holding(
+        ClusterRole__metrics=role(READ_METRICS),
+        ClusterRoleBinding__m=binding("ClusterRole/metrics", "User/alice", "Group/dev"),
+        Role__prod__reader=role(READ_PODS),
+        RoleBinding__prod__b=binding("Role/reader", "Group/dev"),
+    )
+    assert held.rules_for(ALICE, "") == [READ_METRICS]
+    assert held.rules_for(ALICE, "prod") == [READ_METRICS, READ_PODS]
+    assert held.rules_for(User("bob"), "prod") == []
+
+
+def test_rules_of_a_reference() -> None:
+    held = holding(Role__prod__r=role(READ_PODS), ClusterRole__r=role(READ_METRICS))
+    assert held.rules_of({"kind": "Role", "name": "r"}, "prod") == [READ_PODS]
+    assert held.rules_of({"kind": "ClusterRole", "name": "r"}, "prod") == [READ_METRICS]
+    assert held.rules_of({"kind": "Role", "name": "r"}, "test") is None
+    assert held.rules_of({"kind": "Role", "name": "r"}, "") is None
+    assert held.rules_of({"kind": "Other", "name": "r"}, "prod") is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "namespace"),
+    [
+        ("Role", ""),
+        ("RoleBinding", ""),
+        ("ClusterRole", "x"),
+        ("ClusterRoleBinding", "x"),
+        ("Pod", "x"),
+    ],
+)
+def test_objects_of_another_scope_or_kind_are_refused(kind: str, namespace: str) -> None:
+    with pytest.raises(ValueError, match=kind):
+        Authorizer().set(kind, namespace, "name", {})
+
+
+def test_decisions_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    authorizer, asked = Authorizer(remembered=2), list[Attributes]()
+    decide = Authorizer._decide
+
+    def counted(self: Authorizer, user: User, wanted: Attributes) -> tuple[bool, str]:
+        asked.append(wanted)
+        return decide(self, user, wanted)
+
+    monkeypatch.setattr(Authorizer, "_decide", counted)
+    for where in ("a", "a", "b", "b", "a", "c", "a"):
+        authorizer.authorize(ALICE, pods(where))
+    assert [one.namespace for one in asked] == ["a", "b", "c", "a"]
+    authorizer.authorize(User("alice"), pods("a"))
+    assert len(asked) == 5

@@ -1,0 +1,224 @@
+"""What a fresh server holds, and what of it comes back at every start."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from gatehouse.apiserver.authentication import User
+from gatehouse.apiserver.rbac.aggregation import settled
+from gatehouse.apiserver.rbac.authorizer import Authorizer
+from gatehouse.apiserver.rbac.coverage import covers
+from gatehouse.apiserver.rbac.defaults import AUTOUPDATE, CONTROLLER, NODE, objects, reconcile
+from gatehouse.apiserver.rbac.rules import GROUP, Attributes
+from gatehouse.apiserver.rbac.validation import validate, with_defaults
+
+Object = dict[str, Any]
+GATEWAY_API = "gateway.networking.k8s.io"
+
+
+def server() -> Authorizer:
+    """Make what a fresh server decides by, with somebody for each role of people."""
+    held, roles = Authorizer(), [one for one in objects() if one["kind"] == "ClusterRole"]
+    for one in [*objects(), *settled(roles)]:
+        held.set(one["kind"], "", one["metadata"]["name"], one)
+    for name in ("admin", "edit", "view"):
+        ref = {"apiGroup": GROUP, "kind": "ClusterRole", "name": name}
+        subjects = [{"kind": "User", "name": name}]
+        held.set("RoleBinding", "prod", name, {"roleRef": ref, "subjects": subjects})
+    return held
+
+
+SERVER = server()
+
+
+def may(user: str, text: str, group: str = "", namespace: str = "prod") -> bool:
+    verb, resource = text.split()
+    plural, _, subresource = resource.partition("/")
+    wanted = Attributes(verb, group, plural, subresource, namespace)
+    return SERVER.authorize(User(user), wanted)[0]
+
+
+def test_objects_are_valid_complete_and_apart() -> None:
+    names = set()
+    for obj in objects():
+        kind, metadata = obj["kind"], obj["metadata"]
+        assert validate(kind, obj) == []
+        assert with_defaults(kind, obj) == obj
+        assert obj["apiVersion"] == "rbac.authorization.k8s.io/v1"
+        assert metadata["labels"]["kubernetes.io/bootstrapping"] == "rbac-defaults"
+        assert metadata["annotations"] == {AUTOUPDATE: "true"}
+        names.add((kind, metadata["name"]))
+    assert len(names) == len(objects())
+    for kind, name in names:
+        assert kind == "ClusterRole" or ("ClusterRole", name) in names
+    objects()[0]["rules"].clear()
+    assert objects()[0]["rules"]
+
+
+@pytest.mark.parametrize(
+    ("text", "group", "least"),
+    [
+        ("list pods", "", "view"),
+        ("get pods/log", "", "view"),
+        ("watch events", "events.k8s.io", "view"),
+        ("get deployments/scale", "apps", "view"),
+        ("list httproutes", GATEWAY_API, "view"),
+        ("get gateways/status", GATEWAY_API, "view"),
+        ("get snippetsfilters", "gateway.nginx.org", "view"),
+        ("get secrets", "", "edit"),
+        ("create deployments", "apps", "edit"),
+        ("patch deployments/scale", "apps", "edit"),
+        ("create serviceaccounts/token", "", "edit"),
+        ("delete tcproutes", GATEWAY_API, "edit"),
+        ("update leases", "coordination.k8s.io", "edit"),
+        ("update horizontalpodautoscalers", "autoscaling", "edit"),
+        ("create rolebindings", GROUP, "admin"),
+        ("create localsubjectaccessreviews", "authorization.k8s.io", "admin"),
+        ("create snippetsfilters", "gateway.nginx.org", "admin"),
+        ("list upstreamclusters", "proxy.kubegateway.io", "admin"),
+        ("update gateways/status", GATEWAY_API, ""),
+        ("create gatewayclasses", GATEWAY_API, ""),
+        ("update pods/status", "", ""),
+        ("create endpointslices", "discovery.k8s.io", ""),
+        ("update namespaces", "", ""),
+        ("get nodes", "", ""),
+        ("create clusterroles", GROUP, ""),
+        ("bind roles", GROUP, ""),
+        ("escalate roles", GROUP, ""),
+        ("get customresourcedefinitions", "apiextensions.k8s.io", ""),
+    ],
+)
+def test_roles_of_people(text: str, group: str, least: str) -> None:
+    order = ("view", "edit", "admin")
+    allowed = [name for name in order if may(name, text, group)]
+    assert allowed == ([] if not least else list(order[order.index(least) :]))
+    assert not any(may(name, text, group, "test") for name in order)
+
+
+@pytest.mark.parametrize(
+    ("user", "text", "group", "allowed"),
+    [
+        (CONTROLLER, "watch secrets", "", True),
+        (CONTROLLER, "create deployments", "apps", True),
+        (CONTROLLER, "create deployments", "", False),
+        (CONTROLLER, "delete secrets", "", False),
+        (CONTROLLER, "create gatewayclasses", GATEWAY_API, True),
+        (CONTROLLER, "update gatewayclasses", GATEWAY_API, False),
+        (CONTROLLER, "patch gatewayclasses", GATEWAY_API, False),
+        (CONTROLLER, "update gatewayclasses/status", GATEWAY_API, True),
+        (CONTROLLER, "update gateways", GATEWAY_API, False),
+        (CONTROLLER, "create events", "", True),
+        (CONTROLLER, "create events", "events.k8s.io", True),
+        (CONTROLLER, "create tokenreviews", "authentication.k8s.io", True),
+        (CONTROLLER, "create serviceaccounts/token", "", False),
+        (CONTROLLER, "create pods", "", False),
+        (NODE, "create pods", "", True),
+        (NODE, "update pods/status", "", True),
+        (NODE, "update deployments/status", "apps", True),
+        (NODE, "update deployments", "apps", False),
+        (NODE, "get secrets", "", True),
+        (NODE, "list secrets", "", False),
+        (NODE, "create serviceaccounts/token", "", True),
+        (NODE, "create events", "events.k8s.io", True),
+        (NODE, "get gateways", GATEWAY_API, False),
+    ],
+)
+def test_gatehouses_own_parts(user: str, text: str, group: str, allowed: bool) -> None:
+    assert may(user, text, group) is allowed
+
+
+@pytest.mark.parametrize(
+    ("group", "wanted", "allowed"),
+    [
+        ("system:unauthenticated", Attributes("get", path="/version"), True),
+        ("system:unauthenticated", Attributes("get", path="/apis"), False),
+        ("system:authenticated", Attributes("get", path="/apis/apps/v1"), True),
+        ("system:authenticated", Attributes("get", path="/openid/v1/jwks"), False),
+        ("system:serviceaccounts", Attributes("get", path="/openid/v1/jwks"), True),
+        ("system:authenticated",
+         Attributes("create", "authorization.k8s.io", "selfsubjectaccessreviews"), True),
+        ("system:authenticated",
+         Attributes("create", "authorization.k8s.io", "subjectaccessreviews"), False),
+        ("system:authenticated", Attributes("list", "", "pods"), False),
+    ],
+)  # fmt: skip
+def test_everybody(group: str, wanted: Attributes, allowed: bool) -> None:
+    assert SERVER.authorize(User("somebody", groups=(group,)), wanted)[0] is allowed
+
+
+def default(kind: str, name: str) -> Object:
+    return next(o for o in objects() if (o["kind"], o["metadata"]["name"]) == (kind, name))
+
+
+def test_reconcile_makes_what_is_missing_and_leaves_what_is_complete() -> None:
+    for wanted in objects():
+        assert reconcile(None, wanted) == wanted
+        stored = copy.deepcopy(wanted)
+        stored["metadata"] |= {"uid": "1", "resourceVersion": "2"}
+        assert reconcile(stored, wanted) is None
+
+
+def test_reconcile_adds_rules_and_keeps_what_was_added() -> None:
+    wanted = default("ClusterRole", "system:basic-user")
+    stored = copy.deepcopy(wanted)
+    extra = {"verbs": ["get"], "apiGroups": [""], "resources": ["nodes"]}
+    stored["rules"] = [wanted["rules"][1], extra]
+    stored["metadata"] |= {"labels": {"mine": "1"}, "uid": "1"}
+    before = copy.deepcopy(stored)
+    after = reconcile(stored, wanted)
+    assert stored == before
+    assert after is not None
+    assert after["rules"][:2] == stored["rules"]
+    assert covers(after["rules"], wanted["rules"])
+    assert after["metadata"]["labels"] == {"mine": "1", **wanted["metadata"]["labels"]}
+    assert after["metadata"]["uid"] == "1"
+    assert reconcile(after, wanted) is None
+
+
+def test_reconcile_leaves_protected_objects_alone() -> None:
+    wanted = default("ClusterRole", "system:basic-user")
+    stored = {**wanted, "rules": [], "metadata": {"annotations": {AUTOUPDATE: "false"}}}
+    assert reconcile(stored, wanted) is None
+
+
+def test_reconcile_adds_subjects() -> None:
+    wanted = default("ClusterRoleBinding", "system:public-info-viewer")
+    stored = copy.deepcopy(wanted)
+    stored["subjects"] = [
+        {"kind": "User", "name": "a"},
+        {"kind": "Group", "name": "system:authenticated"},
+    ]
+    after = reconcile(stored, wanted)
+    assert after is not None
+    assert [one["name"] for one in after["subjects"]] == [
+        "a",
+        "system:authenticated",
+        "system:unauthenticated",
+    ]
+
+
+def test_reconcile_gives_back_the_wanted_binding_when_its_role_differs() -> None:
+    wanted = default("ClusterRoleBinding", "cluster-admin")
+    stored = copy.deepcopy(wanted)
+    stored["roleRef"]["name"] = "view"
+    stored["metadata"]["uid"] = "1"
+    assert reconcile(stored, wanted) == wanted
+
+
+def test_reconcile_restores_what_a_role_gathers() -> None:
+    wanted = default("ClusterRole", "edit")
+    other = {"matchLabels": {"a": "b"}}
+    stored = copy.deepcopy(wanted)
+    stored["rules"] = [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]
+    stored["aggregationRule"] = {"clusterRoleSelectors": [other]}
+    after = reconcile(stored, wanted)
+    assert after is not None
+    selectors = wanted["aggregationRule"]["clusterRoleSelectors"]
+    assert after["aggregationRule"]["clusterRoleSelectors"] == [other, *selectors]
+    assert after["rules"] == stored["rules"]
+    plain = default("ClusterRole", "system:discovery")
+    unwanted = {**copy.deepcopy(plain), "aggregationRule": {"clusterRoleSelectors": [other]}}
+    assert reconcile(unwanted, plain) == plain

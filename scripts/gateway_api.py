@@ -44,7 +44,7 @@ def without_prose(value: Any, *, names: bool = False) -> Any:
 def main() -> None:
     """Write one file per kind into the directory given."""
     target = Path(sys.argv[1])
-    for old in target.glob("*.json"):
+    for old in target.glob("*.gateway.networking*.json"):
         old.unlink()
     for path in sorted(source().glob("gateway.networking*.yaml")):
         definition = next(yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader))

@@ -225,7 +225,7 @@ def main() -> None:
                 continue
             kind = type_of(inner, waiting)
             parts = [field, numbers.get(proto_name(field), "0"), kind]
-            if (name, field) in pointers and kind in ZEROS:
+            if (name, field) in pointers and (kind in ZEROS or "." in kind):
                 parts.append("pointer")
             text.append("  " + " ".join(parts + flags(field, inner, schema.get("required", []))))
     for name in sorted(texts):

@@ -54,7 +54,7 @@ async def client(tmp_path: Path) -> AsyncIterator[kube.Client]:
     for name, content in {**material, "token.key": pem_of(token_key)}.items():
         (tmp_path / name).write_bytes(content)
     options = serve.Options(
-        data_dir=tmp_path / "data",
+        storage=str(tmp_path / "data"),
         bind="127.0.0.1:0",
         tls_cert=tmp_path / "tls.crt",
         tls_key=tmp_path / "tls.key",

@@ -1,8 +1,9 @@
-"""The process: TLS, the server, a graceful end."""
+"""The process: storage, TLS, the parts, a graceful end."""
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +12,31 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from gatehouse.apiserver import housekeeping
-from gatehouse.apiserver.http import Api
-from gatehouse.apiserver.storage.sqlite import Log
+from gatehouse.apiserver.builtin.kinds import KINDS
+from gatehouse.apiserver.controllers import bootstrap, custom, roles
+from gatehouse.apiserver.controllers.context import Context
+from gatehouse.apiserver.controllers.deployments import Deployments
+from gatehouse.apiserver.controllers.garbage import Garbage
+from gatehouse.apiserver.controllers.namespaces import Namespaces
+from gatehouse.apiserver.controllers.services import Addresses
+from gatehouse.apiserver.controllers.slices import Slices
+from gatehouse.apiserver.http.audit import Audit
+from gatehouse.apiserver.http.documents import Documents
+from gatehouse.apiserver.http.handler import Handler, Limits, Parts
+from gatehouse.apiserver.http.logs import Find, PodLogs
+from gatehouse.apiserver.http.metrics import Metrics
+from gatehouse.apiserver.http.resources import Resources
+from gatehouse.apiserver.identity import static
+from gatehouse.apiserver.identity.authentication import Authenticator
+from gatehouse.apiserver.identity.keys import Keys
+from gatehouse.apiserver.identity.tokens import Tokens
+from gatehouse.apiserver.objects.admission import Admission
+from gatehouse.apiserver.objects.deletion import Deletion
+from gatehouse.apiserver.objects.registry import Registry
+from gatehouse.apiserver.objects.verbs import Verbs
+from gatehouse.apiserver.rbac.authorizer import Authorizer
+from gatehouse.apiserver.storage import opening
 from gatehouse.apiserver.storage.store import Store
-from gatehouse.apiserver.tokens import Tokens
-from gatehouse.apiserver.verbs import Verbs
 
 log = structlog.get_logger("gatehouse.apiserver")
 
@@ -27,52 +47,135 @@ MOST_BYTES = 3 * 1024 * 1024
 class Options(msgspec.Struct, frozen=True):
     """How the server runs."""
 
-    data_dir: Path
+    storage: str
+    """A directory for SQLite, or ``etcd://host:port,…/prefix?ca=…``."""
     bind: str
     """``host:port``; port 0: any."""
     tls_cert: Path
     tls_key: Path
     client_ca: Path
     """CA of client certificates."""
-    token_key: Path
-    """EC P-256 key, PEM, that signs ServiceAccount tokens."""
+    token_key: Path | None = None
+    """EC P-256 key, PEM, with which the signing of tokens begins."""
+    token_file: Path | None = None
+    """Static tokens."""
+    encryption_keys: Path | None = None
+    """Keys that seal Secrets at rest."""
+    audit_log: Path | None = None
+    audit_reads: bool = False
+    anonymous: bool = False
+    service_cidr: str = "10.96.0.0/16"
+    limits: Limits = Limits()
+    pod_logs: Find | None = None
+
+
+class Server:
+    """One API server over one store."""
+
+    def __init__(self, store: Store, options: Options, stop: asyncio.Event) -> None:
+        self.store, self._options = store, options
+        registry = self.registry = Registry(KINDS)
+        admission = Admission(registry, store)
+        authorizer = Authorizer()
+        custom.serve(store, registry, admission)
+        roles.follow(store, authorizer, admission)
+        Addresses(store, admission, ipaddress.ip_network(options.service_cidr))
+        verbs, deletion = Verbs(store, admission), Deletion(store)
+        self.context = Context(store, registry, verbs, deletion)
+        self.keys = Keys()
+        bootstrap.follow_keys(self.context, self.keys)
+        tokens = Tokens(self.keys, store)
+        known = static.load(options.token_file) if options.token_file else {}
+        self._started = False
+        metrics = Metrics(store)
+        self.audit = (
+            Audit(options.audit_log, reads=options.audit_reads) if options.audit_log else None
+        )
+        checks = {"ping": self._ping, "storage": store.check, "bootstrap": self._is_started}
+        self.handler = Handler(
+            Parts(
+                store=store,
+                registry=registry,
+                verbs=verbs,
+                resources=Resources(store, verbs, deletion, stop),
+                authenticator=Authenticator(tokens, store, known, anonymous=options.anonymous),
+                authorizer=authorizer,
+                tokens=tokens,
+                documents=Documents(registry, self.keys, metrics, checks),
+                metrics=metrics,
+                logs=PodLogs(options.pod_logs, stop),
+                audit=self.audit,
+                limits=options.limits,
+            )
+        )
+
+    async def bootstrap(self) -> None:
+        """Make what a server always has."""
+        await bootstrap.prepare(self.context)
+        await bootstrap.rotate_keys(self.context, self.keys, self._options.token_key)
+        await opening.reseal(self.store)
+        self._started = True
+
+    async def work(self) -> None:
+        """Run the controllers for ever."""
+        context = self.context
+        workers = [
+            Namespaces(context).worker,
+            Garbage(context).worker,
+            custom.Cleanup(context).worker,
+            roles.Aggregation(context).worker,
+            Slices(context).worker,
+            Deployments(context).worker,
+        ]
+        async with asyncio.TaskGroup() as group:
+            for worker in workers:
+                group.create_task(worker.run())
+            group.create_task(self._rotate())
+
+    async def _rotate(self) -> None:
+        while True:
+            await asyncio.sleep(bootstrap.ROTATION_SECONDS)
+            await bootstrap.rotate_keys(self.context, self.keys)
+
+    async def _ping(self) -> None:
+        return
+
+    async def _is_started(self) -> None:
+        if not self._started:
+            raise RuntimeError("not finished")
 
 
 async def run(
     options: Options, stop: asyncio.Event, ready: Callable[[int], None] | None = None
 ) -> None:
     """Serve until ``stop``; ``ready`` is given the port. Raises OSError if it cannot be had."""
-    options.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    storage = Log(options.data_dir / "gatehouse.db")
-    store = Store(storage)
-    store.remember()
-    verbs = Verbs(store)
-    await housekeeping.prepare(verbs)
-    api = Api(store, verbs, Tokens(options.token_key, store), stop)
-    runner = web.AppRunner(_application(api), access_log=None, shutdown_timeout=2.0)
+    store = await opening.open_store(options.storage, options.encryption_keys)
+    server = Server(store, options, stop)
+    await server.bootstrap()
+    application = web.Application(client_max_size=MOST_BYTES)
+    application.router.add_route("*", "/{path:.*}", server.handler.handle)
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=2.0)
     await runner.setup()
     host, _, port = options.bind.rpartition(":")
     site = web.TCPSite(runner, host.strip("[]"), int(port), ssl_context=_tls(options))
-    keeper = asyncio.create_task(housekeeping.keep(store, verbs))
+    working = asyncio.create_task(server.work())
     try:
         await site.start()
         chosen = runner.addresses[0][1]
         log.info("serving", bind=f"{host}:{chosen}", revision=store.revision)
         if ready is not None:
             ready(chosen)
-        await stop.wait()
+        stopped = asyncio.create_task(stop.wait())
+        await asyncio.wait({stopped, working}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
     finally:
-        keeper.cancel()
-        await asyncio.gather(keeper, return_exceptions=True)
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
         await runner.cleanup()
-        await asyncio.to_thread(storage.close)
+        await store.close()
+        if server.audit is not None:
+            server.audit.close()
         log.info("stopped")
-
-
-def _application(api: Api) -> web.Application:
-    application = web.Application(client_max_size=MOST_BYTES)
-    application.router.add_route("*", "/{path:.*}", api.handle)
-    return application
 
 
 def _tls(options: Options) -> ssl.SSLContext:

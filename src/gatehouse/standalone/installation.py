@@ -62,7 +62,9 @@ def _parts(options: Options, state: State, addresses: Chosen) -> list[Part]:
             (
                 *common,
                 "apiserver",
-                *("--data-dir", str(state.database), "--bind", addresses.api),
+                *("--storage", str(state.database), "--bind", addresses.api),
+                *("--node-dir", str(state.node)),
+                *("--audit-log", str(state.directory / "audit" / "audit.log")),
                 *("--tls-cert", str(apiserver.cert), "--tls-key", str(apiserver.key)),
                 *("--client-ca", str(ca), "--token-key", str(state.pki.token_key)),
             ),

@@ -7,8 +7,8 @@ from typing import Any
 from gatehouse.apis.resources import Resource
 from gatehouse.apiserver.builtin import defaults, rules, schemas
 from gatehouse.apiserver.builtin.columns import COLUMNS
-from gatehouse.apiserver.objects.served import Scale, Served
-from gatehouse.apiserver.rbac import admission as rbac
+from gatehouse.apiserver.objects.served import Check, Scale, Served
+from gatehouse.apiserver.rbac import validation
 
 DEPLOYMENT_SCALE = Scale(".spec.replicas", ".status.replicas", ".spec.selector")
 
@@ -35,6 +35,10 @@ def _kind(
         columns=COLUMNS.get(plural, ()),
         **rest,
     )
+
+
+def _rbac(kind: str) -> Check:
+    return lambda obj, old: iter(validation.validate(kind, obj, old))
 
 
 def _review(group: str, plural: str, kind: str, *, namespaced: bool = False) -> Served:
@@ -196,14 +200,14 @@ KINDS: tuple[Served, ...] = (
         ),
     ),
     _kind("coordination.k8s.io", "leases", "Lease", generation=False),
-    _kind(_RBAC, "roles", "Role", name_rule="path", check=rbac.check_role, generation=False),
+    _kind(_RBAC, "roles", "Role", name_rule="path", check=_rbac("Role"), generation=False),
     _kind(
         _RBAC,
         "clusterroles",
         "ClusterRole",
         cluster=True,
         name_rule="path",
-        check=rbac.check_cluster_role,
+        check=_rbac("ClusterRole"),
         generation=False,
     ),
     _kind(
@@ -212,7 +216,7 @@ KINDS: tuple[Served, ...] = (
         "RoleBinding",
         name_rule="path",
         complete=defaults.role_binding,
-        check=rbac.check_role_binding,
+        check=_rbac("RoleBinding"),
         generation=False,
     ),
     _kind(
@@ -222,7 +226,7 @@ KINDS: tuple[Served, ...] = (
         cluster=True,
         name_rule="path",
         complete=defaults.role_binding,
-        check=rbac.check_cluster_role_binding,
+        check=_rbac("ClusterRoleBinding"),
         generation=False,
     ),
     _kind(

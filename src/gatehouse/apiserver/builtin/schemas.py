@@ -6,6 +6,7 @@ A type that contains itself gives a schema that contains itself: walk values, ne
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from gatehouse.apiserver.builtin import types
@@ -31,6 +32,10 @@ _SCALARS: dict[str, Schema] = {
 }
 
 
+STRUCT = "x-gatehouse-struct"
+"""Marks a field whose object is there even when nothing was written into it (a struct in Go)."""
+
+
 @functools.cache
 def schema_of(name: str) -> Schema:
     """Give the schema of a type, with the limits of :mod:`limits` laid over it."""
@@ -54,21 +59,20 @@ def _fill(schema: Schema, type_: Type) -> None:
     required = [field.name for field in type_.fields.values() if field.required]
     if required:
         schema["required"] = required
-    schema["properties"] = {
-        name: _field(field) | LIMITS.get(f"{type_.name}.{name}", {})
-        for name, field in type_.fields.items()
-    }
+    # A type that contains itself takes copies of a schema that is still empty: its properties must
+    # be the same dict in all of them.
+    properties = schema["properties"] = {}
+    for name, field in type_.fields.items():
+        properties[name] = _field(field) | LIMITS.get(f"{type_.name}.{name}", {})
 
 
 def _field(field: Field) -> Schema:
-    schema = _type(field.type)
-    if schema.get("type") == "object" and "properties" in schema:
-        # A schema under construction must stay the same object for types that contain themselves.
-        extra = _merging(field)
-        return {**schema, **extra} if extra and "properties" in schema else schema
+    schema = {**_type(field.type), **_merging(field)}
+    if field.type in types.table() and not field.pointer:
+        schema[STRUCT] = True
     if field.default is not None:
-        schema = {**schema, "default": field.default}
-    return schema | _merging(field) if schema.get("type") in ("array", "object") else schema
+        schema["default"] = field.default
+    return schema
 
 
 def _merging(field: Field) -> Schema:
@@ -97,3 +101,36 @@ def _type(text: str) -> Schema:
     if text in types.SCALARS:
         return _SCALARS[text]
     return _BEING_MADE[text] if text in _BEING_MADE else schema_of(text)
+
+
+def reference_schema(name: str, refer: Callable[[str], Schema]) -> Schema:
+    """Give the schema of a type in which other types are named, as ``refer`` names them."""
+    type_ = types.table()[name]
+    if type_.open:
+        return {"x-kubernetes-preserve-unknown-fields": True}
+    required = [field.name for field in type_.fields.values() if field.required]
+    properties: Schema = {}
+    for field in type_.fields.values():
+        schema = _referring(field.type, refer)
+        extra = {**_merging(field), **LIMITS.get(f"{name}.{field.name}", {})}
+        if field.default is not None:
+            extra.setdefault("default", field.default)
+        if "$ref" in schema and extra:
+            schema = {"allOf": [schema]}
+        properties[field.name] = {**schema, **extra}
+    found: Schema = {"type": "object", "properties": properties}
+    if required:
+        found["required"] = required
+    if type_.atomic:
+        found["x-kubernetes-map-type"] = "atomic"
+    return found
+
+
+def _referring(text: str, refer: Callable[[str], Schema]) -> Schema:
+    if text.startswith("[]"):
+        return {"type": "array", "items": _referring(text[2:], refer)}
+    if text.startswith("{}"):
+        return {"type": "object", "additionalProperties": _referring(text[2:], refer)}
+    if text in ("intstr", "quantity"):
+        return {"type": "string", "format": "int-or-string"}
+    return _SCALARS[text] if text in types.SCALARS else refer(text)

@@ -2,138 +2,185 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-from gatehouse.apiserver.registry import SERVED, Served
+from gatehouse.apiserver.objects.registry import Registry
+from gatehouse.apiserver.objects.served import Served
 
 Object = dict[str, Any]
-
-VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
-
-
-def _groups() -> dict[str, dict[str, list[Served]]]:
-    groups: dict[str, dict[str, list[Served]]] = {}
-    for served in SERVED:
-        versions = groups.setdefault(served.resource.group, {})
-        for version in served.versions:
-            versions.setdefault(version, []).append(served)
-    return groups
+Groups = dict[str, dict[str, list[Served]]]
 
 
-def core_versions(server: str) -> Object:
-    """Give ``/api``."""
-    address = {"clientCIDR": "0.0.0.0/0", "serverAddress": server}
-    return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [address]}
+class Discovery:
+    """The documents of one registry, made anew when it changed."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._made = -1
+        self._known: Groups = {}
+
+    @property
+    def _groups(self) -> Groups:
+        if self._made != self._registry.generation:
+            groups: Groups = {}
+            for served in self._registry.all():
+                versions = groups.setdefault(served.resource.group, {})
+                versions.setdefault(served.resource.version, []).append(served)
+            self._known = {
+                name: dict(sorted(versions.items(), key=lambda item: _rank(item[0])))
+                for name, versions in groups.items()
+            }
+            self._made = self._registry.generation
+        return self._known
+
+    @staticmethod
+    def core_versions(server: str) -> Object:
+        """Give ``/api``."""
+        address = {"clientCIDR": "0.0.0.0/0", "serverAddress": server}
+        return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [address]}
+
+    def group_list(self) -> Object:
+        """Give ``/apis``."""
+        groups = [self.group(name) for name in sorted(self._groups) if name]
+        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+
+    def group(self, name: str) -> Object | None:
+        """Give ``/apis/<group>``."""
+        versions = self._groups.get(name)
+        if versions is None or not name:
+            return None
+        listed = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
+        return {
+            "kind": "APIGroup",
+            "apiVersion": "v1",
+            "name": name,
+            "versions": listed,
+            "preferredVersion": listed[0],
+        }
+
+    def resource_list(self, group: str, version: str) -> Object | None:
+        """Give ``/apis/<group>/<version>``."""
+        served = self._groups.get(group, {}).get(version)
+        if served is None:
+            return None
+        return {
+            "kind": "APIResourceList",
+            "apiVersion": "v1",
+            "groupVersion": f"{group}/{version}" if group else version,
+            "resources": [entry for each in served for entry in _listed(each)],
+        }
+
+    def aggregated(self, version: str, *, core: bool) -> Object:
+        """Give the aggregated discovery of the core group or of all others."""
+        items = [
+            {
+                "metadata": {"name": name, "creationTimestamp": None},
+                "versions": [
+                    {
+                        "version": number,
+                        "freshness": "Current",
+                        "resources": [_aggregated(entry) for entry in served],
+                    }
+                    for number, served in versions.items()
+                ],
+            }
+            for name, versions in sorted(self._groups.items())
+            if (name == "") == core
+        ]
+        return {
+            "kind": "APIGroupDiscoveryList",
+            "apiVersion": f"apidiscovery.k8s.io/{version}",
+            "metadata": {},
+            "items": items,
+        }
 
 
-def group_list() -> Object:
-    """Give ``/apis``."""
-    groups = [group(name) for name in sorted(_groups()) if name]
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+_VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
 
 
-def group(name: str) -> Object | None:
-    """Give ``/apis/<group>``."""
-    versions = _groups().get(name)
-    if versions is None:
-        return None
-    listed = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
-    return {
-        "kind": "APIGroup",
-        "apiVersion": "v1",
-        "name": name,
-        "versions": listed,
-        "preferredVersion": listed[0],
-    }
+def _rank(version: str) -> tuple[int, int, int, str]:
+    """Sort versions as Kubernetes prefers them: stable before beta before alpha, newest first."""
+    found = _VERSION.fullmatch(version)
+    if found is None:
+        return (3, 0, 0, version)
+    stage = {None: 0, "beta": 1, "alpha": 2}[found[2]]
+    return (stage, -int(found[1]), -int(found[3] or 0), version)
 
 
-def resource_list(group_name: str, version: str) -> Object | None:
-    """Give ``/apis/<group>/<version>``."""
-    served = _groups().get(group_name, {}).get(version)
-    if served is None:
-        return None
-    found: list[Object] = []
-    for entry in served:
+def _listed(served: Served) -> list[Object]:
+    found: list[Object] = [
+        {
+            "name": served.resource.plural,
+            "singularName": served.singular_name,
+            "namespaced": served.resource.namespaced,
+            "kind": served.resource.kind,
+            "verbs": list(served.verbs),
+            **({"shortNames": list(served.short)} if served.short else {}),
+            **({"categories": list(served.categories)} if served.categories else {}),
+        }
+    ]
+    for name, verbs, kind in subresources(served):
         found.append(
             {
-                "name": entry.resource.plural,
-                "singularName": entry.resource.kind.lower(),
-                "namespaced": entry.resource.namespaced,
-                "kind": entry.resource.kind,
-                "verbs": list(VERBS if entry.stored else ("create",)),
-                **({"shortNames": list(entry.short)} if entry.short else {}),
+                "name": f"{served.resource.plural}/{name}",
+                "singularName": "",
+                "namespaced": served.resource.namespaced,
+                **_group_of(kind),
+                "kind": kind,
+                "verbs": list(verbs),
             }
         )
-        for name, verbs, kind in _subresources(entry):
-            found.append(
-                {
-                    "name": f"{entry.resource.plural}/{name}",
-                    "singularName": "",
-                    "namespaced": entry.resource.namespaced,
-                    "kind": kind,
-                    "verbs": list(verbs),
-                }
-            )
-    whole = f"{group_name}/{version}" if group_name else version
-    return {
-        "kind": "APIResourceList",
-        "apiVersion": "v1",
-        "groupVersion": whole,
-        "resources": found,
-    }
+    return found
 
 
-def aggregated(version: str, *, core: bool) -> Object:
-    """Give the aggregated discovery of the core group or of all others."""
-    items = [
-        {
-            "metadata": {"name": name, "creationTimestamp": None},
-            "versions": [
-                {
-                    "version": number,
-                    "freshness": "Current",
-                    "resources": [_aggregated(entry, number) for entry in served],
-                }
-                for number, served in versions.items()
-            ],
-        }
-        for name, versions in sorted(_groups().items())
-        if (name == "") == core
-    ]
-    return {
-        "kind": "APIGroupDiscoveryList",
-        "apiVersion": f"apidiscovery.k8s.io/{version}",
-        "metadata": {},
-        "items": items,
-    }
+def _group_of(kind: str) -> Object:
+    known = {"Scale": ("autoscaling", "v1"), "TokenRequest": ("authentication.k8s.io", "v1")}
+    if kind not in known:
+        return {}
+    return {"group": known[kind][0], "version": known[kind][1]}
 
 
-def _aggregated(entry: Served, version: str) -> Object:
-    resource = entry.resource
-    kind = {"group": resource.group, "version": version, "kind": resource.kind}
-    subresources = [
+def _aggregated(served: Served) -> Object:
+    resource = served.resource
+    kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+    inner = [
         {
             "subresource": name,
-            "responseKind": {"group": resource.group, "version": version, "kind": kind_name},
+            "responseKind": {
+                **kind,
+                **_group_of(kind_name),
+                "kind": kind_name,
+            },
             "verbs": list(verbs),
         }
-        for name, verbs, kind_name in _subresources(entry)
+        for name, verbs, kind_name in subresources(served)
     ]
     return {
         "resource": resource.plural,
         "responseKind": kind,
         "scope": "Namespaced" if resource.namespaced else "Cluster",
-        "singularResource": resource.kind.lower(),
-        "verbs": list(VERBS if entry.stored else ("create",)),
-        **({"shortNames": list(entry.short)} if entry.short else {}),
-        **({"subresources": subresources} if subresources else {}),
+        "singularResource": served.singular_name,
+        "verbs": list(served.verbs),
+        **({"shortNames": list(served.short)} if served.short else {}),
+        **({"categories": list(served.categories)} if served.categories else {}),
+        **({"subresources": inner} if inner else {}),
     }
 
 
-def _subresources(entry: Served) -> list[tuple[str, tuple[str, ...], str]]:
+def subresources(served: Served) -> list[tuple[str, tuple[str, ...], str]]:
+    """Give name, verbs and kind of every subresource."""
     found: list[tuple[str, tuple[str, ...], str]] = []
-    if entry.status:
-        found.append(("status", ("get", "patch", "update"), entry.resource.kind))
-    if entry.resource.plural == "serviceaccounts":
-        found.append(("token", ("create",), "TokenRequest"))
+    changed = ("get", "patch", "update")
+    if served.status:
+        found.append(("status", changed, served.resource.kind))
+    if served.scale:
+        found.append(("scale", changed, "Scale"))
+    match served.resource.group, served.resource.plural:
+        case "", "serviceaccounts":
+            found.append(("token", ("create",), "TokenRequest"))
+        case "", "pods":
+            found.append(("log", ("get",), "Pod"))
+        case "", "namespaces":
+            found.append(("finalize", ("update",), "Namespace"))
     return found

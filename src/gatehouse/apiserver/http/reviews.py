@@ -1,38 +1,109 @@
-"""Requests that are answered and not kept: TokenReview, SelfSubjectReview, TokenRequest."""
+"""Requests that are answered and not kept: reviews of tokens, access and oneself; tokens."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from gatehouse.apiserver.authentication import User
-from gatehouse.apiserver.tokens import API_AUDIENCE, Tokens
+from gatehouse.apiserver import errors
+from gatehouse.apiserver.errors import Cause
+from gatehouse.apiserver.identity.authentication import Authenticator
+from gatehouse.apiserver.identity.tokens import API_AUDIENCE, Tokens
+from gatehouse.apiserver.identity.users import User
+from gatehouse.apiserver.rbac.authorizer import Authorizer
+from gatehouse.apiserver.rbac.rules import Attributes
 
 Object = dict[str, Any]
 
 
-def token_review(body: Object, tokens: Tokens) -> Object:
-    """Say whose token it is, and for which of the audiences asked for."""
+class Reviews:
+    """Answers reviews."""
+
+    def __init__(self, authenticator: Authenticator, authorizer: Authorizer) -> None:
+        self._authenticator, self._authorizer = authenticator, authorizer
+        self._answers: dict[str, Callable[[Object, User, str], Object]] = {
+            "tokenreviews": self._token,
+            "selfsubjectreviews": self._oneself,
+            "subjectaccessreviews": self._access,
+            "localsubjectaccessreviews": self._access,
+            "selfsubjectaccessreviews": self._own_access,
+            "selfsubjectrulesreviews": self._own_rules,
+        }
+
+    def answer(self, plural: str, body: Any, user: User, namespace: str) -> Object:
+        """Give the review with its status. Raises ApiError."""
+        if not isinstance(body, dict) or not isinstance(body.get("spec") or {}, dict):
+            raise errors.bad_request("the body must be an object with an object as spec")
+        review = {**body, "metadata": {**(body.get("metadata") or {}), "creationTimestamp": None}}
+        review["status"] = self._answers[plural](body.get("spec") or {}, user, namespace)
+        return review
+
+    def _token(self, spec: Object, _: User, __: str) -> Object:
+        audiences = list(spec.get("audiences") or [API_AUDIENCE])
+        found = self._authenticator.user_of(str(spec.get("token", "")), audiences)
+        if isinstance(found, str):
+            return {"authenticated": False, "user": {}, "error": found}
+        user, common = found
+        return {"authenticated": True, "user": user.shown(), "audiences": common}
+
+    def _oneself(self, _: Object, user: User, __: str) -> Object:
+        return {"userInfo": user.shown()}
+
+    def _own_access(self, spec: Object, user: User, _: str) -> Object:
+        return self._decide(user, spec)
+
+    def _access(self, spec: Object, _: User, namespace: str) -> Object:
+        name, groups = spec.get("user") or "", tuple(spec.get("groups") or ())
+        if not name and not groups:
+            message = 'Required value: at least one of user or group must be specified'
+            cause = Cause("FieldValueRequired", message, "spec.user")
+            raise errors.invalid("SubjectAccessReview", "authorization.k8s.io", "", [cause])
+        wanted = (spec.get("resourceAttributes") or {}).get("namespace", "")
+        if namespace and wanted != namespace:
+            message = f'Invalid value: "{wanted}": must match metadata.namespace'
+            cause = Cause("FieldValueInvalid", message, "spec.resourceAttributes.namespace")
+            group = "authorization.k8s.io"
+            raise errors.invalid("LocalSubjectAccessReview", group, "", [cause])
+        return self._decide(User(name, spec.get("uid") or "", groups), spec)
+
+    def _decide(self, user: User, spec: Object) -> Object:
+        resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+        if (resource is None) == (path is None):
+            message = (
+                "Invalid value: exactly one of nonResourceAttributes or resourceAttributes must be "
+                "specified"
+            )
+            cause = Cause("FieldValueInvalid", message, "spec")
+            raise errors.invalid("SubjectAccessReview", "authorization.k8s.io", "", [cause])
+        if path is not None:
+            wanted = Attributes(path.get("verb", ""), path=path.get("path", ""))
+        else:
+            names = ("verb", "group", "resource", "subresource", "namespace", "name")
+            wanted = Attributes(*[str((resource or {}).get(name) or "") for name in names])
+        allowed, reason = self._authorizer.authorize(user, wanted)
+        return {"allowed": allowed, **({"reason": reason} if reason else {})}
+
+    def _own_rules(self, spec: Object, user: User, _: str) -> Object:
+        if not spec.get("namespace"):
+            raise errors.bad_request("no namespace on request")
+        rules = self._authorizer.rules_for(user, spec["namespace"])
+        resources, paths = [], []
+        for rule in rules:
+            if rule.get("nonResourceURLs"):
+                paths.append({key: rule[key] for key in ("verbs", "nonResourceURLs")})
+            else:
+                kept = ("verbs", "apiGroups", "resources", "resourceNames")
+                resources.append({key: rule[key] for key in kept if rule.get(key)})
+        return {"resourceRules": resources, "nonResourceRules": paths, "incomplete": False}
+
+
+def token_request(body: Any, account: Object, tokens: Tokens) -> Object:
+    """Sign a token for a ServiceAccount. Raises ApiError."""
+    if not isinstance(body, dict) or not isinstance(body.get("spec") or {}, dict):
+        raise errors.bad_request("the body must be an object with an object as spec")
     spec = body.get("spec") or {}
-    audiences = list(spec.get("audiences") or [API_AUDIENCE])
-    found = tokens.check(str(spec.get("token", "")), audiences)
-    status: Object = {"authenticated": False}
-    if isinstance(found, str):
-        status["error"] = found
-    else:
-        status = {"authenticated": True, "user": _user(found[0]), "audiences": found[1]}
-    return {**body, "metadata": body.get("metadata") or {}, "status": status}
-
-
-def self_subject_review(body: Object, user: User) -> Object:
-    """Say who asks."""
-    metadata = {"creationTimestamp": None}
-    return {**body, "metadata": metadata, "status": {"userInfo": _user(user)}}
-
-
-def token_request(body: Object, account: Object, tokens: Tokens) -> Object:
-    """Sign a token for a ServiceAccount."""
-    token, ends = tokens.issue(account, body.get("spec") or {})
+    token, ends = tokens.issue(account, spec)
     moment = datetime.fromtimestamp(ends, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "kind": "TokenRequest",
@@ -40,16 +111,8 @@ def token_request(body: Object, account: Object, tokens: Tokens) -> Object:
         "metadata": {
             "name": account["metadata"]["name"],
             "namespace": account["metadata"]["namespace"],
+            "creationTimestamp": None,
         },
-        "spec": body.get("spec") or {},
+        "spec": {"audiences": [API_AUDIENCE], "expirationSeconds": 3600, **spec},
         "status": {"token": token, "expirationTimestamp": moment},
-    }
-
-
-def _user(user: User) -> Object:
-    return {
-        "username": user.name,
-        "uid": user.uid,
-        "groups": list(user.groups),
-        **({"extra": user.extra} if user.extra else {}),
     }

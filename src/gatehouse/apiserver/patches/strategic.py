@@ -101,3 +101,17 @@ def _ordered(items: list[Any], order: list[Any], schema: Schema) -> list[Any]:
         return named
     others = [item for item in items if identity(item) not in wanted]
     return [*sequence, *others]
+
+
+METADATA: Schema = {
+    "type": "object",
+    "properties": {
+        "finalizers": {"type": "array", "x-kubernetes-patch-strategy": "merge"},
+        "ownerReferences": {
+            "type": "array",
+            "x-kubernetes-patch-strategy": "merge",
+            "x-kubernetes-patch-merge-key": "uid",
+        },
+    },
+}
+"""How metadata is merged."""

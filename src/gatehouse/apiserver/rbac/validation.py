@@ -13,11 +13,13 @@ from typing import Any
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.rbac.coverage import quoted
 from gatehouse.apiserver.rbac.rules import GROUP, Object, PolicyRule, values
-from gatehouse.apiserver.schema.shapes import DNS_SUBDOMAIN
 
 NAME_PATTERN = r"^(?!\.{1,2}$)[^/%]+$"
 """Names of the four kinds: anything that can stand in a URL's path, such as ``system:node``."""
 
+_SUBDOMAIN_PATTERN = (
+    r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+)
 _SUBDOMAIN = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
     "'.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used "
@@ -121,7 +123,7 @@ def _subject(subject: Object, namespaced: bool, path: str) -> Iterator[Cause]:
         yield _required(f"{path}.name")
     match kind:
         case "ServiceAccount":
-            if name and (len(name) > 253 or not re.search(DNS_SUBDOMAIN, name)):
+            if name and (len(name) > 253 or not re.search(_SUBDOMAIN_PATTERN, name)):
                 yield _invalid(f"{path}.name", name, _SUBDOMAIN)
             if group:
                 yield _unsupported(f"{path}.apiGroup", group, ("",))

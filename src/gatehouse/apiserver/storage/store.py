@@ -27,11 +27,14 @@ class Store(abc.ABC):
         """Of the last change that readers see."""
         self.deletions = 0
         """How many objects were removed so far; what depends on them may be looked at then."""
+        self.stale: list[str] = []
+        """Keys whose values are to be sealed anew."""
         self._entries: dict[str, dict[str, Entry]] = {}
         self._history: deque[Event] = deque(maxlen=HISTORY)
         self._horizon = 0
         self._watches: dict[str, set[Watch]] = {}
         self._listeners: dict[str, list[Callable[[Event], None]]] = {}
+        self._everything: list[Callable[[Event], None]] = []
 
     # Writing: what an engine does.
 
@@ -130,6 +133,10 @@ class Store(abc.ABC):
         """Call ``listener`` with every change of a resource, before its writer is answered."""
         self._listeners.setdefault(_resource(prefix), []).append(listener)
 
+    def listen_all(self, listener: Callable[[Event], None]) -> None:
+        """Call ``listener`` with every change of anything."""
+        self._everything.append(listener)
+
     # What engines share.
 
     def _load(self, key: str, loaded: Entry) -> None:
@@ -146,7 +153,7 @@ class Store(abc.ABC):
         self.revision = event.revision
         self._history.append(event)
         resource = _resource(event.key)
-        for listener in self._listeners.get(resource, ()):
+        for listener in (*self._listeners.get(resource, ()), *self._everything):
             listener(event)
         namespace = event.key.rpartition("/")[0]
         for prefix in {f"{resource}/", f"{namespace}/"}:

@@ -72,6 +72,11 @@ def directory(node: Path, namespace: str, name: str) -> Path:
     return node / "pods" / hashlib.sha256(f"{namespace}/{name}".encode()).hexdigest()[:12]
 
 
+def log_file(node: Path, namespace: str, name: str) -> Path:
+    """Give the file that a Pod's process writes to."""
+    return directory(node, namespace, name) / "log"
+
+
 def environment(pod: Mapping[str, Any], address: str) -> dict[str, str]:
     """Give the container's environment: values, field references, ``$(NAME)`` expanded.
 

@@ -39,8 +39,6 @@ class SqliteStore(Store):
         self._latest: dict[str, Entry | None] = {}
         self._loop = asyncio.get_running_loop()
         self._since_compaction = 0
-        self.stale: list[str] = []
-        """Keys whose values are to be sealed anew."""
         storage.on_commit = self._committed
         for row in storage.newest():
             if row.value is not None:

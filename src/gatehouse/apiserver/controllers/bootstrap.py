@@ -1,0 +1,106 @@
+"""What a server has before anybody has written anything: namespaces, roles, definitions, keys."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+
+import structlog
+
+from gatehouse.apiserver.controllers import roles
+from gatehouse.apiserver.controllers.context import Context, Object
+from gatehouse.apiserver.errors import ApiError
+from gatehouse.apiserver.identity import keys as token_keys
+from gatehouse.apiserver.identity.keys import Keys
+from gatehouse.apiserver.objects import definitions
+
+log = structlog.get_logger("gatehouse.apiserver")
+
+NAMESPACES = ("default", "kube-system", "kube-public", "gatehouse-system")
+MANAGER = "gatehouse-bootstrap"
+
+BUNDLED = "gatehouse.dev/bundled"
+"""Annotation of definitions that came with the server, which a newer server may replace."""
+
+ROTATION_SECONDS = 3600.0
+"""How often is looked whether a new key is due."""
+
+
+async def prepare(context: Context) -> None:
+    """Make what is missing."""
+    for name in NAMESPACES:
+        await context.create("", "namespaces", {"metadata": {"name": name}}, MANAGER)
+    await roles.bootstrap(context)
+    for definition in bundled():
+        await _define(context, definition)
+
+
+def bundled() -> list[Object]:
+    """Give the definitions that come with the server."""
+    found = []
+    directory = resources.files("gatehouse.apiserver") / "bundled"
+    for path in sorted(directory.iterdir(), key=lambda path: path.name):
+        if path.name.endswith(".json"):
+            definition: Object = json.loads(path.read_text(encoding="utf-8"))
+            annotations = definition["metadata"].setdefault("annotations", {})
+            annotations[BUNDLED] = "true"
+            found.append(definition)
+    return found
+
+
+async def _define(context: Context, definition: Object) -> None:
+    """Serve a definition, unless somebody replaced it by their own."""
+    served = context.kind(definitions.GROUP, definitions.PLURAL)
+    name = definition["metadata"]["name"]
+    entry = context.store.get(served.key("", name))
+    if entry is None:
+        await context.create(definitions.GROUP, definitions.PLURAL, definition, MANAGER)
+        return
+    annotations = entry.value["metadata"].get("annotations") or {}
+    if annotations.get(BUNDLED) != "true":
+        return
+
+    def change(current: Object) -> Object:
+        wanted = dict(current["metadata"])
+        wanted["annotations"] = {**annotations, **definition["metadata"]["annotations"]}
+        return {**current, "metadata": wanted, "spec": {**definition["spec"]}}
+
+    try:
+        await context.verbs.change(context.call(served, definition, MANAGER), change)
+    except ApiError as error:
+        log.warning("definition not brought up to date", name=name, error=str(error))
+
+
+def follow_keys(context: Context, keys: Keys) -> None:
+    """Let the keys follow their Secret."""
+    key = context.kind("", "secrets").key(token_keys.NAMESPACE, token_keys.NAME)
+
+    def load(secret: Object | None) -> None:
+        if secret is not None:
+            keys.load(secret)
+
+    context.store.listen(
+        key, lambda event: load(event.now.value if event.now else None) if event.key == key else None
+    )
+    entry = context.store.get(key)
+    load(entry.value if entry else None)
+
+
+async def rotate_keys(context: Context, keys: Keys, first: Path | None = None) -> None:
+    """Make a new key if one is due; ``first``: a file with the key to begin with."""
+    now = token_keys.clock()
+    if not keys.due(now):
+        return
+    pem = first.read_bytes() if first is not None and first.exists() else None
+    served = context.kind("", "secrets")
+    secret = token_keys.empty_secret()
+    call = context.call(served, secret, MANAGER)
+    if context.store.latest(call.key) is None:
+        wanted = token_keys.with_new_key(secret, now, pem)
+        await context.create("", "secrets", wanted, MANAGER)
+    else:
+        await context.verbs.change(
+            call, lambda obj: token_keys.with_new_key(obj, now) if keys.due(now) else obj
+        )
+    log.info("token key made", keys=len(keys.jwks()["keys"]))

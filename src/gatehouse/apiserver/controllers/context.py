@@ -1,0 +1,78 @@
+"""What every controller works with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from gatehouse.apiserver.errors import ApiError
+from gatehouse.apiserver.objects.calls import Call, Options
+from gatehouse.apiserver.objects.deletion import Deletion
+from gatehouse.apiserver.objects.registry import Registry
+from gatehouse.apiserver.objects.served import Served
+from gatehouse.apiserver.objects.verbs import Verbs
+from gatehouse.apiserver.storage.entries import Entry
+from gatehouse.apiserver.storage.store import Store
+
+Object = dict[str, Any]
+
+
+class Context(msgspec.Struct, frozen=True):
+    """One server's objects and the ways to change them."""
+
+    store: Store
+    registry: Registry
+    verbs: Verbs
+    deletion: Deletion
+
+    def kind(self, group: str, plural: str) -> Served:
+        """Give a kind that is always served."""
+        found = self.registry.stored(group, plural)
+        assert found is not None, plural
+        return found
+
+    def all(self, group: str, plural: str) -> Iterator[Object]:
+        """Give all objects of a kind."""
+        return (entry.value for _, entry in self.store.list(self.kind(group, plural).prefix))
+
+    def call(self, served: Served, obj: Object, manager: str, subresource: str = "") -> Call:
+        """Give the call that writes an object."""
+        metadata = obj["metadata"]
+        options = Options(validation="Ignore", manager=manager)
+        return Call(
+            served, metadata.get("namespace", ""), metadata.get("name", ""), subresource, options
+        )
+
+    def call_for(self, entry_key: str, manager: str = "gatehouse-controller") -> Call | None:
+        """Give the call for the object with a key in the store; None if its kind is gone."""
+        served = self.registry.by_key(entry_key)
+        if served is None:
+            return None
+        rest = entry_key[len(served.prefix) :]
+        namespace, _, name = rest.rpartition("/")
+        return Call(served, namespace, name, "", Options("Ignore", manager=manager))
+
+    async def create(self, group: str, plural: str, obj: Object, manager: str) -> Entry | None:
+        """Create an object; None if it was there already."""
+        served = self.kind(group, plural)
+        call = self.call(served, obj, manager)
+        try:
+            await self.verbs.create(call, obj)
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
+            return None
+        return self.store.get(served.key(call.namespace, obj["metadata"]["name"]))
+
+    async def delete(self, key: str, options: Object | None = None) -> None:
+        """Delete the object with a key in the store, if it is there."""
+        call = self.call_for(key)
+        if call is None:
+            return
+        try:
+            await self.deletion.delete(call, options or {})
+        except ApiError as error:
+            if error.reason != "NotFound":
+                raise

@@ -1,0 +1,62 @@
+"""Work on keys, one at a time, again when it failed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from gatehouse.apiserver.errors import ApiError
+
+log = structlog.get_logger("gatehouse.apiserver")
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0
+"""Seconds until a key that failed is tried again; doubled every time."""
+
+
+class Worker:
+    """Does ``work`` for every key that is added; a key added twice before its turn is one."""
+
+    def __init__(self, name: str, work: Callable[[str], Awaitable[None]]) -> None:
+        self._name, self._work = name, work
+        self._keys: dict[str, None] = {}
+        self._woken = asyncio.Event()
+        self._failures: dict[str, int] = {}
+
+    def add(self, key: str) -> None:
+        """Ask for work on a key."""
+        self._keys[key] = None
+        self._woken.set()
+
+    def later(self, key: str, seconds: float) -> None:
+        """Ask for work on a key after a while."""
+        asyncio.get_running_loop().call_later(seconds, self.add, key)
+
+    async def run(self) -> None:
+        """Work for ever."""
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            while self._keys:
+                key = next(iter(self._keys))
+                del self._keys[key]
+                await self._one(key)
+
+    async def _one(self, key: str) -> None:
+        try:
+            await self._work(key)
+        except ApiError as error:
+            if error.reason != "NotFound":
+                log.debug("work interrupted", worker=self._name, key=key, error=str(error))
+                self._again(key)
+        except Exception:
+            # One object must not keep all others from being looked after.
+            log.exception("work failed", worker=self._name, key=key)
+            self._again(key)
+        else:
+            self._failures.pop(key, None)
+
+    def _again(self, key: str) -> None:
+        times = self._failures[key] = self._failures.get(key, 0) + 1
+        self.later(key, min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (times - 1)))

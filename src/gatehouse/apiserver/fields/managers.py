@@ -1,0 +1,275 @@
+"""The books: which manager owns what, and server-side apply on top of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from gatehouse.apiserver.fields import sets, typed
+from gatehouse.apiserver.fields.sets import Tree
+
+Object = dict[str, Any]
+Schema = dict[str, Any]
+
+_UNTRACKED = frozenset(
+    {
+        "name",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "generation",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+        "managedFields",
+    }
+)
+
+_METADATA: Schema = {
+    "type": "object",
+    typed.STRUCT: True,
+    "properties": {
+        "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+        "annotations": {"type": "object", "additionalProperties": {"type": "string"}},
+        "finalizers": {"type": "array", "x-kubernetes-list-type": "set"},
+        "ownerReferences": {
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["uid"],
+        },
+    },
+}
+
+BEFORE_FIRST_APPLY = "before-first-apply"
+
+
+class Conflict(msgspec.Struct, frozen=True):
+    """A field that somebody else owns with another value."""
+
+    manager: str
+    """As messages name it, with the version it used."""
+    field: str
+
+
+class ConflictsError(Exception):
+    """An apply would take fields from other managers."""
+
+    def __init__(self, conflicts: tuple[Conflict, ...]) -> None:
+        super().__init__(f"{len(conflicts)} conflicts")
+        self.conflicts = conflicts
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """What one manager owns by one kind of operation."""
+
+    manager: str
+    operation: str
+    version: str
+    subresource: str
+    time: str
+    owned: Tree
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Entries with the same one are the same manager's."""
+        version = self.version if self.operation == "Update" else ""
+        return (self.manager, self.operation, version, self.subresource)
+
+    @property
+    def shown(self) -> str:
+        """The manager as conflicts name it."""
+        text = f'"{self.manager}"'
+        if self.subresource:
+            text += f' with subresource "{self.subresource}"'
+        return f"{text} using {self.version}" if self.operation == "Update" else text
+
+
+def update(
+    before: Object | None,
+    after: Object,
+    schema: Schema,
+    *,
+    manager: str,
+    api_version: str,
+    now: str,
+    subresource: str = "",
+) -> list[Object]:
+    """Give managedFields after a write that is no apply: who wrote owns what changed.
+
+    ``after`` says who owned what before, unless the writer cleared it: an empty list.
+    """
+    known = after["metadata"].get("managedFields")
+    if known is None and before is not None:
+        known = before["metadata"].get("managedFields")
+    entries = read(known)
+    found = typed.compare(_tracked(before or {}), _tracked(after), _whole(schema))
+    if not found.changed and not found.removed:
+        return known or []
+    mine = Entry(manager, "Update", api_version, subresource, now, {})
+    books = _without(entries, found, mine)
+    own = next((entry for entry in books if entry.identity == mine.identity), None)
+    owned = sets.join(own.owned, found.changed) if own else found.changed
+    if own is None or owned != own.owned:
+        books = [entry for entry in books if entry is not own]
+        if owned:
+            books.append(msgspec.structs.replace(mine, owned=owned))
+    return write(books, now, entries)
+
+
+def apply(
+    live: Object | None,
+    applied: Object,
+    schema: Schema,
+    *,
+    manager: str,
+    force: bool,
+    api_version: str,
+    now: str,
+    subresource: str = "",
+) -> Object:
+    """Give the object after an apply. Raises ConflictsError, ValueError."""
+    if applied.get("metadata", {}).get("managedFields"):
+        raise ValueError("metadata.managedFields must be nil")
+    whole = _whole(schema)
+    entries = _tracking(live, whole, api_version, now) if live is not None else []
+    config = _tracked(applied)
+    owned = typed.fields_of(config, whole) or {}
+    mine = Entry(manager, "Apply", api_version, subresource, now, owned)
+    last = next((entry for entry in entries if entry.identity == mine.identity), None)
+    others = [entry for entry in entries if entry is not last]
+    merged = typed.merge(_tracked(live or {}), config, whole)
+    if last is not None:
+        everyone = owned
+        for entry in others:
+            everyone = sets.join(everyone, entry.owned)
+        merged = typed.prune(merged, last.owned, everyone, whole)
+    found = typed.compare(_tracked(live or {}), merged, whole)
+    conflicts = _conflicts(others, found.changed)
+    if conflicts and not force:
+        raise ConflictsError(conflicts)
+    books = _without(others, found, mine)
+    if last is not None and last.owned == owned and last.version == api_version:
+        mine = last
+    result = _rebuilt(live, applied, merged)
+    result["metadata"]["managedFields"] = write([*books, mine], now, entries)
+    return result
+
+
+def render(conflicts: tuple[Conflict, ...]) -> tuple[str, list[tuple[str, str, str]]]:
+    """Give the message of a Status, and its causes: reason, message, field."""
+    causes = [
+        ("FieldManagerConflict", f"conflict with {conflict.manager}", conflict.field)
+        for conflict in conflicts
+    ]
+    if len(conflicts) == 1:
+        one = conflicts[0]
+        return f"Apply failed with 1 conflict: conflict with {one.manager}: {one.field}", causes
+    lines = []
+    for name in sorted({conflict.manager for conflict in conflicts}):
+        lines.append(f"conflicts with {name}:")
+        lines += [f"- {conflict.field}" for conflict in conflicts if conflict.manager == name]
+    return f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines), causes
+
+
+def read(managed: Iterable[Object] | None) -> list[Entry]:
+    """Read managedFields; what is not understood owns nothing."""
+    return [
+        Entry(
+            str(entry.get("manager", "")),
+            str(entry.get("operation", "Update")),
+            str(entry.get("apiVersion", "")),
+            str(entry.get("subresource", "")),
+            str(entry.get("time", "")),
+            entry.get("fieldsV1") or {},
+        )
+        for entry in managed or ()
+        if entry
+    ]
+
+
+def write(books: list[Entry], now: str, before: list[Entry]) -> list[Object]:
+    """Write managedFields; an entry's time is that of its last change."""
+    known = {entry.identity: entry for entry in before}
+    written: list[tuple[tuple[Any, ...], Object]] = []
+    for entry in books:
+        if not entry.owned and entry.operation == "Update":
+            continue
+        old = known.get(entry.identity)
+        time = old.time if old is not None and old.owned == entry.owned else now
+        shown: Object = {
+            "manager": entry.manager,
+            "operation": entry.operation,
+            "apiVersion": entry.version,
+            "time": time,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": sets.sorted_tree(entry.owned),
+        }
+        if entry.subresource:
+            shown["subresource"] = entry.subresource
+        order = (entry.operation, time, entry.manager, entry.version, entry.subresource)
+        written.append((order, shown))
+    return [shown for _, shown in sorted(written, key=lambda pair: pair[0])]
+
+
+def _without(entries: list[Entry], found: typed.Comparison, mine: Entry) -> list[Entry]:
+    """Take from others what changed, and from everybody what was removed."""
+    books = []
+    for entry in entries:
+        owned = sets.difference(entry.owned, found.removed)
+        if entry.identity != mine.identity:
+            owned = sets.difference(owned, found.changed)
+        if owned:
+            books.append(entry if owned == entry.owned else msgspec.structs.replace(entry, owned=owned))
+    return books
+
+
+def _conflicts(others: list[Entry], changed: Tree) -> tuple[Conflict, ...]:
+    return tuple(
+        Conflict(entry.shown, path)
+        for entry in others
+        for path in sets.paths(sets.intersection(entry.owned, changed))
+    )
+
+
+def _tracking(live: Object, schema: Schema, api_version: str, now: str) -> list[Entry]:
+    """Give the books of an object; one that nobody kept books of belongs to those before us."""
+    managed = live["metadata"].get("managedFields")
+    if managed:
+        return read(managed)
+    found = typed.compare({}, _tracked(live), schema)
+    if not found.changed:
+        return []
+    return [Entry(BEFORE_FIRST_APPLY, "Update", api_version, "", now, found.changed)]
+
+
+def _tracked(obj: Object) -> Object:
+    """Give an object without what nobody owns."""
+    body = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind")}
+    metadata = obj.get("metadata") or {}
+    kept = {key: value for key, value in metadata.items() if key not in _UNTRACKED}
+    if kept or "metadata" in body:
+        body["metadata"] = kept
+    if not kept:
+        body.pop("metadata", None)
+    return body
+
+
+def _whole(schema: Schema) -> Schema:
+    return {**schema, "properties": {**(schema.get("properties") or {}), "metadata": _METADATA}}
+
+
+def _rebuilt(live: Object | None, applied: Object, merged: Object) -> Object:
+    """Put what nobody owns back into a merged object."""
+    source = live if live is not None else applied
+    metadata = {
+        key: value for key, value in source.get("metadata", {}).items() if key in _UNTRACKED
+    }
+    for key in ("uid", "resourceVersion"):
+        # Preconditions of the applier are to be checked, whatever the object has.
+        if key in applied.get("metadata", {}):
+            metadata[key] = applied["metadata"][key]
+    head = {key: source[key] for key in ("apiVersion", "kind") if key in source}
+    return {**head, **merged, "metadata": {**metadata, **merged.get("metadata", {})}}

@@ -1,0 +1,230 @@
+"""Fields of values whose schema says which lists are associative and what is atomic.
+
+The meaning is that of Kubernetes' structured merge and diff.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gatehouse.apiserver.fields import sets
+from gatehouse.apiserver.fields.sets import Tree
+
+Schema = dict[str, Any]
+
+STRUCT = "x-gatehouse-struct"
+"""Marks a field of a built-in kind that is there even when nothing was written into it."""
+
+_ABSENT = object()
+
+
+class Comparison:
+    """What changed between two values."""
+
+    def __init__(self) -> None:
+        self.changed: Tree = {}
+        """Added or modified."""
+        self.removed: Tree = {}
+
+
+def inner_schema(schema: Schema, name: str) -> Schema:
+    """Give the schema of a field."""
+    found = (schema.get("properties") or {}).get(name)
+    if found is None:
+        found = schema.get("additionalProperties")
+    return found if isinstance(found, dict) else {}
+
+
+def is_named(schema: Schema, name: str) -> bool:
+    """Whether a schema names a field."""
+    return name in (schema.get("properties") or {})
+
+
+def granular(schema: Schema) -> bool:
+    """Whether the fields of an object are owned one by one."""
+    return schema.get("x-kubernetes-map-type") != "atomic"
+
+
+def step_of(schema: Schema, item: Any) -> str | None:
+    """Give the step to an item of a list; None where the list is atomic. Raises ValueError."""
+    kind = schema.get("x-kubernetes-list-type")
+    if kind == "set":
+        return "v:" + msgspec.json.encode(item).decode()
+    if kind != "map" or not schema.get("x-kubernetes-list-map-keys"):
+        return None
+    if not isinstance(item, dict):
+        raise ValueError("items of an associative list must be objects")
+    properties = (schema.get("items") or {}).get("properties") or {}
+    keys = {}
+    for key in sorted(schema["x-kubernetes-list-map-keys"]):
+        value = item.get(key, (properties.get(key) or {}).get("default", _ABSENT))
+        if value is not _ABSENT:
+            keys[key] = value
+    return "k:" + msgspec.json.encode(keys).decode()
+
+
+def associative(schema: Schema) -> bool:
+    """Whether a list has items with an identity."""
+    kind = schema.get("x-kubernetes-list-type")
+    return kind == "set" or (kind == "map" and bool(schema.get("x-kubernetes-list-map-keys")))
+
+
+def items_by_step(schema: Schema, value: list[Any], path: str) -> dict[str, Any]:
+    """Give the items of an associative list by step. Raises ValueError for duplicates."""
+    found: dict[str, Any] = {}
+    for item in value:
+        step = step_of(schema, item)
+        assert step is not None
+        if step in found and schema.get("x-kubernetes-list-type") == "map":
+            raise ValueError(f"{path}: duplicate entries for key {step[2:]}")
+        found[step] = item
+    return found
+
+
+def fields_of(value: Any, schema: Schema, path: str = "") -> Tree | None:
+    """Give the fields that an applied value owns; None for none."""
+    if isinstance(value, dict) and granular(schema):
+        children: Tree = {}
+        for name, item in value.items():
+            inner = fields_of(item, inner_schema(schema, name), f"{path}.{name}")
+            if inner is None:
+                if item == {} or item is None:
+                    inner = {}
+                else:
+                    continue
+            elif inner and not is_named(schema, name) and schema:
+                inner = {sets.SELF: {}, **inner}
+            children[f"f:{name}"] = inner
+        return children or None
+    if isinstance(value, list) and associative(schema):
+        children = {}
+        for step, item in items_by_step(schema, value, path).items():
+            inner = fields_of(item, schema.get("items") or {}, path) if step[0] == "k" else {}
+            children[step] = {sets.SELF: {}, **inner} if inner else {}
+        return children or None
+    return {}
+
+
+def compare(before: Any, after: Any, schema: Schema) -> Comparison:
+    """Compare two whole objects."""
+    found = Comparison()
+    found.changed, found.removed = _maps(before, after, schema)
+    return found
+
+
+Pair = tuple[Tree, Tree]
+
+
+def _maps(before: dict[str, Any], after: dict[str, Any], schema: Schema) -> Pair:
+    changed: Tree = {}
+    removed: Tree = {}
+    for name, item in after.items():
+        old = before.get(name, _ABSENT)
+        if old is not _ABSENT and (old is item or old == item):
+            continue
+        _note(changed, removed, f"f:{name}", _values(old, item, inner_schema(schema, name)))
+    for name, old in before.items():
+        if name not in after:
+            found = _values(old, _ABSENT, inner_schema(schema, name))
+            _note(changed, removed, f"f:{name}", found)
+    return changed, removed
+
+
+def _note(changed: Tree, removed: Tree, step: str, found: tuple[Tree | None, Tree | None]) -> None:
+    if found[0] is not None:
+        changed[step] = found[0]
+    if found[1] is not None:
+        removed[step] = found[1]
+
+
+def _values(old: Any, new: Any, schema: Schema) -> tuple[Tree | None, Tree | None]:
+    """Compare two values that differ, either of which may be absent."""
+    present = new if new is not _ABSENT else old
+    same_shape = old is _ABSENT or new is _ABSENT or type(old) is type(new)
+    if isinstance(present, dict) and granular(schema) and same_shape:
+        return _nested(old, new, schema, _maps({} if old is _ABSENT else old, {} if new is _ABSENT else new, schema))
+    if isinstance(present, list) and associative(schema) and same_shape:
+        return _nested(old, new, schema, _lists(old, new, schema))
+    if new is _ABSENT:
+        return None, {}
+    return {}, None
+
+
+def _nested(
+    old: Any, new: Any, schema: Schema, found: Pair
+) -> tuple[Tree | None, Tree | None]:
+    changed, removed = found
+    there = schema.get(STRUCT, False)
+    return (
+        sets.tree(changed, member=old is _ABSENT and not there),
+        sets.tree(removed, member=new is _ABSENT and not there),
+    )
+
+
+def _lists(old: Any, new: Any, schema: Schema) -> Pair:
+    items = schema.get("items") or {}
+    try:
+        before = {} if old is _ABSENT else items_by_step(schema, old, "")
+        after = {} if new is _ABSENT else items_by_step(schema, new, "")
+    except ValueError:
+        return {}, {}
+    changed: Tree = {}
+    removed: Tree = {}
+    for step, item in after.items():
+        if step not in before:
+            inner = _values(_ABSENT, item, items)[0] if step[0] == "k" else {}
+            changed[step] = inner if inner is not None else {}
+        elif before[step] != item:
+            _note(changed, removed, step, _values(before[step], item, items))
+    for step, item in before.items():
+        if step not in after:
+            inner = _values(item, _ABSENT, items)[1] if step[0] == "k" else {}
+            removed[step] = inner if inner is not None else {}
+    return changed, removed
+
+
+def merge(live: Any, applied: Any, schema: Schema) -> Any:
+    """Give a live value with an applied one laid over it."""
+    if isinstance(applied, dict) and isinstance(live, dict) and granular(schema):
+        result = dict(live)
+        for name, item in applied.items():
+            known = result.get(name, _ABSENT)
+            inner = inner_schema(schema, name)
+            result[name] = item if known is _ABSENT else merge(known, item, inner)
+        return result
+    if isinstance(applied, list) and isinstance(live, list) and associative(schema):
+        items = schema.get("items") or {}
+        before, after = items_by_step(schema, live, ""), items_by_step(schema, applied, "")
+        merged = {
+            step: merge(item, after[step], items) if step in after else item
+            for step, item in before.items()
+        }
+        return [*merged.values(), *(item for step, item in after.items() if step not in before)]
+    return applied
+
+
+def prune(value: Any, last: Tree, owned: Tree, schema: Schema) -> Any:
+    """Remove what was applied before (``last``) and what nobody owns any more."""
+    if isinstance(value, dict):
+        result = dict(value)
+        for step, inner in last.items():
+            name = step[2:]
+            if step[:2] != "f:" or name not in result:
+                continue
+            if step not in owned:
+                del result[name]
+            elif inner and owned[step]:
+                result[name] = prune(result[name], inner, owned[step], inner_schema(schema, name))
+        return result
+    if isinstance(value, list) and associative(schema):
+        kept = []
+        for step, item in items_by_step(schema, value, "").items():
+            if step not in last:
+                kept.append(item)
+            elif step in owned:
+                inner = schema.get("items") or {}
+                kept.append(prune(item, last[step], owned[step], inner) if last[step] else item)
+        return kept
+    return value

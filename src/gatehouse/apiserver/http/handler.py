@@ -1,0 +1,296 @@
+"""From a request to its answer: who, whether they may, what, and what is noted of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from gatehouse.apiserver import errors
+from gatehouse.apiserver.errors import ApiError
+from gatehouse.apiserver.http import answers, requests, scale
+from gatehouse.apiserver.http.audit import Audit
+from gatehouse.apiserver.http.documents import Documents
+from gatehouse.apiserver.http.logs import PodLogs
+from gatehouse.apiserver.http.metrics import Metrics
+from gatehouse.apiserver.http.requests import Target
+from gatehouse.apiserver.http.resources import Resources
+from gatehouse.apiserver.http.reviews import Reviews, token_request
+from gatehouse.apiserver.identity.authentication import (
+    Authenticator,
+    impersonated,
+    impersonation_needs,
+)
+from gatehouse.apiserver.identity.tokens import Tokens
+from gatehouse.apiserver.identity.users import ADMINS, User
+from gatehouse.apiserver.objects.registry import Registry
+from gatehouse.apiserver.objects.verbs import Verbs
+from gatehouse.apiserver.rbac.authorizer import Authorizer
+from gatehouse.apiserver.rbac.rules import Attributes
+from gatehouse.apiserver.storage.entries import MismatchError, UnavailableError
+from gatehouse.apiserver.storage.store import Store
+
+log = structlog.get_logger("gatehouse.apiserver")
+
+REQUEST_SECONDS = 60.0
+"""Longest time an answer may take, streams apart."""
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How many requests are answered at a time; more are told to come back."""
+
+    reading: int = 400
+    writing: int = 200
+
+
+class Noted:
+    """What is found out about a request while it is answered."""
+
+    def __init__(self) -> None:
+        self.verb = ""
+        self.user: User | None = None
+        self.acting: User | None = None
+        self.target: Target | None = None
+        self.reason = ""
+        self.streamed = False
+
+
+class Parts(msgspec.Struct, frozen=True):
+    """What answers are made with."""
+
+    store: Store
+    registry: Registry
+    verbs: Verbs
+    resources: Resources
+    authenticator: Authenticator
+    authorizer: Authorizer
+    tokens: Tokens
+    documents: Documents
+    metrics: Metrics
+    logs: PodLogs
+    audit: Audit | None = None
+    limits: Limits = Limits()
+
+
+class Handler:
+    """Answers every request."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._reviews = Reviews(parts.authenticator, parts.authorizer)
+        self._reading = self._writing = 0
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Answer a request; failures become Status objects."""
+        noted, started, received = Noted(), time.perf_counter(), datetime.now(UTC)
+        code = 500
+        try:
+            response = await self._answer(request, noted)
+            code = response.status
+        except ApiError as error:
+            code = error.code
+            response = answers.failure(error)
+        except TimeoutError:
+            code = 504
+            message = "the request did not complete within the allotted time"
+            response = answers.failure(ApiError(504, "Timeout", message))
+        except UnavailableError as error:
+            code = 503
+            response = answers.failure(errors.unavailable(f"storage: {error}"))
+        except MismatchError as error:
+            code = 409
+            response = answers.failure(errors.conflict("objects", "", str(error)))
+        except (web.HTTPException, asyncio.CancelledError):
+            raise
+        except Exception:
+            log.exception("request failed", method=request.method, path=request.path)
+            message = "Internal error occurred; see the server's log"
+            response = answers.failure(ApiError(500, "InternalError", message))
+        finally:
+            seconds = None if noted.streamed else time.perf_counter() - started
+            self._parts.metrics.observe(noted.verb, noted.target, code, seconds)
+            if self._parts.audit is not None and noted.user is not None:
+                self._parts.audit.record(
+                    request, noted.verb, noted.user, noted.acting, noted.target, code,
+                    noted.reason, received,
+                )  # fmt: skip
+        return response
+
+    async def _answer(self, request: web.Request, noted: Noted) -> web.StreamResponse:
+        path = request.path
+        if len(path) > 1 and path[-1] == "/":
+            path = path.rstrip("/") or "/"
+        noted.verb = request.method.lower()
+        if self._parts.documents.is_open(path):
+            return await self._parts.documents.health(request, path)
+        user = noted.user = self._parts.authenticator.authenticate(request)
+        user = noted.acting = self._acting(request, user)
+        target = requests.target(self._parts.registry, path)
+        if target is None:
+            return await self._document(request, path, user)
+        noted.target = target
+        noted.verb = requests.verb(request, target)
+        self._authorize(user, target, noted)
+        if noted.verb == "watch" or target.subresource == "log":
+            return await self._stream(request, target, noted, user)
+        return await self._counted(request, target, noted.verb, user)
+
+    async def _document(self, request: web.Request, path: str, user: User) -> web.StreamResponse:
+        wanted = Attributes(request.method.lower(), path=path)
+        if not self._parts.authorizer.authorize(user, wanted)[0]:
+            message = f'forbidden: User "{user.name}" cannot {wanted.verb} path "{path}"'
+            raise ApiError(403, "Forbidden", message)
+        found = self._parts.documents.find(request, path)
+        if found is None:
+            message = "the server could not find the requested resource"
+            raise ApiError(404, "NotFound", message)
+        return found
+
+    def _acting(self, request: web.Request, user: User) -> User:
+        """Give the user that is acted for. Raises ApiError."""
+        wanted = impersonated(request)
+        if wanted is None:
+            return user
+        for needed in impersonation_needs(request, wanted):
+            if not self._parts.authorizer.authorize(user, needed)[0]:
+                raise _refusal(user, needed)
+        return wanted
+
+    def _authorize(self, user: User, target: Target, noted: Noted) -> None:
+        wanted = attributes(noted.verb, target)
+        allowed, noted.reason = self._parts.authorizer.authorize(user, wanted)
+        if not allowed:
+            raise _refusal(user, wanted, noted.reason)
+
+    async def _stream(
+        self, request: web.Request, target: Target, noted: Noted, user: User
+    ) -> web.StreamResponse:
+        noted.streamed = True
+        gauge = self._parts.metrics.long_running.labels(noted.verb.upper())
+        gauge.inc()
+        try:
+            if target.subresource == "log":
+                return await self._parts.logs.answer(request, target, self._parts.store)
+            return await self._parts.resources.read(request, target, noted.verb)
+        finally:
+            gauge.dec()
+
+    async def _counted(
+        self, request: web.Request, target: Target, verb: str, user: User
+    ) -> web.StreamResponse:
+        """Answer unless too many requests are being answered already."""
+        reading = verb in ("get", "list")
+        limits, exempt = self._parts.limits, ADMINS in user.groups
+        busy = self._reading >= limits.reading if reading else self._writing >= limits.writing
+        if busy and not exempt:
+            self._parts.metrics.rejected.labels("429").inc()
+            error = ApiError(
+                429, "TooManyRequests", "Too many requests, please try again later."
+            )
+            error.retry_after = 1
+            raise error
+        if reading:
+            self._reading += 1
+        else:
+            self._writing += 1
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                return await self._resource(request, target, verb, user)
+        finally:
+            if reading:
+                self._reading -= 1
+            else:
+                self._writing -= 1
+
+    async def _resource(
+        self, request: web.Request, target: Target, verb: str, user: User
+    ) -> web.StreamResponse:
+        served, sub, resources = target.served, target.subresource, self._parts.resources
+        if not served.kept:
+            if verb != "create" or target.name:
+                raise requests.not_allowed(request)
+            body = await requests.body(request)
+            plural = served.resource.plural
+            return answers.json(self._reviews.answer(plural, body, user, target.namespace), 201)
+        if sub:
+            return await self._subresource(request, target, verb, user)
+        match verb:
+            case "get" | "list":
+                return await resources.read(request, target, verb)
+            case "create" if not target.name:
+                return await resources.create(request, target, user)
+            case "update" if target.name:
+                return await resources.update(request, target, user)
+            case "patch" if target.name:
+                return await self._patch(request, target, user)
+            case "delete":
+                return await resources.delete(request, target, user)
+            case "deletecollection":
+                return await resources.delete_collection(request, target, user)
+        raise requests.not_allowed(request)
+
+    async def _patch(self, request: web.Request, target: Target, user: User) -> web.Response:
+        def may_create() -> None:
+            wanted = attributes("create", target)
+            if not self._parts.authorizer.authorize(user, wanted)[0]:
+                raise _refusal(user, wanted)
+
+        return await self._parts.resources.patch(request, target, user, may_create=may_create)
+
+    async def _subresource(
+        self, request: web.Request, target: Target, verb: str, user: User
+    ) -> web.StreamResponse:
+        served, parts = target.served, self._parts
+        name = served.resource.plural if not served.resource.group else ""
+        match target.subresource:
+            case "status" if served.status and verb in ("get", "update", "patch"):
+                if verb == "get":
+                    return await parts.resources.read(request, target, verb)
+                if verb == "update":
+                    return await parts.resources.update(request, target, user)
+                return await self._patch(request, target, user)
+            case "scale" if served.scale:
+                return await scale.answer(request, target, verb, user, parts.store, parts.verbs)
+            case "finalize" if name == "namespaces" and verb == "update":
+                return await parts.resources.update(request, target, user)
+            case "token" if name == "serviceaccounts" and verb == "create":
+                return await self._token(request, target)
+        raise ApiError(404, "NotFound", "the server could not find the requested resource")
+
+    async def _token(self, request: web.Request, target: Target) -> web.Response:
+        entry = self._parts.store.get(target.key)
+        if entry is None:
+            raise errors.not_found("serviceaccounts", "", target.name)
+        body = await requests.body(request)
+        return answers.json(token_request(body, entry.value, self._parts.tokens), 201)
+
+
+def attributes(verb: str, target: Target) -> Attributes:
+    """Give what a request needs to be allowed."""
+    resource = target.served.resource
+    return Attributes(
+        verb,
+        resource.group,
+        resource.plural,
+        target.subresource,
+        target.namespace,
+        target.name,
+    )
+
+
+def _refusal(user: User, wanted: Attributes, reason: str = "") -> ApiError:
+    resource = f"{wanted.resource}/{wanted.subresource}".rstrip("/")
+    scope = f'in the namespace "{wanted.namespace}"' if wanted.namespace else "at the cluster scope"
+    why = (
+        f'User "{user.name}" cannot {wanted.verb} resource "{resource}" in API group '
+        f'"{wanted.group}" {scope}'
+    )
+    if reason:
+        why = f"{why}: {reason}"
+    return errors.forbidden(wanted.resource, wanted.group, wanted.name, why)
+
+

@@ -1,0 +1,104 @@
+"""Measurements of the server, under the names that kube-apiserver gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from gatehouse.apiserver.http.requests import Target
+from gatehouse.apiserver.storage.store import Store
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+
+
+class Metrics:
+    """Counts what is answered."""
+
+    def __init__(self, store: Store) -> None:
+        self.registry = CollectorRegistry()
+        labels = ("verb", "group", "version", "resource", "subresource", "scope")
+        self._requests = Counter(
+            "apiserver_request",
+            "Requests by verb, resource and HTTP code.",
+            (*labels, "code"),
+            registry=self.registry,
+        )
+        self._seconds = Histogram(
+            "apiserver_request_duration_seconds",
+            "Time from the request to the end of its answer; watches and logs are left out.",
+            labels,
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.in_flight = Gauge(
+            "apiserver_current_inflight_requests",
+            "Requests being answered now.",
+            ("request_kind",),
+            registry=self.registry,
+        )
+        self.rejected = Counter(
+            "apiserver_request_terminations",
+            "Requests refused because too many were being answered.",
+            ("code",),
+            registry=self.registry,
+        )
+        self.long_running = Gauge(
+            "apiserver_longrunning_requests",
+            "Watches and logs being followed now.",
+            ("verb",),
+            registry=self.registry,
+        )
+        self._known: dict[tuple[str, ...], object] = {}
+        self.registry.register(_Objects(store))
+
+    def observe(self, verb: str, target: Target | None, code: int, seconds: float | None) -> None:
+        """Count one answer; ``seconds`` None: it was a stream."""
+        labels = _labels(verb, target)
+        self._child(self._requests, (*labels, str(code))).inc()
+        if seconds is not None:
+            self._child(self._seconds, labels).observe(seconds)
+
+    def _child(self, metric: Counter | Histogram, labels: tuple[str, ...]):  # type: ignore[no-untyped-def]
+        key = (metric._name, *labels)  # noqa: SLF001 - looking children up by keyword is slow
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = metric.labels(*labels)
+        return found
+
+    def text(self) -> bytes:
+        """Give all measurements as Prometheus reads them."""
+        return generate_latest(self.registry)
+
+
+def _labels(verb: str, target: Target | None) -> tuple[str, ...]:
+    shown = {"create": "POST", "update": "PUT"}.get(verb, verb.upper())
+    if target is None:
+        return (shown, "", "", "", "", "")
+    resource = target.served.resource
+    scope = "resource" if target.name else "namespace" if target.namespace else "cluster"
+    return (shown, resource.group, resource.version, resource.plural, target.subresource, scope)
+
+
+class _Objects(Collector):
+    """Counts objects when asked."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Give the number of stored objects by resource."""
+        family = GaugeMetricFamily(
+            "apiserver_storage_objects", "Stored objects by resource.", labels=["resource"]
+        )
+        for prefix, count in self._store.counts().items():
+            _, group, plural = prefix.split("/")
+            family.add_metric([plural if group == "core" else f"{plural}.{group}"], count)
+        yield family
+        revision = GaugeMetricFamily("gatehouse_storage_revision", "Revision that readers see.")
+        revision.add_metric([], self._store.revision)
+        yield revision

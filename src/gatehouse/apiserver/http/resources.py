@@ -1,0 +1,251 @@
+"""The verbs of HTTP on objects and collections."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from aiohttp import web
+
+from gatehouse.apiserver import errors
+from gatehouse.apiserver.errors import ApiError
+from gatehouse.apiserver.http import answers, lists, requests, watches
+from gatehouse.apiserver.http.forms import form_of
+from gatehouse.apiserver.http.requests import APPLY, Target
+from gatehouse.apiserver.identity.users import User
+from gatehouse.apiserver.objects.calls import Call
+from gatehouse.apiserver.objects.deletion import Deletion
+from gatehouse.apiserver.objects.verbs import Verbs
+from gatehouse.apiserver.patches import json as json_patches
+from gatehouse.apiserver.patches import strategic
+from gatehouse.apiserver.storage.store import Store
+
+Object = dict[str, Any]
+
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+
+
+class Resources:
+    """Answers requests for objects of one store."""
+
+    def __init__(
+        self, store: Store, verbs: Verbs, deletion: Deletion, stop: asyncio.Event
+    ) -> None:
+        self._store, self._verbs, self._deletion = store, verbs, deletion
+        self._stop = stop
+        self._encoded = watches.Encoded()
+
+    async def read(self, request: web.Request, target: Target, verb: str) -> web.StreamResponse:
+        """GET of an object or a collection."""
+        if verb == "get":
+            return await self._get(request, target)
+        if verb == "watch":
+            return await watches.watch_objects(
+                request, self._store, target, self._encoded, self._stop
+            )
+        return answers.raw(await lists.list_objects(request, self._store, target))
+
+    async def _get(self, request: web.Request, target: Target) -> web.Response:
+        if request.query.get("resourceVersion") != "0":
+            await self._store.fresh()
+        entry = self._store.get(target.key)
+        if entry is None:
+            resource = target.served.resource
+            raise errors.not_found(resource.plural, resource.group, target.name)
+        return answers.raw(form_of(request, target.served).encode(entry))
+
+    async def create(self, request: web.Request, target: Target, user: User) -> web.Response:
+        """POST to a collection."""
+        body = await requests.body(request)
+        options = requests.options(request)
+        if not isinstance(body, dict):
+            raise errors.bad_request("the object provided is no JSON object")
+        _kind_matches(body, target)
+        await _no_duplicates(request, target, options.validation)
+        call = Call(target.served, target.namespace, "", "", options, user)
+        written = await self._verbs.create(call, body)
+        return answers.written(written, form_of(request, target.served), 201)
+
+    async def update(self, request: web.Request, target: Target, user: User) -> web.Response:
+        """PUT of an object."""
+        body = await requests.body(request)
+        options = requests.options(request)
+        if not isinstance(body, dict):
+            raise errors.bad_request("the object provided is no JSON object")
+        _kind_matches(body, target)
+        await _no_duplicates(request, target, options.validation)
+        if not isinstance(body.get("metadata"), dict) or not body["metadata"].get("name"):
+            raise errors.bad_request("metadata.name: Required value: name must be provided")
+        if not target.served.builtin and not body["metadata"].get("resourceVersion"):
+            raise _version_needed(target)
+        call = self._call(target, options, user)
+        written = await self._verbs.change(call, lambda _: _copied(body))
+        return answers.written(written, form_of(request, target.served), 200)
+
+    async def patch(
+        self, request: web.Request, target: Target, user: User, *, may_create: Any
+    ) -> web.Response:
+        """PATCH of an object; ``may_create`` raises ApiError where apply may not create it."""
+        kind, options = request.content_type, requests.options(request)
+        body = await requests.body(request)
+        call = self._call(target, options, user)
+        if kind == APPLY:
+            if not request.query.get("fieldManager"):
+                raise _manager_needed()
+            if not isinstance(body, dict):
+                raise errors.bad_request("the object provided is no object")
+            _kind_matches(body, target, required=True)
+            if self._store.latest(target.key) is None:
+                may_create()
+            written = await self._verbs.apply(call, body)
+        else:
+            written = await self._verbs.change(
+                call, lambda current: _patched(kind, current, body, target)
+            )
+        code = 201 if written.created else 200
+        return answers.written(written, form_of(request, target.served), code)
+
+    async def delete(self, request: web.Request, target: Target, user: User) -> web.Response:
+        """DELETE of an object."""
+        options = await _delete_options(request)
+        resource = target.served.resource
+        call = Call(target.served, target.namespace, target.name, "", requests.options(request), user)
+        entry, gone = await self._deletion.delete(call, options)
+        if not gone:
+            return answers.raw(form_of(request, target.served).encode(entry), 200)
+        details = {
+            "name": target.name,
+            "kind": resource.plural,
+            "uid": entry.value["metadata"]["uid"],
+            **({"group": resource.group} if resource.group else {}),
+        }
+        return answers.success(details)
+
+    async def delete_collection(
+        self, request: web.Request, target: Target, user: User
+    ) -> web.Response:
+        """DELETE of everything that the selectors choose; answers with what was there."""
+        options = await _delete_options(request)
+        chosen, form = lists.selection(request, target), form_of(request, target.served)
+        found = [e for _, e in list(self._store.list(target.prefix)) if chosen(e.value)]
+        for entry in found:
+            metadata = entry.value["metadata"]
+            call = Call(
+                target.served,
+                metadata.get("namespace", ""),
+                metadata["name"],
+                "",
+                requests.options(request),
+                user,
+            )
+            try:
+                await self._deletion.delete(call, options)
+            except ApiError as error:
+                if error.reason != "NotFound":
+                    raise
+        metadata = {"resourceVersion": str(self._store.revision)}
+        return answers.raw(form.encode_list(found, metadata))
+
+    @staticmethod
+    def _call(target: Target, options: Any, user: User) -> Call:
+        return Call(
+            target.served, target.namespace, target.name, target.subresource, options, user
+        )
+
+
+def _patched(kind: str, current: Object, body: Any, target: Target) -> Object:
+    if kind == JSON_PATCH:
+        result = json_patches.patch(current, body)
+    elif not isinstance(body, dict) and kind in (MERGE_PATCH, STRATEGIC_PATCH):
+        raise errors.bad_request("the patch must be an object")
+    elif kind == MERGE_PATCH:
+        result = json_patches.merge(current, body)
+    elif kind == STRATEGIC_PATCH and target.served.builtin:
+        schema = target.served.schema
+        properties = {**schema.get("properties", {}), "metadata": strategic.METADATA}
+        result = strategic.merge(current, body, {**schema, "properties": properties})
+    else:
+        known = [JSON_PATCH, MERGE_PATCH, APPLY]
+        if target.served.builtin:
+            known.append(STRATEGIC_PATCH)
+        message = (
+            "the body of the request was in an unknown format - accepted media types include: "
+            f"{', '.join(known)}"
+        )
+        raise ApiError(415, "UnsupportedMediaType", message)
+    if not isinstance(result, dict) or not isinstance(result.get("metadata"), dict):
+        raise errors.bad_request("the patch leaves no object")
+    return result
+
+
+def _kind_matches(body: Object, target: Target, *, required: bool = False) -> None:
+    resource = target.served.resource
+    kind, version = body.get("kind"), body.get("apiVersion")
+    if required and (not kind or not version):
+        raise errors.bad_request("apiVersion and kind must be set in the body of an apply patch")
+    if kind in (None, "", resource.kind) and version in (None, "", resource.api_version):
+        return
+    if kind not in (None, "", resource.kind):
+        message = (
+            f'{kind} in version "{resource.version}" cannot be handled as a {resource.kind}: no '
+            f'kind "{kind}" is registered for version "{version}"'
+        )
+        raise errors.bad_request(message)
+    message = (
+        f"the API version in the data ({version}) does not match the expected API version "
+        f"({resource.api_version})"
+    )
+    raise errors.bad_request(message)
+
+
+async def _no_duplicates(request: web.Request, target: Target, validation: str) -> None:
+    if validation != "Strict":
+        return
+    data = await request.read()
+    if data[:1] != b"{":
+        return
+    found = requests.duplicates(data)
+    if found:
+        resource = target.served.resource
+        shown = ", ".join(f'duplicate field "{name}"' for name in found)
+        raise errors.bad_request(
+            f'{resource.kind} in version "{resource.version}" cannot be handled as a '
+            f"{resource.kind}: strict decoding error: {shown}"
+        )
+
+
+async def _delete_options(request: web.Request) -> Object:
+    body = await requests.body(request)
+    if not isinstance(body, dict):
+        raise errors.bad_request("DeleteOptions must be an object")
+    options = dict(body)
+    for name in ("propagationPolicy", "gracePeriodSeconds", "orphanDependents"):
+        if name in request.query:
+            text = request.query[name]
+            options[name] = int(text) if text.lstrip("-").isdecimal() else text
+    if request.query.get("dryRun") or "All" in (options.get("dryRun") or ()):
+        options["dryRun"] = ["All"]
+    return options
+
+
+def _copied(body: Object) -> Object:
+    return {**body, "metadata": dict(body["metadata"])}
+
+
+def _version_needed(target: Target) -> ApiError:
+    cause = errors.Cause(
+        "FieldValueInvalid",
+        "Invalid value: 0: must be specified for an update",
+        "metadata.resourceVersion",
+    )
+    resource = target.served.resource
+    return errors.invalid(resource.plural, resource.group, target.name, [cause])
+
+
+def _manager_needed() -> ApiError:
+    cause = errors.Cause(
+        "FieldValueRequired", "Required value: is required for apply patch", "fieldManager"
+    )
+    return errors.invalid("PatchOptions", "meta.k8s.io", "", [cause])

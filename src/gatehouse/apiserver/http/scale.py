@@ -1,0 +1,100 @@
+"""The scale subresource (autoscaling/v1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from gatehouse.apiserver import errors
+from gatehouse.apiserver.http import answers, requests
+from gatehouse.apiserver.http.requests import Target
+from gatehouse.apiserver.http.resources import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+from gatehouse.apiserver.identity.users import User
+from gatehouse.apiserver.objects import jsonpath
+from gatehouse.apiserver.objects.calls import Call
+from gatehouse.apiserver.objects.served import Scale
+from gatehouse.apiserver.objects.verbs import Verbs
+from gatehouse.apiserver.patches import json as json_patches
+from gatehouse.apiserver.storage.store import Store
+
+Object = dict[str, Any]
+
+
+def shown(obj: Object, scale: Scale) -> Object:
+    """Give an object's scale."""
+    metadata = obj["metadata"]
+    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    status: Object = {"replicas": jsonpath.first(scale.status_replicas, obj) or 0}
+    selector = jsonpath.first(scale.selector, obj) if scale.selector else None
+    if selector:
+        status["selector"] = selector if isinstance(selector, str) else _text(selector)
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {key: metadata[key] for key in kept if key in metadata},
+        "spec": {"replicas": jsonpath.first(scale.replicas, obj) or 0},
+        "status": status,
+    }
+
+
+def _text(selector: Object) -> str:
+    parts = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
+    for expression in selector.get("matchExpressions") or ():
+        values = ",".join(expression.get("values") or ())
+        parts.append(f"{expression['key']} {expression['operator'].lower()} ({values})")
+    return ",".join(parts)
+
+
+async def answer(
+    request: web.Request, target: Target, verb: str, user: User, store: Store, verbs: Verbs
+) -> web.Response:
+    """Read or change a scale. Raises ApiError."""
+    scale = target.served.scale
+    assert scale is not None
+    if verb == "get":
+        await store.fresh()
+        entry = store.get(target.key)
+        if entry is None:
+            resource = target.served.resource
+            raise errors.not_found(resource.plural, resource.group, target.name)
+        return answers.json(shown(entry.value, scale))
+    if verb not in ("update", "patch"):
+        raise requests.not_allowed(request)
+    body = await requests.body(request)
+    path = jsonpath.simple(scale.replicas)
+
+    def change(current: Object) -> Object:
+        wanted = _wanted(request, shown(current, scale), body)
+        replicas = (wanted.get("spec") or {}).get("replicas", 0)
+        if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
+            message = f"Invalid value: {replicas}: must be greater than or equal to 0"
+            cause = errors.Cause("FieldValueInvalid", message, "spec.replicas")
+            raise errors.invalid("Scale", "autoscaling", target.name, [cause])
+        holder = current
+        for name in path[:-1]:
+            holder = holder.setdefault(name, {})
+        holder[path[-1]] = replicas
+        version = (wanted.get("metadata") or {}).get("resourceVersion")
+        current["metadata"]["resourceVersion"] = version or ""
+        return current
+
+    call = Call(
+        target.served, target.namespace, target.name, "scale", requests.options(request), user
+    )
+    written = await verbs.change(call, change)
+    return answers.json(shown(written.value, scale))
+
+
+def _wanted(request: web.Request, current: Object, body: Any) -> Object:
+    if request.method == "PUT":
+        return body if isinstance(body, dict) else {}
+    if request.content_type == JSON_PATCH:
+        found = json_patches.patch(current, body)
+    elif request.content_type in (MERGE_PATCH, STRATEGIC_PATCH, requests.APPLY):
+        found = json_patches.merge(current, body)
+        if "resourceVersion" not in (body.get("metadata") or {}):
+            found["metadata"].pop("resourceVersion", None)
+    else:
+        raise errors.ApiError(415, "UnsupportedMediaType", "patches of scales are JSON or merge")
+    return found if isinstance(found, dict) else {}

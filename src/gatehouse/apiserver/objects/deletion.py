@@ -1,0 +1,160 @@
+"""Deletion: preconditions, finalizers, grace, and what becomes of dependents.
+
+https://kubernetes.io/docs/concepts/architecture/garbage-collection
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from gatehouse.apiserver import errors
+from gatehouse.apiserver.errors import ApiError
+from gatehouse.apiserver.objects import definitions
+from gatehouse.apiserver.objects.admission import is_held
+from gatehouse.apiserver.objects.calls import Call
+from gatehouse.apiserver.objects.verbs import ATTEMPTS, thawed
+from gatehouse.apiserver.storage.entries import Entry, MismatchError
+from gatehouse.apiserver.storage.store import Store
+
+Object = dict[str, Any]
+
+FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
+
+
+class Deletion:
+    """Deletes from one store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def delete(self, call: Call, options: Object) -> tuple[Entry, bool]:
+        """Delete an object; gives its last state, and whether it is gone. Raises ApiError."""
+        resource = call.served.resource
+        for _ in range(ATTEMPTS):
+            current = self._store.latest(call.key)
+            if current is None:
+                raise errors.not_found(resource.plural, resource.group, call.name)
+            _preconditions(call, options, current)
+            try:
+                return await self._delete(call, options, current)
+            except MismatchError:
+                await self._store.fresh()
+        raise errors.conflict(resource.plural, resource.group, call.name)
+
+    async def _delete(self, call: Call, options: Object, current: Entry) -> tuple[Entry, bool]:
+        obj = thawed(current)
+        metadata = obj["metadata"]
+        _mark_dependents(metadata, _policy(options, metadata))
+        if call.served.resource.plural == definitions.PLURAL and not call.served.resource.group == "":
+            finalizers = metadata.setdefault("finalizers", [])
+            if definitions.FINALIZER not in finalizers and not metadata.get("deletionTimestamp"):
+                finalizers.append(definitions.FINALIZER)
+        grace = _grace(call, options, obj)
+        if metadata.get("deletionTimestamp") and metadata.get("deletionGracePeriodSeconds", 0) <= grace:
+            grace = metadata.get("deletionGracePeriodSeconds", 0)
+        if grace:
+            metadata["deletionGracePeriodSeconds"] = grace
+        elif "deletionGracePeriodSeconds" in metadata:
+            metadata["deletionGracePeriodSeconds"] = 0
+        if "All" in (options.get("dryRun") or ()):
+            return current, True
+        if not is_held(call.served, obj):
+            return await self._store.delete(call.key, current.revision), True
+        if not metadata.get("deletionTimestamp"):
+            moment = datetime.now(UTC) + timedelta(seconds=grace)
+            metadata["deletionTimestamp"] = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+            metadata["deletionGracePeriodSeconds"] = grace
+            if "generation" in metadata:
+                metadata["generation"] += 1
+            if call.served.resource.plural == "namespaces":
+                obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+        if obj == current.value:
+            return current, False
+        return await self._store.put(call.key, obj, current.revision), False
+
+    async def remove_finalizer(self, call: Call, finalizer: str) -> None:
+        """Take a finalizer of the server's own from an object, and the object if it was the last."""
+        for _ in range(ATTEMPTS):
+            current = self._store.latest(call.key)
+            if current is None:
+                return
+            obj = thawed(current)
+            holder = obj["metadata"]
+            if call.served.resource.plural == "namespaces" and finalizer == "kubernetes":
+                holder = obj["spec"]
+            left = [name for name in holder.get("finalizers") or () if name != finalizer]
+            if left == (holder.get("finalizers") or []):
+                return
+            if left:
+                holder["finalizers"] = left
+            else:
+                holder.pop("finalizers")
+            try:
+                if obj["metadata"].get("deletionTimestamp") and not is_held(call.served, obj):
+                    await self._store.delete(call.key, current.revision)
+                else:
+                    await self._store.put(call.key, obj, current.revision)
+            except MismatchError:
+                await self._store.fresh()
+                continue
+            return
+
+
+def _preconditions(call: Call, options: Object, current: Entry) -> None:
+    metadata = current.value["metadata"]
+    for field, shown in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+        wanted = (options.get("preconditions") or {}).get(field)
+        if wanted and wanted != metadata[field]:
+            resource = call.served.resource
+            why = (
+                f"the {shown} in the precondition ({wanted}) does not match the {shown} in record "
+                f"({metadata[field]}). The object might have been deleted and then recreated"
+            )
+            raise errors.conflict(resource.plural, resource.group, call.name, why)
+
+
+def _policy(options: Object, metadata: Object) -> str:
+    policy = options.get("propagationPolicy")
+    if policy is None and options.get("orphanDependents") is not None:
+        policy = "Orphan" if options["orphanDependents"] in (True, "true") else "Background"
+    if policy is None:
+        finalizers = metadata.get("finalizers") or ()
+        if ORPHAN in finalizers:
+            return "Orphan"
+        return "Foreground" if FOREGROUND in finalizers else "Background"
+    if policy not in ("Orphan", "Background", "Foreground"):
+        message = (
+            f'propagationPolicy: Unsupported value: "{policy}": supported values: "Background", '
+            '"Foreground", "Orphan"'
+        )
+        raise ApiError(422, "Invalid", message)
+    return str(policy)
+
+
+def _mark_dependents(metadata: Object, policy: str) -> None:
+    """Let finalizers say what is to become of dependents before the object goes."""
+    left = [f for f in metadata.get("finalizers") or () if f not in (FOREGROUND, ORPHAN)]
+    marks = {"Foreground": FOREGROUND, "Orphan": ORPHAN}
+    if policy in marks:
+        left.append(marks[policy])
+    if left:
+        metadata["finalizers"] = left
+    else:
+        metadata.pop("finalizers", None)
+
+
+def _grace(call: Call, options: Object, obj: Object) -> int:
+    """Give the seconds that the Pod of a node has to end; nothing else has any."""
+    if call.served.resource.plural != "pods" or call.served.resource.group:
+        return 0
+    asked = options.get("gracePeriodSeconds")
+    spec = obj.get("spec") or {}
+    if asked is None:
+        asked = spec.get("terminationGracePeriodSeconds", 30)
+    if not isinstance(asked, int) or asked < 0:
+        asked = 1
+    ended = (obj.get("status") or {}).get("phase") in ("Failed", "Succeeded")
+    return asked if spec.get("nodeName") and not ended else 0
+
+

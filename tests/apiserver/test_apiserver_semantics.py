@@ -137,7 +137,7 @@ async def test_writers_that_are_late_get_a_conflict(client: kube.Client) -> None
         await client.update(resources.CONFIG_MAPS, {**made, "data": {"a": "3"}})
     with pytest.raises(kube.AlreadyExists):
         await client.create(resources.CONFIG_MAPS, config_map("c"))
-    with pytest.raises(kube.Conflict, match="uid"):
+    with pytest.raises(kube.Conflict, match="UID"):
         await client.delete(resources.CONFIG_MAPS, "c", "default", uid="another")
 
 
@@ -304,7 +304,7 @@ async def test_unknown_fields_are_refused_when_strict_and_warned_of_otherwise(
             assert response.status == 413
         twice = b'{"metadata":{"name":"t","name":"u"},"spec":{}}'
         async with raw.post(f"{path}?fieldValidation=Strict", data=twice) as response:
-            assert 'duplicate field "name"' in (await response.json())["message"]
+            assert 'duplicate field "metadata.name"' in (await response.json())["message"]
 
 
 async def test_a_dry_run_stores_nothing(client: kube.Client, server: Server) -> None:
@@ -609,7 +609,7 @@ async def test_creates_that_race_with_a_deletion_leave_nothing_behind(client: ku
 @pytest.mark.parametrize(
     ("metadata", "field"),
     [
-        ({"ownerReferences": ["x"]}, "metadata.ownerReferences[0]"),
+        ({"ownerReferences": ["x"]}, "metadata.ownerReferences"),
         ({"finalizers": "x"}, "metadata.finalizers"),
         ({"labels": {"bad key": "v"}}, "metadata.labels"),
         ({"labels": {"key": "bad value"}}, "metadata.labels"),
@@ -622,7 +622,7 @@ async def test_metadata_is_checked_like_everything_else(
 ) -> None:
     made = config_map("c")
     made["metadata"] |= metadata
-    with pytest.raises(kube.Invalid) as failure:
+    with pytest.raises((kube.Invalid, kube.BadRequest)) as failure:
         await client.create(resources.CONFIG_MAPS, made)
     assert field in str(failure.value)
 

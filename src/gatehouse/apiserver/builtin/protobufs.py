@@ -124,7 +124,11 @@ def _read(type_: Type, data: bytes, outer: tuple[int, ...], result: Object) -> N
             result.setdefault(field.name, {})[key] = item
         else:
             found = _value(field.type, value)
-            if found or isinstance(found, dict) or (found is not None and (field.pointer or field.required)):
+            if (
+                found
+                or isinstance(found, dict)
+                or (found is not None and (field.pointer or field.required))
+            ):
                 result[field.name] = found
 
 

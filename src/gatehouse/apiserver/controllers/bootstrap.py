@@ -81,7 +81,8 @@ def follow_keys(context: Context, keys: Keys) -> None:
             keys.load(secret)
 
     context.store.listen(
-        key, lambda event: load(event.now.value if event.now else None) if event.key == key else None
+        key,
+        lambda event: load(event.now.value if event.now else None) if event.key == key else None,
     )
     entry = context.store.get(key)
     load(entry.value if entry else None)

@@ -222,7 +222,9 @@ def _without(entries: list[Entry], found: typed.Comparison, mine: Entry) -> list
         if entry.identity != mine.identity:
             owned = sets.difference(owned, found.changed)
         if owned:
-            books.append(entry if owned == entry.owned else msgspec.structs.replace(entry, owned=owned))
+            books.append(
+                entry if owned == entry.owned else msgspec.structs.replace(entry, owned=owned)
+            )
     return books
 
 

@@ -144,7 +144,12 @@ def _values(old: Any, new: Any, schema: Schema) -> tuple[Tree | None, Tree | Non
     present = new if new is not _ABSENT else old
     same_shape = old is _ABSENT or new is _ABSENT or type(old) is type(new)
     if isinstance(present, dict) and granular(schema) and same_shape:
-        return _nested(old, new, schema, _maps({} if old is _ABSENT else old, {} if new is _ABSENT else new, schema))
+        return _nested(
+            old,
+            new,
+            schema,
+            _maps({} if old is _ABSENT else old, {} if new is _ABSENT else new, schema),
+        )
     if isinstance(present, list) and associative(schema) and same_shape:
         return _nested(old, new, schema, _lists(old, new, schema))
     if new is _ABSENT:
@@ -152,9 +157,7 @@ def _values(old: Any, new: Any, schema: Schema) -> tuple[Tree | None, Tree | Non
     return {}, None
 
 
-def _nested(
-    old: Any, new: Any, schema: Schema, found: Pair
-) -> tuple[Tree | None, Tree | None]:
+def _nested(old: Any, new: Any, schema: Schema, found: Pair) -> tuple[Tree | None, Tree | None]:
     changed, removed = found
     there = schema.get(STRUCT, False)
     return (

@@ -188,9 +188,7 @@ class Handler:
         busy = self._reading >= limits.reading if reading else self._writing >= limits.writing
         if busy and not exempt:
             self._parts.metrics.rejected.labels("429").inc()
-            error = ApiError(
-                429, "TooManyRequests", "Too many requests, please try again later."
-            )
+            error = ApiError(429, "TooManyRequests", "Too many requests, please try again later.")
             error.retry_after = 1
             raise error
         if reading:
@@ -292,5 +290,3 @@ def _refusal(user: User, wanted: Attributes, reason: str = "") -> ApiError:
     if reason:
         why = f"{why}: {reason}"
     return errors.forbidden(wanted.resource, wanted.group, wanted.name, why)
-
-

@@ -75,9 +75,7 @@ async def list_objects(request: web.Request, store: Store, target: Target) -> by
     return form.encode_list(found, metadata)
 
 
-def _page(
-    entries: Any, chosen: Test, start: str, limit: int
-) -> tuple[list[Entry], int, str]:
+def _page(entries: Any, chosen: Test, start: str, limit: int) -> tuple[list[Entry], int, str]:
     found: list[Entry] = []
     more, last = 0, ""
     for key, entry in entries:

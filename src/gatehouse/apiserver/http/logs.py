@@ -58,7 +58,9 @@ class PodLogs:
         try:
             file = await asyncio.to_thread(path.open, "rb")
         except OSError as error:
-            raise ApiError(500, "InternalError", f"the log cannot be read: {error.strerror}") from error
+            raise ApiError(
+                500, "InternalError", f"the log cannot be read: {error.strerror}"
+            ) from error
         left = number(request, "limitBytes")
         with file:
             tail = number(request, "tailLines")

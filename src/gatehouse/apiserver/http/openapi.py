@@ -102,9 +102,7 @@ def _operation(served: Served, action: str, parameters: tuple[str, ...]) -> Obje
 
 
 def _patch(served: Served) -> Object:
-    patch = _operation(
-        served, "patch", ("dryRun", "fieldManager", "fieldValidation", "force")
-    )
+    patch = _operation(served, "patch", ("dryRun", "fieldManager", "fieldValidation", "force"))
     media = [*_MEDIA]
     if served.builtin:
         media.append("application/strategic-merge-patch+json")
@@ -162,5 +160,3 @@ def _reference(name: str, schemas: Object, prefix: str) -> Object:
         schemas[public] = {}
         schemas[public] = _type(name, schemas, prefix)
     return {"$ref": prefix + public}
-
-

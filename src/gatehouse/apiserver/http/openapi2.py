@@ -108,13 +108,10 @@ def _encode(document: Object) -> bytes:
         for path, item in document["paths"].items()
     )
     definitions = b"".join(
-        _field(1, _named(name, _schema(schema)))
-        for name, schema in document["definitions"].items()
+        _field(1, _named(name, _schema(schema))) for name, schema in document["definitions"].items()
     )
     info = _text(1, document["info"]["title"]) + _text(2, document["info"]["version"])
-    return b"".join(
-        (_text(1, "2.0"), _field(2, info), _field(8, paths), _field(9, definitions))
-    )
+    return b"".join((_text(1, "2.0"), _field(2, info), _field(8, paths), _field(9, definitions)))
 
 
 def _operation(operation: Object) -> bytes:
@@ -141,8 +138,7 @@ def _schema(schema: Object) -> bytes:
         parts.append(_field(23, _field(1, _schema(schema["items"]))))
     if schema.get("properties"):
         inner = b"".join(
-            _field(1, _named(name, _schema(value)))
-            for name, value in schema["properties"].items()
+            _field(1, _named(name, _schema(value))) for name, value in schema["properties"].items()
         )
         parts.append(_field(25, inner))
     return b"".join(parts) + _extensions(31, schema)

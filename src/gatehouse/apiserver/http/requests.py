@@ -57,7 +57,11 @@ def target(registry: Registry, path: str) -> Target | None:
         if served is not None and served.resource.namespaced:
             namespace, rest = rest[1], rest[2:]
     served = registry.find(group, version, rest[0])
-    if served is None or len(rest) > 3 or (served.resource.namespaced and not namespace and rest[1:]):
+    if (
+        served is None
+        or len(rest) > 3
+        or (served.resource.namespaced and not namespace and rest[1:])
+    ):
         return None
     name, subresource = (*rest[1:], "", "")[:2]
     if rest[0] == "namespaces" and not group:

@@ -30,9 +30,7 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 class Resources:
     """Answers requests for objects of one store."""
 
-    def __init__(
-        self, store: Store, verbs: Verbs, deletion: Deletion, stop: asyncio.Event
-    ) -> None:
+    def __init__(self, store: Store, verbs: Verbs, deletion: Deletion, stop: asyncio.Event) -> None:
         self._store, self._verbs, self._deletion = store, verbs, deletion
         self._stop = stop
         self._encoded = watches.Encoded()
@@ -111,7 +109,9 @@ class Resources:
         """DELETE of an object."""
         options = await _delete_options(request)
         resource = target.served.resource
-        call = Call(target.served, target.namespace, target.name, "", requests.options(request), user)
+        call = Call(
+            target.served, target.namespace, target.name, "", requests.options(request), user
+        )
         entry, gone = await self._deletion.delete(call, options)
         if not gone:
             return answers.raw(form_of(request, target.served).encode(entry), 200)
@@ -150,9 +150,7 @@ class Resources:
 
     @staticmethod
     def _call(target: Target, options: Any, user: User) -> Call:
-        return Call(
-            target.served, target.namespace, target.name, target.subresource, options, user
-        )
+        return Call(target.served, target.namespace, target.name, target.subresource, options, user)
 
 
 def _patched(kind: str, current: Object, body: Any, target: Target) -> Object:

@@ -56,7 +56,7 @@ class Reviews:
     def _access(self, spec: Object, _: User, namespace: str) -> Object:
         name, groups = spec.get("user") or "", tuple(spec.get("groups") or ())
         if not name and not groups:
-            message = 'Required value: at least one of user or group must be specified'
+            message = "Required value: at least one of user or group must be specified"
             cause = Cause("FieldValueRequired", message, "spec.user")
             raise errors.invalid("SubjectAccessReview", "authorization.k8s.io", "", [cause])
         wanted = (spec.get("resourceAttributes") or {}).get("namespace", "")

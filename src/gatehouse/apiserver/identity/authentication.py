@@ -33,7 +33,9 @@ class Authenticator:
     ) -> None:
         self._tokens, self._store = tokens, store
         self._static, self._anonymous = static_tokens or {}, anonymous
-        self._by_connection: weakref.WeakKeyDictionary[Any, User] = weakref.WeakKeyDictionary()
+        self._by_connection: weakref.WeakKeyDictionary[ssl.SSLObject, User] = (
+            weakref.WeakKeyDictionary()
+        )
 
     def authenticate(self, request: web.Request) -> User:
         """Give the user; raises ApiError 401.
@@ -45,19 +47,18 @@ class Authenticator:
             kind, _, token = header.partition(" ")
             if kind.lower() == "bearer" and token:
                 return self.bearer(token.strip())
-        transport = request.transport
-        if transport is None:
-            raise _unauthorized()
-        known = self._by_connection.get(transport)
-        if known is None:
-            certificate = _peer_certificate(transport)
+        tls = request.transport.get_extra_info("ssl_object") if request.transport else None
+        if isinstance(tls, ssl.SSLObject):
+            known = self._by_connection.get(tls)
+            if known is not None:
+                return known
+            certificate = tls.getpeercert()
             if certificate:
-                known = self._by_connection[transport] = _user(certificate)
-            elif self._anonymous:
-                return _NOBODY
-            else:
-                raise _unauthorized()
-        return known
+                known = self._by_connection[tls] = _user(certificate)
+                return known
+        if self._anonymous:
+            return _NOBODY
+        raise _unauthorized()
 
     def bearer(self, token: str) -> User:
         """Give the user of a token; raises ApiError 401."""
@@ -79,13 +80,6 @@ class Authenticator:
 
 def _unauthorized() -> ApiError:
     return ApiError(401, "Unauthorized", "Unauthorized")
-
-
-def _peer_certificate(transport: Any) -> dict[str, Any]:
-    tls = transport.get_extra_info("ssl_object")
-    if not isinstance(tls, ssl.SSLObject):
-        return {}
-    return tls.getpeercert() or {}
 
 
 def _user(certificate: dict[str, Any]) -> User:

@@ -101,7 +101,9 @@ class Tokens:
         namespace, account = own.get("namespace", ""), own.get("serviceaccount") or {}
         if not self._alive("serviceaccounts", namespace, account):
             return "the token's ServiceAccount does not exist any more"
-        extra: dict[str, list[str]] = {"authentication.kubernetes.io/credential-id": [f"JTI={claims.get('jti', '')}"]}  # noqa: E501
+        extra: dict[str, list[str]] = {
+            "authentication.kubernetes.io/credential-id": [f"JTI={claims.get('jti', '')}"]
+        }  # noqa: E501
         for kind, plural in _BINDABLE.items():
             bound = own.get(kind.lower())
             if bound is None:

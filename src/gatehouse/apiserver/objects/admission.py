@@ -97,7 +97,8 @@ class Admission:
                 f"namespace {call.namespace} because it is being terminated"
             )
             cause = Cause(
-                "NamespaceTerminating", f"namespace {call.namespace} is being terminated",
+                "NamespaceTerminating",
+                f"namespace {call.namespace} is being terminated",
                 "metadata.namespace",
             )
             raise ApiError(403, "Forbidden", message, kind=resource.plural, causes=[cause])

@@ -41,7 +41,9 @@ def _version(spec: Object, names: Object, version: Object, storage: str) -> Serv
     api_version = f"{spec['group']}/{version['name']}"
     warning = ""
     if version.get("deprecated"):
-        warning = version.get("deprecationWarning") or f"{api_version} {names['kind']} is deprecated"
+        warning = (
+            version.get("deprecationWarning") or f"{api_version} {names['kind']} is deprecated"
+        )
     return Served(
         resource=Resource(
             spec["group"],
@@ -57,7 +59,8 @@ def _version(spec: Object, names: Object, version: Object, storage: str) -> Serv
         list_kind=names.get("listKind", ""),
         categories=tuple(names.get("categories") or ()),
         status="status" in subresources,
-        scale=scale and Scale(
+        scale=scale
+        and Scale(
             scale["specReplicasPath"],
             scale["statusReplicasPath"],
             scale.get("labelSelectorPath", ""),
@@ -124,7 +127,7 @@ def check(definition: Object, old: Object | None) -> Iterator[Cause]:
     names, versions = spec.get("names") or {}, spec.get("versions") or []
     expected = f"{names.get('plural')}.{spec.get('group')}"
     if definition["metadata"].get("name") != expected:
-        why = f"must be spec.names.plural+\".\"+spec.group"
+        why = f'must be spec.names.plural+"."+spec.group'
         yield invalid("metadata.name", definition["metadata"].get("name"), why)
     if "." not in str(spec.get("group", "")):
         yield invalid("spec.group", spec.get("group"), "should be a domain with at least one dot")

@@ -46,12 +46,18 @@ class Deletion:
         obj = thawed(current)
         metadata = obj["metadata"]
         _mark_dependents(metadata, _policy(options, metadata))
-        if call.served.resource.plural == definitions.PLURAL and not call.served.resource.group == "":
+        if (
+            call.served.resource.plural == definitions.PLURAL
+            and not call.served.resource.group == ""
+        ):
             finalizers = metadata.setdefault("finalizers", [])
             if definitions.FINALIZER not in finalizers and not metadata.get("deletionTimestamp"):
                 finalizers.append(definitions.FINALIZER)
         grace = _grace(call, options, obj)
-        if metadata.get("deletionTimestamp") and metadata.get("deletionGracePeriodSeconds", 0) <= grace:
+        if (
+            metadata.get("deletionTimestamp")
+            and metadata.get("deletionGracePeriodSeconds", 0) <= grace
+        ):
             grace = metadata.get("deletionGracePeriodSeconds", 0)
         if grace:
             metadata["deletionGracePeriodSeconds"] = grace
@@ -156,5 +162,3 @@ def _grace(call: Call, options: Object, obj: Object) -> int:
         asked = 1
     ended = (obj.get("status") or {}).get("phase") in ("Failed", "Succeeded")
     return asked if spec.get("nodeName") and not ended else 0
-
-

@@ -57,7 +57,9 @@ MOST_ANNOTATIONS = 256 * 1024
 @functools.cache
 def compiled() -> Compiled:
     """Give the schema of ObjectMeta."""
-    return compile_schema({"type": "object", "properties": {"metadata": schema_of("meta.ObjectMeta")}})
+    return compile_schema(
+        {"type": "object", "properties": {"metadata": schema_of("meta.ObjectMeta")}}
+    )
 
 
 _FIELDS = frozenset(schema_of("meta.ObjectMeta")["properties"])

@@ -144,12 +144,8 @@ class Verbs:
         if self._store.latest(call.key) is None and not call.subresource:
             if metadata.get("resourceVersion") or metadata.get("uid"):
                 why = "the object to be applied has a resourceVersion or uid and does not exist"
-                raise errors.conflict(
-                    served.resource.plural, served.resource.group, call.name, why
-                )
-            create = Call(
-                served, call.namespace, call.name, "apply", call.options, call.user
-            )
+                raise errors.conflict(served.resource.plural, served.resource.group, call.name, why)
+            create = Call(served, call.namespace, call.name, "apply", call.options, call.user)
             written = await self._create(create, merged(None))
         else:
             written = await self.change(call, merged)
@@ -299,6 +295,4 @@ def _spec(served: Any, obj: Object) -> Object:
 
 def _conflicts(error: fields.ConflictsError) -> ApiError:
     message, causes = fields.render(error.conflicts)
-    return ApiError(
-        409, "Conflict", message, causes=[Cause(*cause) for cause in causes]
-    )
+    return ApiError(409, "Conflict", message, causes=[Cause(*cause) for cause in causes])

@@ -6,6 +6,7 @@ from typing import Any
 
 from gatehouse.apiserver.errors import ApiError, bad_request
 
+
 def merge(current: Any, patch: Any) -> Any:
     """Merge as RFC 7396 says."""
     if not isinstance(patch, dict):
@@ -17,7 +18,6 @@ def merge(current: Any, patch: Any) -> Any:
         else:
             result[key] = merge(result.get(key), value)
     return result
-
 
 
 def patch(current: Any, operations: Any) -> Any:

@@ -188,12 +188,14 @@ def functions() -> list[Any]:
             member=True,
         ),
         _function("containsIP", _BOOL, [_DYN, _DYN], _contains_ip, member=True),
-        _function(
-            "getScheme", _STRING, [_DYN], lambda v: urlsplit(v["text"]).scheme, member=True
-        ),
+        _function("getScheme", _STRING, [_DYN], lambda v: urlsplit(v["text"]).scheme, member=True),
         _function("getHost", _STRING, [_DYN], lambda v: urlsplit(v["text"]).netloc, member=True),
         _function(
-            "getHostname", _STRING, [_DYN], lambda v: urlsplit(v["text"]).hostname or "", member=True
+            "getHostname",
+            _STRING,
+            [_DYN],
+            lambda v: urlsplit(v["text"]).hostname or "",
+            member=True,
         ),
         _function(
             "getPort",
@@ -217,9 +219,7 @@ def functions() -> list[Any]:
             lambda v: quantity(v["text"]) == int(quantity(v["text"])),
             member=True,
         ),
-        _function(
-            "asInteger", _INT, [_DYN], lambda v: int(quantity(v["text"])), member=True
-        ),
+        _function("asInteger", _INT, [_DYN], lambda v: int(quantity(v["text"])), member=True),
         _function("find", _STRING, [_STRING, _STRING], _find, member=True),
         _function("findAll", cel.Type.List(_STRING), [_STRING, _STRING], _find_all, member=True),
         _function("isSorted", _BOOL, [_LIST], _is_sorted, member=True),

@@ -45,7 +45,9 @@ def _node(schema: Any, path: str) -> Iterator[Cause]:
         yield Cause("FieldValueNotSupported", message, f"{path}.type")
     for key in _FORBIDDEN:
         if schema.get(key):
-            yield Cause("FieldValueForbidden", f"Forbidden: {key} is not supported", f"{path}.{key}")
+            yield Cause(
+                "FieldValueForbidden", f"Forbidden: {key} is not supported", f"{path}.{key}"
+            )
     if schema.get("uniqueItems"):
         message = "Forbidden: uniqueItems cannot be set to true since the runtime complexity becomes quadratic"  # noqa: E501
         yield Cause("FieldValueForbidden", message, f"{path}.uniqueItems")

@@ -11,7 +11,9 @@ from datetime import date, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-DURATION = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)((\d+(\.\d*)?)(ns|us|µs|ms|s|m|h))*")
+DURATION = re.compile(
+    r"[-+]?(\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)((\d+(\.\d*)?)(ns|us|µs|ms|s|m|h))*"
+)
 
 
 def _passes(read: Callable[[str], Any]) -> Callable[[str], bool]:
@@ -49,7 +51,9 @@ FORMATS: dict[str, Callable[[str], bool]] = {
     "ipv6": _passes(ipaddress.IPv6Address),
     "cidr": _cidr,
     "uri": _uri,
-    "hostname": _matches(r"(?=.{1,253}$)([A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?)(\.[A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?)*\.?"),
+    "hostname": _matches(
+        r"(?=.{1,253}$)([A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?)(\.[A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?)*\.?"
+    ),
     "email": _matches(r"[^@\s]+@[^@\s]+"),
     "mac": _matches(rf"({_HEX}{{2}}[:-]){{5,7}}{_HEX}{{2}}|({_HEX}{{4}}\.){{2,3}}{_HEX}{{4}}"),
     "uuid": _matches(rf"{_HEX}{{8}}-?{_HEX}{{4}}-?{_HEX}{{4}}-?{_HEX}{{4}}-?{_HEX}{{12}}"),

@@ -79,9 +79,7 @@ class Node:
     @functools.cached_property
     def defaulted(self) -> list[str]:
         """Properties that have a default."""
-        return [
-            name for name, inner in self.properties.items() if inner.get("default") is not None
-        ]
+        return [name for name, inner in self.properties.items() if inner.get("default") is not None]
 
     @functools.cached_property
     def additional(self) -> Node | None:

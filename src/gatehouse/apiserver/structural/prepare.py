@@ -47,9 +47,7 @@ def _object(
             _value(inner, item, f"{path}.{name}" if path else name, unknown)
 
 
-def _prune(
-    node: Node, value: dict[str, Any], path: str, unknown: list[str], *, head: bool
-) -> None:
+def _prune(node: Node, value: dict[str, Any], path: str, unknown: list[str], *, head: bool) -> None:
     if node.additional is not None:
         return
     properties = node.properties

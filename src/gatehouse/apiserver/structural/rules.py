@@ -137,5 +137,3 @@ def _by_keys(node: Node, old: Any) -> dict[Any, Any]:
 
 def _identity(node: Node, item: Any) -> Any:
     return tuple(item.get(key) for key in node.list_keys) if isinstance(item, dict) else None
-
-

@@ -98,7 +98,9 @@ def _string(node: Node, value: str, path: str, causes: list[Cause]) -> None:
     if node.pattern is not None and not node.pattern.search(value):
         causes.append(_invalid(path, value, f"should match '{node.schema['pattern']}'"))
     if node.format:
-        test = FORMATS.get(node.format.replace("-", "") if node.format == "date-time" else node.format)
+        test = FORMATS.get(
+            node.format.replace("-", "") if node.format == "date-time" else node.format
+        )
         if test is not None and not test(value):
             why = f"{path} in body must be of type {node.format}: {quoted(value)}"
             message = f"Invalid value: {quoted(value)}: {why}"

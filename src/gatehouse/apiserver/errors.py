@@ -45,7 +45,8 @@ class ApiError(Exception):
             if getattr(self, key):
                 details[key] = getattr(self, key)
         if self.causes:
-            details["causes"] = [msgspec.to_builtins(cause) for cause in self.causes]
+            shown = (msgspec.to_builtins(cause) for cause in self.causes)
+            details["causes"] = [{k: v for k, v in cause.items() if v} for cause in shown]
         if self.retry_after:
             details["retryAfterSeconds"] = self.retry_after
         return {
@@ -114,7 +115,7 @@ def forbidden(plural: str, group: str, name: str, why: str) -> ApiError:
 
 def too_large_version(wanted: int, current: int) -> ApiError:
     """504: the revision asked for has not been reached."""
-    message = f"Too large resource version: {wanted}, current: {current}"
+    message = f"Timeout: Too large resource version: {wanted}, current: {current}"
     cause = Cause("ResourceVersionTooLarge", "Too large resource version", "")
     error = ApiError(504, "Timeout", message, causes=[cause])
     error.retry_after = 1

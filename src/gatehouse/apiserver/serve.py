@@ -13,7 +13,7 @@ import structlog
 from aiohttp import web
 
 from gatehouse.apiserver.builtin.kinds import KINDS
-from gatehouse.apiserver.controllers import bootstrap, custom, roles
+from gatehouse.apiserver.controllers import bootstrap, custom, lifecycles, roles
 from gatehouse.apiserver.controllers.context import Context
 from gatehouse.apiserver.controllers.deployments import Deployments
 from gatehouse.apiserver.controllers.garbage import Garbage
@@ -79,6 +79,7 @@ class Server:
         authorizer = Authorizer()
         custom.serve(store, registry, admission)
         roles.follow(store, authorizer, admission)
+        lifecycles.begin(admission)
         Addresses(store, admission, ipaddress.ip_network(options.service_cidr))
         verbs, deletion = Verbs(store, admission), Deletion(store)
         self.context = Context(store, registry, verbs, deletion)

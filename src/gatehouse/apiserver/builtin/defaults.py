@@ -14,14 +14,10 @@ def namespace(obj: Object) -> None:
     labels = obj["metadata"].get("labels") or {}
     obj["metadata"]["labels"] = labels
     labels["kubernetes.io/metadata.name"] = obj["metadata"].get("name", "")
-    if not (obj.get("spec") or {}).get("finalizers"):
-        obj["spec"] = {"finalizers": ["kubernetes"]}
-    if not (obj.get("status") or {}).get("phase"):
-        obj["status"] = {**(obj.get("status") or {}), "phase": "Active"}
 
 
 def service(obj: Object) -> None:
-    """Target ports are the ports; address families are IPv4."""
+    """Target ports are the ports."""
     spec = obj.get("spec")
     if not isinstance(spec, dict):
         return
@@ -37,11 +33,6 @@ def service(obj: Object) -> None:
         spec.setdefault("allocateLoadBalancerNodePorts", True)
     if spec.get("sessionAffinity") == "ClientIP":
         spec.setdefault("sessionAffinityConfig", {"clientIP": {"timeoutSeconds": 10800}})
-    if spec.get("clusterIP") == "None":
-        spec.setdefault("clusterIPs", ["None"])
-    spec.setdefault("ipFamilies", ["IPv6" if ":" in str(spec.get("clusterIP", "")) else "IPv4"])
-    spec.setdefault("ipFamilyPolicy", "SingleStack")
-    obj.setdefault("status", {}).setdefault("loadBalancer", {})
 
 
 def secret(obj: Object) -> None:
@@ -88,14 +79,13 @@ def pod_spec(spec: Any) -> None:
 
 
 def pod(obj: Object) -> None:
-    """A Pod waits to be run."""
+    """A Pod runs as somebody."""
     pod_spec(obj.get("spec"))
     spec = obj.get("spec")
     if isinstance(spec, dict):
         spec.setdefault("enableServiceLinks", True)
         spec.setdefault("serviceAccountName", "default")
         spec.setdefault("serviceAccount", spec["serviceAccountName"])
-    obj.setdefault("status", {}).setdefault("phase", "Pending")
 
 
 def deployment(obj: Object) -> None:

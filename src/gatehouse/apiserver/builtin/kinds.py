@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from gatehouse.apis.resources import Resource
-from gatehouse.apiserver.builtin import defaults, rules, schemas
+from gatehouse.apiserver.builtin import defaults, events, rules, schemas
 from gatehouse.apiserver.builtin.columns import COLUMNS
-from gatehouse.apiserver.objects.served import Check, Scale, Served
+from gatehouse.apiserver.objects import definitions
+from gatehouse.apiserver.objects.served import Alias, Check, Scale, Served
 from gatehouse.apiserver.rbac import validation
 
 DEPLOYMENT_SCALE = Scale(".spec.replicas", ".status.replicas", ".spec.selector")
@@ -30,11 +31,17 @@ def _kind(
     package = group.split(".")[0] or "core"
     return Served(
         resource=Resource(group, version, plural, kind, namespaced=not cluster),
-        schema=schemas.schema_of(f"{package}.{version}.{kind}"),
+        schema=_without_head(schemas.schema_of(f"{package}.{version}.{kind}")),
         storage_version=version,
         columns=COLUMNS.get(plural, ()),
         **rest,
     )
+
+
+def _without_head(schema: dict[str, Any]) -> dict[str, Any]:
+    """Metadata has rules of its own; its absence is not for the schema to say."""
+    required = [name for name in schema.get("required", ()) if name != "metadata"]
+    return {**schema, "required": required}
 
 
 def _rbac(kind: str) -> Check:
@@ -188,6 +195,7 @@ KINDS: tuple[Served, ...] = (
         "events",
         "Event",
         short=("ev",),
+        alias=Alias("", "events", events.to_core, events.from_core),
         generation=False,
         selectable=(
             "reason",
@@ -238,6 +246,7 @@ KINDS: tuple[Served, ...] = (
         categories=("api-extensions",),
         status=True,
         complete=defaults.definition,
+        check=definitions.check,
     ),
     _kind(
         _ADMISSION,

@@ -46,6 +46,7 @@ class Addresses:
         spec = obj.get("spec")
         if not isinstance(spec, dict):
             return
+        obj.setdefault("status", {}).setdefault("loadBalancer", {})
         key = call.served.key(call.namespace, obj["metadata"].get("name", ""))
         kind = spec.get("type")
         before = (old or {}).get("spec") or {}
@@ -53,6 +54,8 @@ class Addresses:
             for field in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
                 spec.pop(field, None)
             return
+        spec.setdefault("ipFamilies", ["IPv6" if ":" in str(spec.get("clusterIP", "")) else "IPv4"])
+        spec.setdefault("ipFamilyPolicy", "SingleStack")
         if not spec.get("clusterIP"):
             kept = before.get("clusterIP") if before.get("type") != "ExternalName" else None
             spec["clusterIP"] = kept or self._free(key)

@@ -39,6 +39,8 @@ class Form(msgspec.Struct, frozen=True):
             return msgspec.json.encode(tables.table(self.served, rows, metadata, headed=headed))
         if self.kind == "PartialObjectMetadata":
             return msgspec.json.encode(tables.partial(entry.value))
+        if self.served.alias is not None:
+            return msgspec.json.encode(self.served.alias.from_stored(entry.value))
         if entry.value["apiVersion"] != self.api_version:
             return msgspec.json.encode({**entry.value, "apiVersion": self.api_version})
         return entry.data

@@ -212,8 +212,7 @@ class Handler:
             if verb != "create" or target.name:
                 raise requests.not_allowed(request)
             body = await requests.body(request)
-            plural = served.resource.plural
-            return answers.json(self._reviews.answer(plural, body, user, target.namespace), 201)
+            return answers.json(self._reviews.answer(served, body, user, target.namespace), 201)
         if sub:
             return await self._subresource(request, target, verb, user)
         match verb:
@@ -269,7 +268,7 @@ class Handler:
 
 def attributes(verb: str, target: Target) -> Attributes:
     """Give what a request needs to be allowed."""
-    resource = target.served.resource
+    resource = target.shown.resource
     return Attributes(
         verb,
         resource.group,

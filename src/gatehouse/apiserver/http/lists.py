@@ -35,18 +35,21 @@ def selection(request: web.Request, target: Target) -> Test:
         test
         for test in (
             selectors.labels(request.query.get("labelSelector", "")),
-            selectors.fields(request.query.get("fieldSelector", ""), target.served),
+            selectors.fields(request.query.get("fieldSelector", ""), target.shown),
         )
         if test is not None
     ]
     if not tests:
         return lambda obj: True
+    alias = target.shown.alias
+    if alias is not None:
+        return lambda obj: all(test(alias.from_stored(obj)) for test in tests)
     return tests[0] if len(tests) == 1 else lambda obj: all(test(obj) for test in tests)
 
 
 async def list_objects(request: web.Request, store: Store, target: Target) -> bytes:
     """Give a list, or a page of one. Raises ApiError."""
-    chosen, form = selection(request, target), form_of(request, target.served)
+    chosen, form = selection(request, target), form_of(request, target.shown)
     limit, token = number(request, "limit") or 0, request.query.get("continue", "")
     wanted, match = number(request, "resourceVersion"), request.query.get("resourceVersionMatch")
     _check_version(match, request.query.get("resourceVersion", ""), token)
@@ -92,19 +95,23 @@ def _page(entries: Any, chosen: Test, start: str, limit: int) -> tuple[list[Entr
 def _check_version(match: str | None, version: str, token: str) -> None:
     if match is None:
         return
+    forbidden = ""
     if match not in ("Exact", "NotOlderThan"):
-        allowed = '"Exact", "NotOlderThan", ""'
-        message = f'resourceVersionMatch: Unsupported value: "{match}": supported values: {allowed}'
-        raise errors.bad_request(message)
+        message = f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan", ""'
+        raise _invalid("FieldValueNotSupported", message)
     if token:
-        message = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided"  # noqa: E501
-        raise errors.bad_request(message)
-    if not version:
-        message = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"  # noqa: E501
-        raise errors.bad_request(message)
-    if match == "Exact" and version == "0":
-        message = 'resourceVersionMatch: Forbidden: resourceVersionMatch "Exact" is forbidden for resourceVersion "0"'  # noqa: E501
-        raise errors.bad_request(message)
+        forbidden = "resourceVersionMatch is forbidden when continue is provided"
+    elif not version:
+        forbidden = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+    elif match == "Exact" and version == "0":
+        forbidden = 'resourceVersionMatch "Exact" is forbidden for resourceVersion "0"'
+    if forbidden:
+        raise _invalid("FieldValueForbidden", f"Forbidden: {forbidden}")
+
+
+def _invalid(reason: str, message: str) -> errors.ApiError:
+    cause = errors.Cause(reason, message, "resourceVersionMatch")
+    return errors.invalid("ListOptions", "meta.k8s.io", "", [cause])
 
 
 def _expired(start: str, token: str, revision: int, store: Store) -> errors.ApiError:

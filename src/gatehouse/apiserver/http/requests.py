@@ -25,6 +25,9 @@ class Target(msgspec.Struct, frozen=True):
     """An object, a collection, or a subresource."""
 
     served: Served
+    """What is stored."""
+    shown: Served
+    """What was asked for: the same, but for aliases."""
     namespace: str
     name: str
     subresource: str
@@ -66,7 +69,10 @@ def target(registry: Registry, path: str) -> Target | None:
     name, subresource = (*rest[1:], "", "")[:2]
     if rest[0] == "namespaces" and not group:
         namespace = name
-    return Target(served, namespace, name, subresource)
+    stored = served
+    if served.alias is not None:
+        stored = registry.stored(served.alias.group, served.alias.plural) or served
+    return Target(stored, served, namespace, name, subresource)
 
 
 def flag(request: web.Request, name: str) -> bool:

@@ -52,7 +52,7 @@ class Resources:
         if entry is None:
             resource = target.served.resource
             raise errors.not_found(resource.plural, resource.group, target.name)
-        return answers.raw(form_of(request, target.served).encode(entry))
+        return answers.raw(form_of(request, target.shown).encode(entry))
 
     async def create(self, request: web.Request, target: Target, user: User) -> web.Response:
         """POST to a collection."""
@@ -62,9 +62,10 @@ class Resources:
             raise errors.bad_request("the object provided is no JSON object")
         _kind_matches(body, target)
         await _no_duplicates(request, target, options.validation)
+        body = _stored(body, target)
         call = Call(target.served, target.namespace, "", "", options, user)
         written = await self._verbs.create(call, body)
-        return answers.written(written, form_of(request, target.served), 201)
+        return answers.written(written, form_of(request, target.shown), 201)
 
     async def update(self, request: web.Request, target: Target, user: User) -> web.Response:
         """PUT of an object."""
@@ -79,8 +80,9 @@ class Resources:
         if not target.served.builtin and not body["metadata"].get("resourceVersion"):
             raise _version_needed(target)
         call = self._call(target, options, user)
-        written = await self._verbs.change(call, lambda _: _copied(body))
-        return answers.written(written, form_of(request, target.served), 200)
+        stored = _stored(body, target)
+        written = await self._verbs.change(call, lambda _: _copied(stored))
+        return answers.written(written, form_of(request, target.shown), 200)
 
     async def patch(
         self, request: web.Request, target: Target, user: User, *, may_create: Any
@@ -97,13 +99,16 @@ class Resources:
             _kind_matches(body, target, required=True)
             if self._store.latest(target.key) is None:
                 may_create()
-            written = await self._verbs.apply(call, body)
+            written = await self._verbs.apply(call, _stored(body, target))
         else:
             written = await self._verbs.change(
-                call, lambda current: _patched(kind, current, body, target)
+                call,
+                lambda current: _stored(
+                    _patched(kind, _shown(current, target), body, target), target
+                ),
             )
         code = 201 if written.created else 200
-        return answers.written(written, form_of(request, target.served), code)
+        return answers.written(written, form_of(request, target.shown), code)
 
     async def delete(self, request: web.Request, target: Target, user: User) -> web.Response:
         """DELETE of an object."""
@@ -114,7 +119,7 @@ class Resources:
         )
         entry, gone = await self._deletion.delete(call, options)
         if not gone:
-            return answers.raw(form_of(request, target.served).encode(entry), 200)
+            return answers.raw(form_of(request, target.shown).encode(entry), 200)
         details = {
             "name": target.name,
             "kind": resource.plural,
@@ -128,7 +133,7 @@ class Resources:
     ) -> web.Response:
         """DELETE of everything that the selectors choose; answers with what was there."""
         options = await _delete_options(request)
-        chosen, form = lists.selection(request, target), form_of(request, target.served)
+        chosen, form = lists.selection(request, target), form_of(request, target.shown)
         found = [e for _, e in list(self._store.list(target.prefix)) if chosen(e.value)]
         for entry in found:
             metadata = entry.value["metadata"]
@@ -151,6 +156,16 @@ class Resources:
     @staticmethod
     def _call(target: Target, options: Any, user: User) -> Call:
         return Call(target.served, target.namespace, target.name, target.subresource, options, user)
+
+
+def _stored(body: Object, target: Target) -> Object:
+    alias = target.shown.alias
+    return body if alias is None else alias.to_stored(body)
+
+
+def _shown(obj: Object, target: Target) -> Object:
+    alias = target.shown.alias
+    return obj if alias is None else alias.from_stored(obj)
 
 
 def _patched(kind: str, current: Object, body: Any, target: Target) -> Object:
@@ -179,8 +194,14 @@ def _patched(kind: str, current: Object, body: Any, target: Target) -> Object:
 
 
 def _kind_matches(body: Object, target: Target, *, required: bool = False) -> None:
-    resource = target.served.resource
+    resource = target.shown.resource
     kind, version = body.get("kind"), body.get("apiVersion")
+    if not target.served.builtin and not (kind and version):
+        missing = "Kind" if not kind else "apiVersion"
+        raise errors.bad_request(
+            f"the object provided is unrecognized (must be of type {resource.kind}): Object "
+            f"'{missing}' is missing"
+        )
     if required and (not kind or not version):
         raise errors.bad_request("apiVersion and kind must be set in the body of an apply patch")
     if kind in (None, "", resource.kind) and version in (None, "", resource.api_version):

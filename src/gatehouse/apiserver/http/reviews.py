@@ -11,6 +11,8 @@ from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.identity.authentication import Authenticator
 from gatehouse.apiserver.identity.tokens import API_AUDIENCE, Tokens
 from gatehouse.apiserver.identity.users import User
+from gatehouse.apiserver.objects import ages
+from gatehouse.apiserver.objects.served import Served
 from gatehouse.apiserver.rbac.authorizer import Authorizer
 from gatehouse.apiserver.rbac.rules import Attributes
 
@@ -31,11 +33,16 @@ class Reviews:
             "selfsubjectrulesreviews": self._own_rules,
         }
 
-    def answer(self, plural: str, body: Any, user: User, namespace: str) -> Object:
+    def answer(self, served: Served, body: Any, user: User, namespace: str) -> Object:
         """Give the review with its status. Raises ApiError."""
+        resource = served.resource
+        plural, kind, api_version = resource.plural, resource.kind, resource.api_version
         if not isinstance(body, dict) or not isinstance(body.get("spec") or {}, dict):
             raise errors.bad_request("the body must be an object with an object as spec")
-        review = {**body, "metadata": {**(body.get("metadata") or {}), "creationTimestamp": None}}
+        review = {"kind": kind, "apiVersion": api_version, **body}
+        review["metadata"] = {**(body.get("metadata") or {})}
+        if kind == "SelfSubjectReview":
+            review["metadata"]["creationTimestamp"] = ages.now()
         review["status"] = self._answers[plural](body.get("spec") or {}, user, namespace)
         return review
 
@@ -43,7 +50,7 @@ class Reviews:
         audiences = list(spec.get("audiences") or [API_AUDIENCE])
         found = self._authenticator.user_of(str(spec.get("token", "")), audiences)
         if isinstance(found, str):
-            return {"authenticated": False, "user": {}, "error": found}
+            return {"user": {}, "error": f"invalid bearer token: {found}"}
         user, common = found
         return {"authenticated": True, "user": user.shown(), "audiences": common}
 
@@ -56,8 +63,8 @@ class Reviews:
     def _access(self, spec: Object, _: User, namespace: str) -> Object:
         name, groups = spec.get("user") or "", tuple(spec.get("groups") or ())
         if not name and not groups:
-            message = "Required value: at least one of user or group must be specified"
-            cause = Cause("FieldValueRequired", message, "spec.user")
+            message = 'Invalid value: "": at least one of user or group must be specified'
+            cause = Cause("FieldValueInvalid", message, "spec.user")
             raise errors.invalid("SubjectAccessReview", "authorization.k8s.io", "", [cause])
         wanted = (spec.get("resourceAttributes") or {}).get("namespace", "")
         if namespace and wanted != namespace:

@@ -98,7 +98,7 @@ async def watch_objects(
     """Stream changes until the client leaves, the time is up, or ``stop``. Raises ApiError."""
     initial = _initial(request)
     view = View(
-        form_of(request, target.served),
+        form_of(request, target.shown),
         selection(request, target),
         flag(request, "allowWatchBookmarks"),
         encoded,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +20,8 @@ PlugIn = Callable[[Call, Object, "Object | None"], None]
 """Looks at an object about to be written, and its state before; may change it or raise ApiError."""
 
 NAMESPACES = "/core/namespaces/"
-_HEAD = ("apiVersion", "kind", "metadata")
+_MALFORMED = (TypeError, AttributeError, KeyError, ValueError)
+"""What code that reads a value of the wrong type raises."""
 
 
 class Admission:
@@ -33,32 +36,40 @@ class Admission:
         self.policies: list[PlugIn] = []
         """Called with every valid object."""
 
-    def admit(self, call: Call, obj: Object, old: Object | None) -> tuple[str, ...]:
-        """Default, prune and validate ``obj`` in place; gives warnings. Raises ApiError."""
-        served = call.served
+    def prepare(self, call: Call, obj: Object, old: Object | None) -> tuple[str, ...]:
+        """Prune ``obj`` and set its defaults, in place; gives warnings. Raises ApiError."""
         _place(call, obj["metadata"], old)
         if old is None:
             self._namespace(call)
         warnings = self.known_fields(call, obj)
-        crash = _complete(served, obj)
-        for plug_in in self.mutating.get(served.resource.plural, ()):
-            plug_in(call, obj, old)
+        # What stops a completion is an error of types, which validation will name.
+        with contextlib.suppress(*_MALFORMED):
+            call.served.complete(obj)
+        return warnings
+
+    def judge(self, call: Call, obj: Object, old: Object | None) -> None:
+        """Let plug-ins complete ``obj``, and validate it. Raises ApiError."""
+        served = call.served
+        with contextlib.suppress(*_MALFORMED):
+            for plug_in in self.mutating.get(served.resource.plural, ()):
+                plug_in(call, obj, old)
         causes = list(rules.check(served, obj["metadata"]))
-        structural = served.compiled.validate(obj, old)
-        causes += structural
+        structural = served.compiled.validate(obj, old, blocked=bool(causes))
         if served.builtin:
-            _decodable(served, structural)
-        if crash is not None and not causes:
-            raise crash
-        if not structural:
-            causes += served.check(obj, old)
+            structural = [_as_builtin(served, cause) for cause in structural]
+        causes += structural
+        if served.builtin or not structural:
+            try:
+                causes += served.check(obj, old)
+            except _MALFORMED:
+                if not causes:
+                    raise
         if causes:
             resource = served.resource
             name = str(obj["metadata"].get("name", ""))
             raise errors.invalid(resource.kind, resource.group, name, causes)
         for policy in self.policies:
             policy(call, obj, old)
-        return warnings
 
     def finish(self, call: Call, obj: Object, old: Object | None) -> None:
         """Let plug-ins complete an object that is about to be written. Raises ApiError."""
@@ -113,15 +124,6 @@ def is_held(served: Served, obj: Object) -> bool:
     return bool(obj["metadata"].get("deletionGracePeriodSeconds"))
 
 
-def _complete(served: Served, obj: Object) -> Exception | None:
-    """Set the kind's own defaults; what stops it is an error of types that validation will name."""
-    try:
-        served.complete(obj)
-    except (TypeError, AttributeError, KeyError, ValueError) as error:
-        return error
-    return None
-
-
 def _place(call: Call, metadata: Object, old: Object | None) -> None:
     """Check that the object lies where the request says."""
     if old is not None and metadata.get("name", call.name) != call.name:
@@ -142,14 +144,30 @@ def _place(call: Call, metadata: Object, old: Object | None) -> None:
         raise errors.bad_request(message)
 
 
-_GO_TYPES = {"integer": "int32", "string": "string", "boolean": "bool", "array": "[]", "object": ""}
+_GO_TYPES = {
+    "integer": "int32",
+    "boolean": "bool",
+    "array": "[]interface {}",
+    "object": "map[string]interface {}",
+}
+_IN_BODY = re.compile(r": (\S+) in body should (be|match|have)")
+_TYPED = re.compile(r'must be of type (\S+): "(.*)"$')
 
 
-def _decodable(served: Served, causes: list[Cause]) -> None:
-    """Raise ApiError 400 for a type that Go's decoder of built-in kinds would refuse."""
-    for cause in causes:
-        if cause.reason == "FieldValueTypeInvalid":
-            raise _undecodable(served, f"json: {cause.field}: {cause.message}")
+def _as_builtin(served: Served, cause: Cause) -> Cause:
+    """Say a violation as Kubernetes does for its own kinds; types that do not fit raise ApiError."""
+    if cause.reason != "FieldValueTypeInvalid":
+        return Cause(cause.reason, _IN_BODY.sub(r": must \2", cause.message), cause.field)
+    found = _TYPED.search(cause.message)
+    if found and found[1] == "byte":
+        raise _undecodable(served, "illegal base64 data at input byte 0")
+    wanted, given = (found[1], found[2]) if found else ("", "")
+    name = {"integer": "number", "boolean": "bool"}.get(given, given)
+    kind = _GO_TYPES.get(wanted, wanted)
+    field = f"{served.resource.kind}.{cause.field}"
+    raise _undecodable(
+        served, f"json: cannot unmarshal {name} into Go struct field {field} of type {kind}"
+    )
 
 
 def _undecodable(served: Served, why: str) -> ApiError:

@@ -97,7 +97,7 @@ def _cell(kind: str, path: str) -> Callable[[Object], Any]:
     def read(obj: Object) -> Any:
         found = jsonpath.find(path, obj)
         if not found:
-            return "<unknown>" if kind == "date" else ""
+            return "<unknown>" if kind == "date" else None
         match kind:
             case "date":
                 return ages.age(found[0])

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gatehouse.apiserver import errors
-from gatehouse.apiserver.errors import ApiError
+from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.objects import definitions
 from gatehouse.apiserver.objects.admission import is_held
 from gatehouse.apiserver.objects.calls import Call
@@ -131,10 +131,10 @@ def _policy(options: Object, metadata: Object) -> str:
         return "Foreground" if FOREGROUND in finalizers else "Background"
     if policy not in ("Orphan", "Background", "Foreground"):
         message = (
-            f'propagationPolicy: Unsupported value: "{policy}": supported values: "Background", '
-            '"Foreground", "Orphan"'
+            f'Unsupported value: "{policy}": supported values: "Foreground", "Background", "Orphan"'
         )
-        raise ApiError(422, "Invalid", message)
+        cause = Cause("FieldValueNotSupported", message, "propagationPolicy")
+        raise errors.invalid("DeleteOptions", "meta.k8s.io", "", [cause])
     return str(policy)
 
 

@@ -51,7 +51,8 @@ class Registry:
 
     def kept(self) -> Iterator[Served]:
         """Give every resource whose objects are stored, once."""
-        return iter([served for served in self._storage.values() if served.kept])
+        found = self._storage.values()
+        return iter([served for served in found if served.kept and served.alias is None])
 
     def replace(self, group: str, plural: str, versions: Iterable[Served]) -> None:
         """Serve these versions of a resource, and no others."""

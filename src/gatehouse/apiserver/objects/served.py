@@ -38,6 +38,15 @@ class Scale(msgspec.Struct, frozen=True):
     selector: str = ""
 
 
+class Alias(msgspec.Struct, frozen=True):
+    """A resource whose objects are those of another one, under other names."""
+
+    group: str
+    plural: str
+    to_stored: Callable[[Object], Object]
+    from_stored: Callable[[Object], Object]
+
+
 def nothing_to_check(_: Object, __: Object | None) -> Iterator[Cause]:
     """The check of a kind whose schema says everything."""
     return iter(())
@@ -72,6 +81,7 @@ class Served:
     generation: bool = True
     builtin: bool = True
     """Whether it is one of Kubernetes' own kinds: strategic merge patches, protobuf."""
+    alias: Alias | None = None
     warning: str = ""
     """What users of a deprecated version are warned of."""
     selectable: tuple[str, ...] = ()

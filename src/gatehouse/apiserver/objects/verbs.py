@@ -67,22 +67,19 @@ class Verbs:
         for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "uid", "selfLink"):
             metadata.pop(field, None)
         applied = metadata.get("managedFields")
-        if served.status and not served.builtin:
+        if served.status:
             obj.pop("status", None)
-        warnings = self._admission.admit(call, obj, None)
+        warnings = self._admission.prepare(call, obj, None)
+        if not applied:
+            _own(call, None, obj)
+        self._admission.judge(call, obj, None)
         name = metadata["name"]
-        if served.status and served.builtin and served.resource.plural != "namespaces":
-            _drop_status(obj)
         metadata["uid"] = str(uuid.uuid4())
         metadata["creationTimestamp"] = ages.now()
         if served.generation:
             metadata["generation"] = 1
         else:
             metadata.pop("generation", None)
-        if not call.subresource == "apply":
-            _own(call, None, obj)
-        elif applied:
-            metadata["managedFields"] = applied
         self._admission.finish(call, obj, None)
         obj = _ordered(obj)
         key = served.key(call.namespace, name)
@@ -145,8 +142,7 @@ class Verbs:
             if metadata.get("resourceVersion") or metadata.get("uid"):
                 why = "the object to be applied has a resourceVersion or uid and does not exist"
                 raise errors.conflict(served.resource.plural, served.resource.group, call.name, why)
-            create = Call(served, call.namespace, call.name, "apply", call.options, call.user)
-            written = await self._create(create, merged(None))
+            written = await self._create(call, merged(None))
         else:
             written = await self.change(call, merged)
         return Written(written.value, written.data, warnings, written.created)
@@ -155,17 +151,24 @@ class Verbs:
         served, before = call.served, current.value
         metadata = metadata_of(new)
         self._preconditions(call, metadata, current)
+        if metadata.get("name", call.name) != call.name:
+            message = (
+                f"the name of the object ({metadata['name']}) does not match the name on the "
+                f"URL ({call.name})"
+            )
+            raise errors.bad_request(message)
         tracked = metadata.get("managedFields")
         obj = self._part(call, new, before)
         _keep_metadata(obj["metadata"], before["metadata"])
-        warnings = self._admission.admit(call, obj, before)
-        if served.generation and _spec(served, obj) != _spec(served, before):
-            obj["metadata"]["generation"] = before["metadata"].get("generation", 0) + 1
-        self._admission.finish(call, obj, before)
-        if tracked != before["metadata"].get("managedFields") and tracked:
+        warnings = self._admission.prepare(call, obj, before)
+        if tracked and tracked != before["metadata"].get("managedFields"):
             obj["metadata"]["managedFields"] = tracked
         else:
             _own(call, before, obj, cleared=tracked == [])
+        self._admission.judge(call, obj, before)
+        if served.generation and _spec(served, obj) != _spec(served, before):
+            obj["metadata"]["generation"] = before["metadata"].get("generation", 0) + 1
+        self._admission.finish(call, obj, before)
         if obj == before or call.options.dry_run:
             return Written(obj, msgspec.json.encode(obj), warnings)
         obj = _ordered(obj)
@@ -244,17 +247,16 @@ def _ordered(obj: Object) -> Object:
     return {**head, **obj}
 
 
-def _drop_status(obj: Object) -> None:
-    """Nobody sets the status of a new object but its defaults."""
-    status = obj.get("status")
-    if not isinstance(status, dict):
-        return
-    kept = {key: status[key] for key in ("phase", "loadBalancer") if key in status}
-    if kept.get("loadBalancer"):
-        kept["loadBalancer"] = {}
-    if "phase" in kept:
-        kept["phase"] = "Pending"
-    obj["status"] = kept
+def _part_owned(call: Call, obj: Object) -> Object:
+    """Give the part of an object whose fields a request can own: the status, or all but it."""
+    if call.subresource == "status":
+        kept = {key: obj["metadata"][key] for key in ("managedFields",) if key in obj["metadata"]}
+        return (
+            {"metadata": kept, "status": obj["status"]} if "status" in obj else {"metadata": kept}
+        )
+    if not call.served.status:
+        return obj
+    return {key: value for key, value in obj.items() if key != "status"}
 
 
 def _keep_metadata(metadata: Object, old: Object) -> None:
@@ -274,8 +276,8 @@ def _own(call: Call, before: Object | None, obj: Object, *, cleared: bool = Fals
             metadata["managedFields"] = kept
     subresource = call.subresource if call.subresource in ("status", "scale") else ""
     found = fields.update(
-        before,
-        obj,
+        _part_owned(call, before) if before is not None else None,
+        _part_owned(call, obj),
         call.served.schema,
         manager=call.options.manager,
         api_version=call.served.resource.api_version,

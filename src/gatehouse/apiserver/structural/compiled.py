@@ -41,13 +41,16 @@ class Compiled:
         prepare.prepare_object(self.node, obj, unknown)
         return unknown
 
-    def validate(self, new: Object, old: Object | None) -> list[Cause]:
-        """Give the violations of ``new``; what did not change since ``old`` is not judged anew."""
+    def validate(self, new: Object, old: Object | None, *, blocked: bool = False) -> list[Cause]:
+        """Give the violations of ``new``; what did not change since ``old`` is not judged anew.
+
+        ``blocked``: rules are not to be evaluated, because of what is wrong elsewhere.
+        """
         causes = validate.validate(self.node, new, old)
         if self.node.keyed and (old is None or not lists.duplicates(self.node, old, "")):
             causes += lists.duplicates(self.node, new, "")
         if self.node.ruled:
-            if any(cause.reason in BLOCKING for cause in causes):
+            if blocked or any(cause.reason in BLOCKING for cause in causes):
                 causes.append(UNCHECKED)
             else:
                 causes += rules.evaluate(self.node, new, old)

@@ -17,9 +17,11 @@ from gatehouse.apiserver.controllers import bootstrap, custom, lifecycles, roles
 from gatehouse.apiserver.controllers.context import Context
 from gatehouse.apiserver.controllers.deployments import Deployments
 from gatehouse.apiserver.controllers.garbage import Garbage
+from gatehouse.apiserver.controllers.leading import Leadership
 from gatehouse.apiserver.controllers.namespaces import Namespaces
 from gatehouse.apiserver.controllers.services import Addresses
 from gatehouse.apiserver.controllers.slices import Slices
+from gatehouse.apiserver.controllers.worker import Worker
 from gatehouse.apiserver.http.audit import Audit
 from gatehouse.apiserver.http.documents import Documents
 from gatehouse.apiserver.http.handler import Handler, Limits, Parts
@@ -88,6 +90,7 @@ class Server:
         tokens = Tokens(self.keys, store)
         known = static.load(options.token_file) if options.token_file else {}
         self._started = False
+        self._workers = self._controllers()
         metrics = Metrics(store)
         self.audit = (
             Audit(options.audit_log, reads=options.audit_reads) if options.audit_log else None
@@ -110,6 +113,17 @@ class Server:
             )
         )
 
+    def _controllers(self) -> list[Worker]:
+        context = self.context
+        return [
+            Namespaces(context).worker,
+            Garbage(context).worker,
+            custom.Cleanup(context).worker,
+            roles.Aggregation(context).worker,
+            Slices(context).worker,
+            Deployments(context).worker,
+        ]
+
     async def bootstrap(self) -> None:
         """Make what a server always has."""
         await bootstrap.prepare(self.context)
@@ -118,18 +132,15 @@ class Server:
         self._started = True
 
     async def work(self) -> None:
-        """Run the controllers for ever."""
-        context = self.context
-        workers = [
-            Namespaces(context).worker,
-            Garbage(context).worker,
-            custom.Cleanup(context).worker,
-            roles.Aggregation(context).worker,
-            Slices(context).worker,
-            Deployments(context).worker,
-        ]
+        """Run the controllers for ever, where no other server does."""
+        if self.store.shared:
+            await Leadership(self.context).run(self._control)
+        else:
+            await self._control()
+
+    async def _control(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for worker in workers:
+            for worker in self._workers:
                 group.create_task(worker.run())
             group.create_task(self._rotate())
 

@@ -11,17 +11,11 @@ import click
 from gatehouse.agent import main as agent
 from gatehouse.agent import nginx_binary
 from gatehouse.agent.options import OptionsError, load_options
-from gatehouse.apiserver import serve
-from gatehouse.apiserver.http.handler import Limits
-from gatehouse.apiserver.identity.static import TokenFileError
-from gatehouse.apiserver.storage.encryption import EncryptionError
-from gatehouse.apiserver.storage.entries import UnavailableError
 from gatehouse.cli import running
 from gatehouse.cli.errors import Trouble
 from gatehouse.controller import run as controller
 from gatehouse.kube.config import ConfigError
 from gatehouse.standalone.node import node as local_node
-from gatehouse.standalone.node import pods
 
 PATH = click.Path(path_type=Path)
 
@@ -32,67 +26,6 @@ def find_nginx(named: str | None) -> Path:
         return nginx_binary.probe(nginx_binary.find(named or None)).path
     except nginx_binary.NginxMissingError as error:
         raise Trouble(str(error)) from error
-
-
-@click.command()
-@click.option(
-    "--storage",
-    required=True,
-    help="Directory of the database (SQLite), or etcd://host:port[,host:port]/prefix?ca=…&cert=….",
-)
-@click.option("--bind", default="127.0.0.1:16443", show_default=True, help="host:port to serve.")
-@click.option("--tls-cert", type=PATH, required=True, help="Certificate to serve with, PEM.")
-@click.option("--tls-key", type=PATH, required=True, help="Its key.")
-@click.option("--client-ca", type=PATH, required=True, help="CA of client certificates.")
-@click.option("--token-key", type=PATH, default=None, help="EC key that tokens begin with.")
-@click.option("--token-file", type=PATH, default=None, help='Static tokens: token,user,uid,"g,g".')
-@click.option("--encryption-keys", type=PATH, default=None, help="Keys that seal Secrets at rest.")
-@click.option("--audit-log", type=PATH, default=None, help="File of the audit log (JSON lines).")
-@click.option("--audit-reads", is_flag=True, help="Note reads in the audit log, too.")
-@click.option("--anonymous", is_flag=True, help="Take requests without credentials, as nobody's.")
-@click.option("--service-cidr", default="10.96.0.0/16", show_default=True, help="Cluster IPs.")
-@click.option("--max-reads", default=400, show_default=True, help="Reads answered at a time.")
-@click.option("--max-writes", default=200, show_default=True, help="Writes answered at a time.")
-@click.option("--node-dir", type=PATH, default=None, help="The node's directory, for pod logs.")
-def serve_command(
-    storage: str,
-    bind: str,
-    tls_cert: Path,
-    tls_key: Path,
-    client_ca: Path,
-    token_key: Path | None,
-    token_file: Path | None,
-    encryption_keys: Path | None,
-    audit_log: Path | None,
-    audit_reads: bool,
-    anonymous: bool,
-    service_cidr: str,
-    max_reads: int,
-    max_writes: int,
-    node_dir: Path | None,
-) -> None:
-    """Serve the embedded kube-style API."""
-    options = serve.Options(
-        storage=storage,
-        bind=bind,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
-        client_ca=client_ca,
-        token_key=token_key,
-        token_file=token_file,
-        encryption_keys=encryption_keys,
-        audit_log=audit_log,
-        audit_reads=audit_reads,
-        anonymous=anonymous,
-        service_cidr=service_cidr,
-        limits=Limits(max_reads, max_writes),
-        pod_logs=node_dir and (lambda namespace, name: pods.log_file(node_dir, namespace, name)),
-    )
-
-    async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
-        await serve.run(options, await running.either(stop, leave))
-
-    running.run(part, expected=(EncryptionError, TokenFileError, UnavailableError))
 
 
 @click.command()
@@ -169,5 +102,4 @@ def agent_command(config: Path | None) -> None:
 
 
 controller_command.name = "controller"
-serve_command.name = "apiserver"
-COMMANDS = (serve_command, controller_command, node, agent_command)
+COMMANDS = (controller_command, node, agent_command)

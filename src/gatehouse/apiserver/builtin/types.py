@@ -18,7 +18,21 @@ from typing import Any
 import msgspec
 
 SCALARS = frozenset(
-    "string int32 int64 double bool bytes intstr quantity time microtime raw fields any".split()
+    [
+        "string",
+        "int32",
+        "int64",
+        "double",
+        "bool",
+        "bytes",
+        "intstr",
+        "quantity",
+        "time",
+        "microtime",
+        "raw",
+        "fields",
+        "any",
+    ]
 )
 
 

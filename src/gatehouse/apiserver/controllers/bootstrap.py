@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from importlib import resources
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from gatehouse.apiserver.controllers import roles
@@ -21,7 +23,10 @@ NAMESPACES = ("default", "kube-system", "kube-public", "gatehouse-system")
 MANAGER = "gatehouse-bootstrap"
 
 BUNDLED = "gatehouse.dev/bundled"
-"""Annotation of definitions that came with the server, which a newer server may replace."""
+"""Annotation of definitions that came with the server, with the digest of what they said then.
+
+A newer server replaces those that nobody has changed.
+"""
 
 ROTATION_SECONDS = 3600.0
 """How often is looked whether a new key is due."""
@@ -44,9 +49,15 @@ def bundled() -> list[Object]:
         if path.name.endswith(".json"):
             definition: Object = json.loads(path.read_text(encoding="utf-8"))
             annotations = definition["metadata"].setdefault("annotations", {})
-            annotations[BUNDLED] = "true"
+            annotations[BUNDLED] = _digest(definition)
             found.append(definition)
     return found
+
+
+def _digest(definition: Object) -> str:
+    """Give a digest of what a definition serves."""
+    served = {key: definition["spec"][key] for key in ("group", "scope", "versions")}
+    return hashlib.sha256(msgspec.json.encode(served, order="sorted")).hexdigest()[:32]
 
 
 async def _define(context: Context, definition: Object) -> None:
@@ -58,7 +69,8 @@ async def _define(context: Context, definition: Object) -> None:
         await context.create(definitions.GROUP, definitions.PLURAL, definition, MANAGER)
         return
     annotations = entry.value["metadata"].get("annotations") or {}
-    if annotations.get(BUNDLED) != "true":
+    theirs = annotations.get(BUNDLED) != _digest(entry.value)
+    if theirs or annotations[BUNDLED] == definition["metadata"]["annotations"][BUNDLED]:
         return
 
     def change(current: Object) -> Object:

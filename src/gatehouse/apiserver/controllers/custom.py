@@ -54,10 +54,10 @@ class Cleanup:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.worker = Worker("definitions", self._work)
+        self.worker = Worker(
+            "definitions", self._work, lambda: [key for key, _ in context.store.list(PREFIX)]
+        )
         context.store.listen(PREFIX, self._changed)
-        for key, entry in context.store.list(PREFIX):
-            self._changed(Event(entry.revision, key, None, entry))
 
     def _changed(self, event: Event) -> None:
         if event.now is not None and event.now.value["metadata"].get("deletionTimestamp"):
@@ -66,7 +66,7 @@ class Cleanup:
     async def _work(self, key: str) -> None:
         context = self._context
         entry = context.store.get(key)
-        if entry is None:
+        if entry is None or not entry.value["metadata"].get("deletionTimestamp"):
             return
         spec = entry.value["spec"]
         served = context.registry.stored(spec["group"], spec["names"]["plural"])

@@ -35,13 +35,14 @@ class Deployments:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.worker = Worker("deployments", self._work)
+        self.worker = Worker("deployments", self._work, self._all)
         for group, plural in (("apps", "deployments"), ("apps", "replicasets"), ("", "pods")):
             prefix = context.kind(group, plural).prefix
             context.store.listen(prefix, self._changed)
-            if plural != "pods":
-                for key, _ in context.store.list(prefix):
-                    self.worker.add(key)
+
+    def _all(self) -> list[str]:
+        prefixes = [self._context.kind("apps", p).prefix for p in ("deployments", "replicasets")]
+        return [key for prefix in prefixes for key, _ in self._context.store.list(prefix)]
 
     def _changed(self, event: Event) -> None:
         plural = event.key.split("/")[2]
@@ -91,7 +92,7 @@ class Deployments:
 
     async def _report(self, deployment: Object, newest: str) -> None:
         sets = self._owned("apps", "replicasets", deployment)
-        totals = {name: 0 for name in ("replicas", "readyReplicas", "availableReplicas")}
+        totals = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas"), 0)
         updated = 0
         for one in sets:
             for name in totals:

@@ -16,7 +16,7 @@ class Garbage:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.worker = Worker("garbage", self._work)
+        self.worker = Worker("garbage", self._work, self._all)
         self._keys: dict[str, str] = {}
         """Key by uid of everything that is there."""
         self._dependents: dict[str, set[str]] = {}
@@ -25,6 +25,15 @@ class Garbage:
         for prefix in context.store.resources():
             for key, entry in context.store.list(prefix):
                 self._changed(Event(entry.revision, key, None, entry))
+
+    def _all(self) -> set[str]:
+        """Give everything that has owners, or is being deleted."""
+        found = set().union(*self._dependents.values())
+        for key in self._keys.values():
+            entry = self._context.store.get(key)
+            if entry is not None and entry.value["metadata"].get("deletionTimestamp"):
+                found.add(key)
+        return found
 
     def _changed(self, event: Event) -> None:
         before = event.before.value["metadata"] if event.before else {}

@@ -15,7 +15,7 @@ class Namespaces:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.worker = Worker("namespaces", self._work)
+        self.worker = Worker("namespaces", self._work, self._all)
         self._terminating: set[str] = set()
         prefix = context.kind("", "namespaces").prefix
         context.store.listen(prefix, self._changed)
@@ -23,6 +23,10 @@ class Namespaces:
         context.store.listen_all(self._anything_changed)
         for key, entry in context.store.list(prefix):
             self._changed(Event(entry.revision, key, None, entry))
+
+    def _all(self) -> list[str]:
+        prefix = self._context.kind("", "namespaces").prefix
+        return [key.rpartition("/")[2] for key, _ in self._context.store.list(prefix)]
 
     def _changed(self, event: Event) -> None:
         name = event.key.rpartition("/")[2]

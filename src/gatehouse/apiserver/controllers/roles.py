@@ -48,9 +48,8 @@ class Aggregation:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.worker = Worker("roles", self._work)
+        self.worker = Worker("roles", self._work, lambda: ["all"])
         context.store.listen(f"/{GROUP}/clusterroles/", lambda _: self.worker.add("all"))
-        self.worker.add("all")
 
     async def _work(self, _: str) -> None:
         context = self._context

@@ -27,13 +27,13 @@ class Slices:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.worker = Worker("slices", self._work)
         services, pods = context.kind("", "services").prefix, context.kind("", "pods").prefix
+        self.worker = Worker(
+            "slices", self._work, lambda: [key for key, _ in context.store.list(services)]
+        )
         context.store.listen(services, lambda event: self.worker.add(event.key))
         context.store.listen(pods, self._pod_changed)
         context.store.listen(context.kind(GROUP, PLURAL).prefix, self._slice_changed)
-        for key, _ in context.store.list(services):
-            self.worker.add(key)
 
     def _pod_changed(self, event: Event) -> None:
         namespace = event.key.split("/")[3]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 
@@ -16,18 +16,28 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0
 
 
 class Worker:
-    """Does ``work`` for every key that is added; a key added twice before its turn is one."""
+    """Does ``work`` for every key that is added; a key added twice before its turn is one.
 
-    def __init__(self, name: str, work: Callable[[str], Awaitable[None]]) -> None:
-        self._name, self._work = name, work
+    It begins with ``everything``, and takes keys only while it runs.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        work: Callable[[str], Awaitable[None]],
+        everything: Callable[[], Iterable[str]],
+    ) -> None:
+        self._name, self._work, self._everything = name, work, everything
+        self._running = False
         self._keys: dict[str, None] = {}
         self._woken = asyncio.Event()
         self._failures: dict[str, int] = {}
 
     def add(self, key: str) -> None:
         """Ask for work on a key."""
-        self._keys[key] = None
-        self._woken.set()
+        if self._running:
+            self._keys[key] = None
+            self._woken.set()
 
     def later(self, key: str, seconds: float) -> None:
         """Ask for work on a key after a while."""
@@ -35,13 +45,21 @@ class Worker:
 
     async def run(self) -> None:
         """Work for ever."""
-        while True:
-            await self._woken.wait()
-            self._woken.clear()
-            while self._keys:
-                key = next(iter(self._keys))
-                del self._keys[key]
-                await self._one(key)
+        self._running = True
+        for key in self._everything():
+            self.add(key)
+        try:
+            while True:
+                await self._woken.wait()
+                self._woken.clear()
+                while self._keys:
+                    key = next(iter(self._keys))
+                    del self._keys[key]
+                    await self._one(key)
+        finally:
+            self._running = False
+            self._keys.clear()
+            self._failures.clear()
 
     async def _one(self, key: str) -> None:
         try:

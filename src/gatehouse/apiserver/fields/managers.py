@@ -273,5 +273,5 @@ def _rebuilt(live: Object | None, applied: Object, merged: Object) -> Object:
         # Preconditions of the applier are to be checked, whatever the object has.
         if key in applied.get("metadata", {}):
             metadata[key] = applied["metadata"][key]
-    head = {key: source[key] for key in ("apiVersion", "kind") if key in source}
+    head: Object = {key: source[key] for key in ("apiVersion", "kind") if key in source}
     return {**head, **merged, "metadata": {**metadata, **merged.get("metadata", {})}}

@@ -5,22 +5,27 @@ Records have the form of ``audit.k8s.io/v1`` events at level Metadata.
 
 from __future__ import annotations
 
-import logging
-import logging.handlers
-import queue
-import uuid
+import threading
+from collections import deque
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
+import structlog
 from aiohttp import web
 
 from gatehouse.apiserver.http.requests import Target
 from gatehouse.apiserver.identity.users import User
+from gatehouse.apiserver.objects import uids
+
+log = structlog.get_logger("gatehouse.apiserver")
 
 MOST_BYTES, FILES = 100 * 1024 * 1024, 10
 """A file is put aside when it is full; this many are kept."""
+
+WRITE_SECONDS = 0.2
+"""Records of this long are written together."""
 
 READS = ("get", "list", "watch")
 
@@ -29,23 +34,53 @@ class Audit:
     """Writes records in a thread of its own, so that no request waits for the disk."""
 
     def __init__(self, path: Path, *, reads: bool = False) -> None:
-        self._reads = reads
+        self._path, self._reads = path, reads
         path.parent.mkdir(parents=True, exist_ok=True)
-        handler = logging.handlers.RotatingFileHandler(
-            path, maxBytes=MOST_BYTES, backupCount=FILES, encoding="utf-8"
-        )
-        handler.setFormatter(logging.Formatter("%(message)s"))
-        path.chmod(0o600)
-        waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._front = logging.handlers.QueueHandler(waiting)  # type: ignore[arg-type]
-        self._listener = logging.handlers.QueueListener(waiting, handler)  # type: ignore[arg-type]
-        self._listener.start()
-        self._handler = handler
+        self._waiting: deque[bytes] = deque()
+        self._ending = threading.Event()
+        self._file = self._opened()
+        self._thread = threading.Thread(target=self._work, name="audit", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
         """Write what is waiting, and end."""
-        self._listener.stop()
-        self._handler.close()
+        self._ending.set()
+        self._thread.join()
+        self._file.close()
+
+    def _opened(self) -> BinaryIO:
+        file = self._path.open("ab")
+        self._path.chmod(0o600)
+        return file
+
+    def _work(self) -> None:
+        while not self._ending.wait(WRITE_SECONDS):
+            self._write()
+        self._write()
+
+    def _write(self) -> None:
+        lines = []
+        while self._waiting:
+            lines.append(self._waiting.popleft())
+        if not lines:
+            return
+        try:
+            self._file.write(b"".join(lines))
+            self._file.flush()
+            if self._file.tell() > MOST_BYTES:
+                self._put_aside()
+        except OSError as error:
+            log.error("audit log not written", records=len(lines), error=str(error))
+
+    def _put_aside(self) -> None:
+        self._file.close()
+        for number in range(FILES - 1, 0, -1):
+            older = self._path.with_name(f"{self._path.name}.{number}")
+            newer = self._path.with_name(f"{self._path.name}.{number - 1}")
+            source = newer if number > 1 else self._path
+            if source.exists():
+                source.replace(older)
+        self._file = self._opened()
 
     def record(
         self,
@@ -65,7 +100,7 @@ class Audit:
             "kind": "Event",
             "apiVersion": "audit.k8s.io/v1",
             "level": "Metadata",
-            "auditID": str(uuid.uuid4()),
+            "auditID": uids.new(),
             "stage": "ResponseComplete",
             "requestURI": request.path_qs,
             "verb": verb,
@@ -86,8 +121,7 @@ class Audit:
                 "authorization.k8s.io/decision": decision,
                 "authorization.k8s.io/reason": reason,
             }
-        line = msgspec.json.encode(event).decode()
-        self._front.emit(logging.LogRecord("audit", logging.INFO, "", 0, line, None, None))
+        self._waiting.append(msgspec.json.encode(event) + b"\n")
 
 
 def _reference(target: Target) -> dict[str, str]:

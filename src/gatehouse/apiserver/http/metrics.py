@@ -64,7 +64,7 @@ class Metrics:
             self._child(self._seconds, labels).observe(seconds)
 
     def _child(self, metric: Counter | Histogram, labels: tuple[str, ...]):  # type: ignore[no-untyped-def]
-        key = (metric._name, *labels)  # noqa: SLF001 - looking children up by keyword is slow
+        key = (metric._name, *labels)
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = metric.labels(*labels)

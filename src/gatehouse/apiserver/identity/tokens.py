@@ -103,7 +103,7 @@ class Tokens:
             return "the token's ServiceAccount does not exist any more"
         extra: dict[str, list[str]] = {
             "authentication.kubernetes.io/credential-id": [f"JTI={claims.get('jti', '')}"]
-        }  # noqa: E501
+        }
         for kind, plural in _BINDABLE.items():
             bound = own.get(kind.lower())
             if bound is None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import time
 from datetime import UTC, datetime
 from typing import Any
 
 
 def now() -> str:
     """Give the time, RFC 3339 in seconds."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _written(int(time.time()))
+
+
+@functools.lru_cache(8)
+def _written(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def moment(text: Any) -> datetime | None:

@@ -127,7 +127,7 @@ def check(definition: Object, old: Object | None) -> Iterator[Cause]:
     names, versions = spec.get("names") or {}, spec.get("versions") or []
     expected = f"{names.get('plural')}.{spec.get('group')}"
     if definition["metadata"].get("name") != expected:
-        why = f'must be spec.names.plural+"."+spec.group'
+        why = 'must be spec.names.plural+"."+spec.group'
         yield invalid("metadata.name", definition["metadata"].get("name"), why)
     if "." not in str(spec.get("group", "")):
         yield invalid("spec.group", spec.get("group"), "should be a domain with at least one dot")

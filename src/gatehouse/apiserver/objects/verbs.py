@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ import msgspec
 
 from gatehouse.apiserver import errors, fields
 from gatehouse.apiserver.errors import ApiError, Cause
-from gatehouse.apiserver.objects import ages
+from gatehouse.apiserver.objects import ages, uids
 from gatehouse.apiserver.objects.admission import Admission, is_held
 from gatehouse.apiserver.objects.calls import Call, Written
 from gatehouse.apiserver.storage.entries import Entry, MismatchError
@@ -74,7 +73,7 @@ class Verbs:
             _own(call, None, obj)
         self._admission.judge(call, obj, None)
         name = metadata["name"]
-        metadata["uid"] = str(uuid.uuid4())
+        metadata["uid"] = uids.new()
         metadata["creationTimestamp"] = ages.now()
         if served.generation:
             metadata["generation"] = 1
@@ -184,13 +183,13 @@ class Verbs:
         match call.subresource:
             case "status":
                 metadata = _copy(before["metadata"])
-                obj = {**_copy(before), "metadata": metadata}
+                obj: Object = {**_copy(before), "metadata": metadata}
                 obj["status"] = new.get("status", {})
                 if new.get("status") is None:
                     obj.pop("status", None)
                 return obj
             case "finalize":
-                obj = _copy(before)
+                obj = dict(_copy(before))
                 obj["spec"] = {**obj.get("spec", {}), **(new.get("spec") or {})}
                 return obj
         if call.served.status:
@@ -243,7 +242,7 @@ def _copy(value: Any) -> Any:
 
 def _ordered(obj: Object) -> Object:
     """Give the object with its head first, as everybody is used to read it."""
-    head = {key: obj[key] for key in ("apiVersion", "kind", "metadata") if key in obj}
+    head: Object = {key: obj[key] for key in ("apiVersion", "kind", "metadata") if key in obj}
     return {**head, **obj}
 
 

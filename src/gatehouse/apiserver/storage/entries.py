@@ -45,6 +45,10 @@ class UnavailableError(Exception):
     """The engine cannot be reached, or did not say whether it took a write."""
 
 
+class AddressError(ValueError):
+    """The address of a storage that says nothing sensible."""
+
+
 def entry(revision: int, value: Object) -> Entry:
     """Make an entry of an object, which is given the revision as its resourceVersion."""
     value["metadata"]["resourceVersion"] = str(revision)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -9,7 +12,7 @@ import structlog
 
 from gatehouse.apiserver.storage import encryption
 from gatehouse.apiserver.storage.encryption import Plain
-from gatehouse.apiserver.storage.entries import MismatchError
+from gatehouse.apiserver.storage.entries import MismatchError, UnavailableError
 from gatehouse.apiserver.storage.sqlite.log import Log
 from gatehouse.apiserver.storage.sqlite.store import SqliteStore
 from gatehouse.apiserver.storage.store import Store
@@ -29,7 +32,24 @@ async def open_store(address: str, keys: Path | None = None) -> Store:
         return await EtcdStore.open(address, cipher)
     directory = Path(address)
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return SqliteStore(Log(directory / FILE), cipher)
+    # Two processes would give the same revisions to different changes.
+    lock = locked(directory)
+    lock.__enter__()
+    return SqliteStore(Log(directory / FILE), cipher, on_close=lambda: lock.__exit__(*NOTHING))
+
+
+NOTHING = (None, None, None)
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Have a directory for oneself. Raises UnavailableError if another process has it."""
+    with (directory / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UnavailableError(f"{directory} is in use by another process") from error
+        yield
 
 
 async def reseal(store: Store) -> None:

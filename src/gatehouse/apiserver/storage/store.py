@@ -19,8 +19,14 @@ HISTORY = 10_000
 """Changes that a watch can be resumed from and a list continued at."""
 
 
+Listener = Callable[[Event], None]
+
+
 class Store(abc.ABC):
     """Objects by key, such as ``/core/services/cafe/tea``."""
+
+    shared = False
+    """Whether other servers may have the same objects."""
 
     def __init__(self) -> None:
         self.revision = 0
@@ -33,8 +39,8 @@ class Store(abc.ABC):
         self._history: deque[Event] = deque(maxlen=HISTORY)
         self._horizon = 0
         self._watches: dict[str, set[Watch]] = {}
-        self._listeners: dict[str, list[Callable[[Event], None]]] = {}
-        self._everything: list[Callable[[Event], None]] = []
+        self._listeners: dict[str, tuple[Listener, ...]] = {}
+        self._everything: tuple[Listener, ...] = ()
 
     # Writing: what an engine does.
 
@@ -83,7 +89,7 @@ class Store(abc.ABC):
             return self.list(prefix)
         if revision < self.horizon:
             raise CompactedError
-        found = {key: entry for key, entry in self.list(prefix)}
+        found = dict(self.list(prefix))
         for event in reversed(self._history):
             if event.revision <= revision:
                 break
@@ -103,9 +109,9 @@ class Store(abc.ABC):
         """Count the objects of every resource, by the part of their keys that names it."""
         return {resource: len(bucket) for resource, bucket in self._entries.items()}
 
-    def resources(self) -> list[str]:
+    def resources(self) -> Iterator[str]:
         """Give the prefixes of all resources of which there ever were objects."""
-        return [f"{resource}/" for resource in self._entries]
+        return (f"{resource}/" for resource in tuple(self._entries))
 
     @property
     def horizon(self) -> int:
@@ -129,13 +135,14 @@ class Store(abc.ABC):
         self._watches.setdefault(prefix, set()).add(watch)
         return watch
 
-    def listen(self, prefix: str, listener: Callable[[Event], None]) -> None:
+    def listen(self, prefix: str, listener: Listener) -> None:
         """Call ``listener`` with every change of a resource, before its writer is answered."""
-        self._listeners.setdefault(_resource(prefix), []).append(listener)
+        resource = _resource(prefix)
+        self._listeners[resource] = (*self._listeners.get(resource, ()), listener)
 
-    def listen_all(self, listener: Callable[[Event], None]) -> None:
+    def listen_all(self, listener: Listener) -> None:
         """Call ``listener`` with every change of anything."""
-        self._everything.append(listener)
+        self._everything = (*self._everything, listener)
 
     # What engines share.
 

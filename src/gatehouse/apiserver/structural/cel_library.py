@@ -6,6 +6,7 @@ https://kubernetes.io/docs/reference/using-api/cel/#cel-community-libraries
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import re
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
@@ -85,7 +86,7 @@ def _compare(left: dict[str, str], right: dict[str, str]) -> int:
 
 def _is_sorted(items: list[Any]) -> bool:
     plain = [_plain(item) for item in items]
-    return all(a <= b for a, b in zip(plain, plain[1:], strict=False))
+    return all(a <= b for a, b in itertools.pairwise(plain))
 
 
 def _plain(value: Any) -> Any:

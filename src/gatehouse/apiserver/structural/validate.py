@@ -164,7 +164,7 @@ def _array(node: Node, value: list[Any], old: Any, path: str, causes: list[Cause
 def _correlated(node: Node, old: Any) -> Any:
     """Give the function from an item to its old state, which only associative lists know."""
     if node.list_type != "map" or not isinstance(old, list):
-        return lambda item: _ABSENT
+        return lambda _: _ABSENT
 
     def identity(item: Any) -> Any:
         return tuple(item.get(key) for key in node.list_keys) if isinstance(item, dict) else None
@@ -201,7 +201,7 @@ def _combined(node: Node, value: Any, path: str, causes: list[Cause]) -> None:
         failures = _attempts(node.any_of, value, path)
         if all(failures):
             causes.append(_general(f"{quoted(path)} must validate at least one schema (anyOf)"))
-            causes += min(failures, key=len)
+            causes += _mildest(failures)
     if node.one_of:
         failures = _attempts(node.one_of, value, path)
         valid = sum(not failure for failure in failures)
@@ -210,7 +210,7 @@ def _combined(node: Node, value: Any, path: str, causes: list[Cause]) -> None:
             message = f"{quoted(path)} must validate one and only one schema (oneOf). {found}"
             causes.append(_general(message))
             if not valid:
-                causes += min(failures, key=len)
+                causes += _mildest(failures)
     if node.all_of:
         failures = _attempts(node.all_of, value, path)
         if any(failures):
@@ -218,6 +218,10 @@ def _combined(node: Node, value: Any, path: str, causes: list[Cause]) -> None:
             causes += [cause for failure in failures for cause in failure]
     if node.none_of is not None and not _attempts([node.none_of], value, path)[0]:
         causes.append(_general(f"{quoted(path)} must not validate the schema (not)"))
+
+
+def _mildest(failures: list[list[Cause]]) -> list[Cause]:
+    return min(failures, key=lambda causes: len(list(causes)))
 
 
 def _attempts(nodes: list[Node], value: Any, path: str) -> list[list[Cause]]:

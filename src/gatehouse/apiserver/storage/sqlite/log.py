@@ -96,17 +96,6 @@ class Log:
         """Forget what was superseded at ``revision``."""
         self._queue.put((revision, None))
 
-    def backup(self, target: Path) -> None:
-        """Write a consistent copy of the log to a new file, while it is written to."""
-        connection = self._connect()
-        try:
-            copy = sqlite3.connect(target)
-            with copy:
-                connection.backup(copy)
-            copy.close()
-        finally:
-            connection.close()
-
     def close(self) -> None:
         """Write what is waiting, and end."""
         self._queue.put(None)
@@ -147,11 +136,14 @@ class Log:
     ) -> Exception | None:
         try:
             connection.execute("BEGIN IMMEDIATE")
+            rows = [
+                (item.revision, item.key, item.created, item.value)
+                for item, _ in items
+                if isinstance(item, Row)
+            ]
+            connection.executemany("INSERT INTO log VALUES (?, ?, ?, ?)", rows)
             for item, _ in items:
-                if isinstance(item, Row):
-                    values = (item.revision, item.key, item.created, item.value)
-                    connection.execute("INSERT INTO log VALUES (?, ?, ?, ?)", values)
-                else:
+                if not isinstance(item, Row):
                     connection.execute(_OBSOLETE, {"target": item})
                     connection.execute("REPLACE INTO facts VALUES ('compacted', ?)", (item,))
             connection.execute("COMMIT")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from typing import Any
+from collections.abc import Callable
 
 import msgspec
 import structlog
@@ -31,8 +31,15 @@ Pending = tuple[Event, "asyncio.Future[None]"]
 class SqliteStore(Store):
     """The store over a :class:`Log`."""
 
-    def __init__(self, storage: Log, cipher: Plain | None = None) -> None:
+    def __init__(
+        self,
+        storage: Log,
+        cipher: Plain | None = None,
+        *,
+        on_close: Callable[[], object] = lambda: None,
+    ) -> None:
         super().__init__()
+        self._on_close = on_close
         self._log, self._cipher = storage, cipher or Plain()
         self.revision, self._compacted = storage.facts()
         self._assigned = self.revision
@@ -73,6 +80,7 @@ class SqliteStore(Store):
 
     async def close(self) -> None:
         await asyncio.to_thread(self._log.close)
+        self._on_close()
 
     async def check(self) -> None:
         """Nothing to ask: a log that fails ends the process."""

@@ -1,0 +1,117 @@
+"""One of several servers runs the controllers: the one that holds a Lease."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+
+import structlog
+
+from gatehouse.apiserver.controllers.context import Context, Object
+from gatehouse.apiserver.errors import ApiError
+from gatehouse.apiserver.objects import uids
+from gatehouse.apiserver.storage.entries import UnavailableError
+
+log = structlog.get_logger("gatehouse.apiserver")
+
+GROUP, PLURAL = "coordination.k8s.io", "leases"
+NAMESPACE, NAME = "kube-system", "gatehouse-controllers"
+DURATION_SECONDS = 15
+RENEW_SECONDS = 2.0
+
+
+class Leadership:
+    """Runs something while this server holds the Lease."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._identity = f"{socket.gethostname()}_{os.getpid()}_{uids.new()[:8]}"
+        self._seen: tuple[str, float] = ("", 0.0)
+        """The holder's last renewal, and when it was first seen here: clocks may differ."""
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Follow the Lease for ever."""
+        task: asyncio.Future[None] | None = None
+        try:
+            while True:
+                held = await self._hold()
+                if held and task is None:
+                    log.info("leading", lease=f"{NAMESPACE}/{NAME}")
+                    task = asyncio.ensure_future(lead())
+                elif not held and task is not None:
+                    log.warning("no longer leading")
+                    task.cancel()
+                    await asyncio.gather(task, return_exceptions=True)
+                    task = None
+                if task is not None and task.done():
+                    await task
+                await asyncio.sleep(RENEW_SECONDS)
+        finally:
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                await self._release()
+
+    async def _hold(self) -> bool:
+        """Take or renew the Lease; whether this server holds it."""
+        try:
+            return await self._try()
+        except (ApiError, UnavailableError, TimeoutError) as error:
+            log.debug("lease not renewed", error=str(error))
+            return False
+
+    async def _try(self) -> bool:
+        context = self._context
+        served = context.kind(GROUP, PLURAL)
+        wanted: Object = {"metadata": {"name": NAME, "namespace": NAMESPACE}}
+        call = context.call(served, wanted, self._identity)
+        entry = context.store.get(call.key)
+        if entry is None:
+            wanted["spec"] = self._spec(0)
+            return await context.create(GROUP, PLURAL, wanted, self._identity) is not None
+        spec = entry.value.get("spec") or {}
+        holder, renewed = spec.get("holderIdentity", ""), str(spec.get("renewTime", ""))
+        now = asyncio.get_running_loop().time()
+        if self._seen[0] != renewed:
+            self._seen = (renewed, now)
+        expired = now - self._seen[1] > DURATION_SECONDS
+        if holder not in ("", self._identity) and not expired:
+            return False
+        transitions = int(spec.get("leaseTransitions", 0)) + (holder != self._identity)
+        version = entry.value["metadata"]["resourceVersion"]
+
+        def take(obj: Object) -> Object:
+            obj["metadata"]["resourceVersion"] = version
+            return {**obj, "spec": self._spec(transitions)}
+
+        await context.verbs.change(call, take)
+        return True
+
+    async def _release(self) -> None:
+        """Let another server lead at once."""
+        context = self._context
+        wanted = {"metadata": {"name": NAME, "namespace": NAMESPACE}}
+        call = context.call(context.kind(GROUP, PLURAL), wanted, self._identity)
+
+        def leave(obj: Object) -> Object:
+            if obj.get("spec", {}).get("holderIdentity") == self._identity:
+                obj["spec"]["holderIdentity"] = ""
+            return obj
+
+        try:
+            await context.verbs.change(call, leave)
+        except (ApiError, UnavailableError):
+            return
+
+    def _spec(self, transitions: int) -> Object:
+        moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": DURATION_SECONDS,
+            "renewTime": moment,
+            "acquireTime": moment,
+            "leaseTransitions": transitions,
+        }

@@ -1,0 +1,250 @@
+"""A thin client of etcd's v3 protocol on gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Self
+
+import grpc
+import msgspec
+import structlog
+from grpc import aio
+
+from gatehouse.apiserver.storage.entries import UnavailableError
+from gatehouse.apiserver.storage.etcd.address import Address
+from gatehouse.wire.etcd import rpc_pb2 as rpc
+
+log = structlog.get_logger("gatehouse.apiserver")
+
+PAGE = 500
+SECONDS = 5.0
+"""Longest time that a request may take."""
+
+_OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+]
+
+
+class CompactedError(Exception):
+    """What was asked for is older than what etcd remembers."""
+
+    def __init__(self, revision: int) -> None:
+        super().__init__(f"compacted at {revision}")
+        self.revision = revision
+
+
+class Item(msgspec.Struct, frozen=True):
+    """A key and its value."""
+
+    key: bytes
+    value: bytes
+    revision: int
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A change of a key. ``value`` None: deleted."""
+
+    key: bytes
+    value: bytes | None
+    revision: int
+    before: bytes | None
+    before_revision: int
+
+
+class Client:
+    """Requests to one etcd, at whichever of its endpoints answers."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._channels = [_channel(address, endpoint) for endpoint in address.endpoints]
+        self._current = 0
+        self._token = ""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for channel in self._channels:
+            await channel.close(None)
+
+    async def revision(self) -> int:
+        """Give the newest revision, as a majority of members knows it."""
+        request = rpc.RangeRequest(key=b"\0", keys_only=True, limit=1)
+        return int((await self._call("KV/Range", request, rpc.RangeResponse)).header.revision)
+
+    async def list_all(self, prefix: bytes) -> tuple[int, list[Item]]:
+        """Give everything under a prefix as of one revision, and that revision."""
+        revision, found, start = 0, list[Item](), prefix
+        while True:
+            request = rpc.RangeRequest(
+                key=start, range_end=after(prefix), limit=PAGE, revision=revision
+            )
+            page = await self._call("KV/Range", request, rpc.RangeResponse)
+            revision = revision or int(page.header.revision)
+            found += [Item(kv.key, kv.value, kv.mod_revision) for kv in page.kvs]
+            if not page.more:
+                return revision, found
+            start = page.kvs[-1].key + b"\0"
+
+    async def put(self, key: bytes, value: bytes, expected: int) -> int | None:
+        """Write if the key is of revision ``expected`` (0: not there); None if it is not."""
+        operation = rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=value))
+        return await self._if(key, expected, operation)
+
+    async def delete(self, key: bytes, expected: int) -> int | None:
+        """Remove if the key is of revision ``expected``; None if it is not."""
+        operation = rpc.RequestOp(request_delete_range=rpc.DeleteRangeRequest(key=key))
+        return await self._if(key, expected, operation)
+
+    async def _if(self, key: bytes, expected: int, operation: Any) -> int | None:
+        compare = rpc.Compare(
+            target=rpc.Compare.MOD, result=rpc.Compare.EQUAL, key=key, mod_revision=expected
+        )
+        request = rpc.TxnRequest(compare=[compare], success=[operation])
+        answer = await self._call("KV/Txn", request, rpc.TxnResponse, again=False)
+        return int(answer.header.revision) if answer.succeeded else None
+
+    async def touch(self, key: bytes) -> int:
+        """Write a key whatever it holds; gives the revision."""
+        operation = rpc.RequestOp(request_put=rpc.PutRequest(key=key))
+        request = rpc.TxnRequest(success=[operation])
+        return int((await self._call("KV/Txn", request, rpc.TxnResponse)).header.revision)
+
+    async def compact(self, revision: int) -> None:
+        """Forget what was superseded at ``revision``; nothing if that was done already."""
+        try:
+            request = rpc.CompactionRequest(revision=revision)
+            await self._call("KV/Compact", request, rpc.CompactionResponse)
+        except CompactedError:
+            return
+
+    def watch(self, prefix: bytes, revision: int) -> Watching:
+        """Watch everything under a prefix from ``revision`` on."""
+        call = self._channels[self._current].stream_stream(
+            "/etcdserverpb.Watch/Watch",
+            request_serializer=rpc.WatchRequest.SerializeToString,
+            response_deserializer=rpc.WatchResponse.FromString,
+        )(metadata=self._metadata())
+        return Watching(call, prefix, revision, self._turn)
+
+    def _turn(self) -> None:
+        """Use the next endpoint from now on."""
+        self._current = (self._current + 1) % len(self._channels)
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        return (("token", self._token),) if self._token else ()
+
+    async def _call(self, method: str, request: Any, answer: Any, *, again: bool = True) -> Any:
+        """Ask; reads are asked of every endpoint, writes of one: twice might be once too often."""
+        if self._address.user and not self._token:
+            await self._authenticate()
+        error: grpc.RpcError | None = None
+        for _ in range(len(self._channels) if again else 1):
+            try:
+                return await self._once(method, request, answer)
+            except aio.AioRpcError as failure:
+                error = failure
+                code, words = failure.code(), str(failure.details())
+                if code == grpc.StatusCode.OUT_OF_RANGE and "compacted" in words:
+                    raise CompactedError(0) from failure
+                if code == grpc.StatusCode.UNAUTHENTICATED and self._token:
+                    await self._authenticate()
+                    return await self._once(method, request, answer)
+                if code not in (
+                    grpc.StatusCode.UNAVAILABLE,
+                    grpc.StatusCode.DEADLINE_EXCEEDED,
+                ):
+                    raise UnavailableError(f"etcd: {words}") from failure
+                self._turn()
+        words = str(error.details()) if isinstance(error, aio.AioRpcError) else ""
+        raise UnavailableError(f"etcd does not answer: {words}") from error
+
+    async def _once(self, method: str, request: Any, answer: Any) -> Any:
+        call = self._channels[self._current].unary_unary(
+            f"/etcdserverpb.{method}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=answer.FromString,
+        )
+        return await call(request, timeout=SECONDS, metadata=self._metadata())
+
+    async def _authenticate(self) -> None:
+        self._token = ""
+        request = rpc.AuthenticateRequest(name=self._address.user, password=self._address.password)
+        try:
+            answer = await self._once("Auth/Authenticate", request, rpc.AuthenticateResponse)
+        except aio.AioRpcError as error:
+            raise UnavailableError(f"etcd refuses the user: {error.details()}") from error
+        self._token = answer.token
+
+
+class Watching:
+    """A running watch."""
+
+    def __init__(
+        self, call: Any, prefix: bytes, revision: int, on_failure: Callable[[], None]
+    ) -> None:
+        self._call, self._on_failure = call, on_failure
+        create = rpc.WatchCreateRequest(
+            key=prefix,
+            range_end=after(prefix),
+            start_revision=revision,
+            prev_kv=True,
+        )
+        self._request = rpc.WatchRequest(create_request=create)
+
+    async def batches(self) -> AsyncIterator[list[Change]]:
+        """Give changes in order. Raises CompactedError, UnavailableError."""
+        try:
+            await self._call.write(self._request)
+            while True:
+                answer = await self._call.read()
+                if answer is aio.EOF:
+                    raise UnavailableError("etcd ended the watch")
+                if answer.canceled:
+                    if answer.compact_revision:
+                        raise CompactedError(answer.compact_revision)
+                    raise UnavailableError(f"etcd ended the watch: {answer.cancel_reason}")
+                if not answer.created:
+                    yield [_change(event) for event in answer.events]
+        except aio.AioRpcError as error:
+            self._on_failure()
+            raise UnavailableError(f"etcd: {error.details()}") from error
+        finally:
+            self._call.cancel()
+
+
+def _change(event: Any) -> Change:
+    deleted = event.type == rpc.Event.DELETE
+    had = event.HasField("prev_kv")
+    return Change(
+        event.kv.key,
+        None if deleted else event.kv.value,
+        event.kv.mod_revision,
+        event.prev_kv.value if had else None,
+        event.prev_kv.mod_revision if had else 0,
+    )
+
+
+def after(prefix: bytes) -> bytes:
+    """Give the end of the range of all keys with a prefix."""
+    return prefix[:-1] + bytes([prefix[-1] + 1])
+
+
+def _channel(address: Address, endpoint: str) -> aio.Channel:
+    if not address.tls:
+        return aio.insecure_channel(endpoint, options=_OPTIONS)
+    credentials = grpc.ssl_channel_credentials(
+        address.ca.read_bytes() if address.ca else None,
+        address.key.read_bytes() if address.key else None,
+        address.cert.read_bytes() if address.cert else None,
+    )
+    return aio.secure_channel(endpoint, credentials, options=_OPTIONS)

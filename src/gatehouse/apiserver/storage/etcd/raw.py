@@ -1,0 +1,47 @@
+"""Objects in etcd as they lie there, for backups and moves."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gatehouse.apiserver.storage.etcd import address as addresses
+from gatehouse.apiserver.storage.etcd.client import Client
+from gatehouse.apiserver.storage.etcd.store import MARK, OBJECTS, OFFSET
+
+
+async def read(text: str) -> tuple[int, list[tuple[str, int, bytes]]]:
+    """Give the revision, and key, revision and value of every object."""
+    address = addresses.parse(text)
+    root = address.prefix.encode()
+    async with Client(address) as client:
+        _, found = await client.list_all(root + OFFSET)
+        offset = int(found[0].value) if found else 0
+        revision, items = await client.list_all(root + OBJECTS)
+    prefix = root + OBJECTS
+    objects = [
+        (item.key[len(prefix) :].decode(), item.revision + offset, item.value)
+        for item in items
+        if not item.key.endswith(MARK)
+    ]
+    return revision + offset, objects
+
+
+async def write(text: str, offset: int, objects: list[tuple[str, bytes]], together: int) -> bool:
+    """Write objects, whose versions begin behind ``offset``; False if there are some already."""
+    address = addresses.parse(text)
+    root = address.prefix.encode()
+    async with Client(address) as client:
+        if (await client.list_all(root + OBJECTS))[1]:
+            return False
+        if await client.put(root + OFFSET, str(offset).encode(), 0) is None:
+            return False
+        slots = asyncio.Semaphore(together)
+
+        async def one(key: str, value: bytes) -> None:
+            async with slots:
+                await client.put(root + OBJECTS + key.encode(), value, 0)
+
+        async with asyncio.TaskGroup() as group:
+            for key, value in objects:
+                group.create_task(one(key, value))
+    return True

@@ -1,0 +1,241 @@
+"""Objects in etcd, seen through one watch: several servers, one history.
+
+The resourceVersion of an object is the revision of its last change, plus an offset where the
+objects came from another engine, so that versions never go back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from typing import Any, Self
+
+import msgspec
+import structlog
+
+from gatehouse.apiserver.storage import entries
+from gatehouse.apiserver.storage.encryption import Plain
+from gatehouse.apiserver.storage.entries import (
+    Entry,
+    Event,
+    MismatchError,
+    UnavailableError,
+)
+from gatehouse.apiserver.storage.etcd import address as addresses
+from gatehouse.apiserver.storage.etcd.client import Change, Client, CompactedError
+from gatehouse.apiserver.storage.store import HISTORY, Object, Store
+
+log = structlog.get_logger("gatehouse.apiserver")
+
+OFFSET = b"/offset"
+OBJECTS = b"/objects"
+MARK = b"/internal/mark"
+"""A key that is written for the event that it makes."""
+
+COMPACT_SECONDS = 300.0
+MARK_SECONDS = 0.02
+"""How long is waited for an event before one is made."""
+
+RETRY_SECONDS = 0.2
+VISIBLE_SECONDS = 10.0
+"""Longest time until a write of our own must come back through the watch."""
+
+
+class EtcdStore(Store):
+    """The store over an etcd."""
+
+    shared = True
+
+    def __init__(self, client: Client, prefix: str, cipher: Plain) -> None:
+        super().__init__()
+        self._client, self._cipher = client, cipher
+        self._root = prefix.encode()
+        self._offset = 0
+        self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._count = 0
+        self._asking: asyncio.Task[int] | None = None
+        self._next: asyncio.Task[int] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @classmethod
+    async def open(cls, text: str, cipher: Plain) -> Self:
+        """Connect and load everything. Raises ValueError, UnavailableError."""
+        address = addresses.parse(text)
+        store = cls(Client(address), address.prefix, cipher)
+        try:
+            await store._start()
+        except BaseException:
+            await store._client.close()
+            raise
+        return store
+
+    # Writing.
+
+    async def put(self, key: str, value: Object, expected: int) -> Entry:
+        metadata = {k: v for k, v in value["metadata"].items() if k != "resourceVersion"}
+        data = msgspec.json.encode({**value, "metadata": metadata})
+        sealed = self._cipher.seal(key, data)
+        revision = await self._client.put(self._key(key), sealed, self._theirs(expected))
+        if revision is None:
+            raise MismatchError(key)
+        await self._visible(revision + self._offset)
+        return entries.entry(revision + self._offset, value)
+
+    async def delete(self, key: str, expected: int) -> Entry:
+        current = self.get(key)
+        revision = await self._client.delete(self._key(key), self._theirs(expected))
+        if revision is None or current is None or current.revision != expected:
+            raise MismatchError(key)
+        await self._visible(revision + self._offset)
+        return entries.removed(current, revision + self._offset)
+
+    def _theirs(self, revision: int) -> int:
+        return revision - self._offset if revision else 0
+
+    def _key(self, key: str) -> bytes:
+        return self._root + OBJECTS + key.encode()
+
+    # Reading.
+
+    async def fresh(self) -> None:
+        """Ask for the newest revision and wait for it; callers that come together ask once."""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._client.revision())
+            asked = self._asking
+        else:
+            # The question under way may have been answered before this call: ask another.
+            if self._next is None or self._next.done():
+                self._next = asyncio.create_task(self._ask_after(self._asking))
+            asked = self._next
+        await self._visible(await asyncio.shield(asked) + self._offset)
+
+    async def _ask_after(self, earlier: asyncio.Task[int]) -> int:
+        await asyncio.wait({earlier})
+        return await self._client.revision()
+
+    async def check(self) -> None:
+        await self._client.revision()
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._client.close()
+
+    async def _visible(self, revision: int) -> None:
+        """Wait until readers see a revision. Raises UnavailableError."""
+        if self.revision >= revision:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._count += 1
+        heapq.heappush(self._waiters, (revision, self._count, future))
+        done, _ = await asyncio.wait({future}, timeout=MARK_SECONDS)
+        if done:
+            return
+        # Somebody else's keys moved the revision: a key of ours makes the watch say where it is.
+        # (etcd's own notices of progress may run ahead of events before 3.4.25 and 3.5.8.)
+        await self._client.touch(self._root + OBJECTS + MARK)
+        try:
+            async with asyncio.timeout(VISIBLE_SECONDS):
+                await future
+        except TimeoutError as error:
+            raise UnavailableError("etcd's watch is behind") from error
+
+    def _reach(self, revision: int) -> None:
+        self.revision = max(self.revision, revision)
+        while self._waiters and self._waiters[0][0] <= self.revision:
+            future = heapq.heappop(self._waiters)[2]
+            if not future.done():
+                future.set_result(None)
+
+    # Following.
+
+    async def _start(self) -> None:
+        await self._load_all()
+        # What the watch brings before this revision is the past; it makes the history.
+        mark = await self._client.touch(self._root + OBJECTS + MARK)
+        self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._compact())]
+        await self._visible(mark + self._offset)
+
+    async def _load_all(self) -> None:
+        _, found = await self._client.list_all(self._root + OFFSET)
+        self._offset = int(found[0].value) if found else 0
+        revision, items = await self._client.list_all(self._root + OBJECTS)
+        self._entries.clear()
+        for item in items:
+            key = item.key[len(self._root + OBJECTS) :].decode()
+            if key == MARK.decode():
+                continue
+            if self._cipher.stale(key, item.value):
+                self.stale.append(key)
+            self._load(key, self._entry(key, item.value, item.revision))
+        self.revision = self._horizon = revision + self._offset
+
+    def _entry(self, key: str, value: bytes, revision: int) -> Entry:
+        decoded: Any = msgspec.json.decode(self._cipher.open(key, value))
+        return entries.entry(revision + self._offset, decoded)
+
+    async def _follow(self) -> None:
+        """Follow the changes for ever, from some way back so that watches can be resumed."""
+        loaded = self.revision - self._offset
+        start = max(1, loaded - HISTORY + 1)
+        while True:
+            if start <= loaded:
+                self._horizon = start - 1 + self._offset
+            try:
+                async for changes in self._client.watch(self._root + OBJECTS, start).batches():
+                    for change in changes:
+                        self._take(change)
+                        start = change.revision + 1
+                    self._reach(start - 1 + self._offset)
+            except CompactedError as error:
+                if start <= loaded:
+                    start = error.revision
+                    continue
+                log.warning("etcd forgot what was not seen yet; loading anew")
+                start = await self._reload()
+            except UnavailableError as error:
+                log.warning("watch of etcd interrupted", error=str(error))
+                await asyncio.sleep(RETRY_SECONDS)
+
+    def _take(self, change: Change) -> None:
+        key = change.key[len(self._root + OBJECTS) :].decode()
+        if key == MARK.decode():
+            return
+        revision = change.revision + self._offset
+        now = None if change.value is None else self._entry(key, change.value, change.revision)
+        if revision > self.revision:
+            self._show(Event(revision, key, self.get(key), now))
+            return
+        # The past, before everything was loaded.
+        before = None
+        if change.before is not None:
+            before = self._entry(key, change.before, change.before_revision)
+        if now is not None or before is not None:
+            self._history.append(Event(revision, key, before, now))
+
+    async def _reload(self) -> int:
+        """Begin anew after a gap; whoever watches must do so as well."""
+        while True:
+            try:
+                await self._load_all()
+                break
+            except UnavailableError:
+                await asyncio.sleep(RETRY_SECONDS)
+        self._history.clear()
+        for watching in list(self._watches.values()):
+            for watch in list(watching):
+                watch.end()
+        self._reach(self.revision)
+        return self.revision - self._offset + 1
+
+    async def _compact(self) -> None:
+        """Let etcd forget; any of the servers may do it, and doing it twice is nothing."""
+        while True:
+            target = self.revision - self._offset - HISTORY
+            await asyncio.sleep(COMPACT_SECONDS)
+            try:
+                if target > 0:
+                    await self._client.compact(target)
+            except UnavailableError as error:
+                log.warning("etcd not compacted", error=str(error))

@@ -8,86 +8,24 @@ import io
 import os
 import random
 import signal
-import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import lightkube
 import pytest
+from inprocess import Server
 from lightkube.models.core_v1 import ServicePort, ServiceSpec
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import ConfigMap, Service
 
 from gatehouse.apis import resources
-from gatehouse.apiserver import serve
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import from_kubeconfig
 from gatehouse.standalone import pki
 from gatehouse.standalone.state import State
-
-
-class Server:
-    def __init__(self, state: State) -> None:
-        self.state = state
-        self.port = 0
-        state.directory.mkdir(exist_ok=True)
-        state.pki.ensure()
-
-    def options(self, bind: str = "127.0.0.1:0") -> serve.Options:
-        pair = self.state.pki.leaf(pki.APISERVER)
-        return serve.Options(
-            storage=str(self.state.database),
-            bind=bind,
-            tls_cert=pair.cert,
-            tls_key=pair.key,
-            client_ca=self.state.pki.ca().cert,
-            token_key=self.state.pki.token_key,
-        )
-
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(serve.run(self.options(), stop, ready.set_result))
-        await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED)
-        self.port = await ready
-        self.state.write_kubeconfigs(f"https://127.0.0.1:{self.port}")
-        try:
-            yield
-        finally:
-            stop.set()
-            await task
-
-    def client(self, path: Path | None = None) -> kube.Client:
-        return kube.Client.from_kubeconfig(path or self.state.kubeconfig)
-
-    def raw(self, **headers: str) -> aiohttp.ClientSession:
-        context = ssl.create_default_context(cafile=str(self.state.pki.ca().cert))
-        pair = self.state.pki.leaf(pki.ADMIN)
-        if "Authorization" not in headers:
-            context.load_cert_chain(pair.cert, pair.key)
-        return aiohttp.ClientSession(
-            f"https://127.0.0.1:{self.port}",
-            connector=aiohttp.TCPConnector(ssl=context),
-            headers=headers,
-        )
-
-
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    made = Server(State(tmp_path / "state"))
-    async with made.running():
-        yield made
-
-
-@pytest.fixture
-async def client(server: Server) -> AsyncIterator[kube.Client]:
-    async with server.client() as found:
-        yield found
 
 
 def config_map(name: str, **data: str) -> dict[str, Any]:
@@ -287,7 +225,8 @@ async def test_what_is_not_valid_is_refused_by_name(
 async def test_unknown_fields_are_refused_when_strict_and_warned_of_otherwise(
     server: Server,
 ) -> None:
-    body = gateway(colour="red")
+    head = {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway"}
+    body = {**head, **gateway(colour="red")}
     path = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways"
     async with server.raw() as raw:
         async with raw.post(f"{path}?fieldValidation=Strict", json=body) as response:
@@ -302,7 +241,10 @@ async def test_unknown_fields_are_refused_when_strict_and_warned_of_otherwise(
             assert (response.status, (await response.json())["reason"]) == (400, "BadRequest")
         async with raw.post(path, data=io.BytesIO(b"x" * 4_000_000)) as response:
             assert response.status == 413
-        twice = b'{"metadata":{"name":"t","name":"u"},"spec":{}}'
+        twice = (
+            b'{"apiVersion":"gateway.networking.k8s.io/v1","kind":"Gateway",'
+            b'"metadata":{"name":"t","name":"u"},"spec":{}}'
+        )
         async with raw.post(f"{path}?fieldValidation=Strict", data=twice) as response:
             assert 'duplicate field "metadata.name"' in (await response.json())["message"]
 
@@ -360,6 +302,12 @@ async def test_a_namespace_takes_its_objects_with_it(client: kube.Client) -> Non
     made = {"metadata": {"name": "c", "namespace": "n"}}
     await client.create(resources.CONFIG_MAPS, made)
     await client.delete(resources.NAMESPACES, "n")
+    async with asyncio.timeout(5):
+        while any(
+            item["metadata"]["name"] == "n"
+            for item in (await client.list(resources.NAMESPACES)).items
+        ):
+            await asyncio.sleep(0.05)
     assert not (await client.list(resources.CONFIG_MAPS, "n")).items
     with pytest.raises(kube.NotFound, match="namespaces"):
         await client.create(resources.CONFIG_MAPS, made)

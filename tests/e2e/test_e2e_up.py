@@ -153,7 +153,7 @@ async def condition(client: kube.Client, kind: str, name: str, type_: str) -> di
     if kind == "HTTPRoute":
         status = next(iter(status.get("parents") or ()), {})
     for found in status.get("conditions") or ():
-        fresh = found["observedGeneration"] == current["metadata"]["generation"]
+        fresh = found.get("observedGeneration") == current["metadata"]["generation"]
         if found["type"] == type_ and fresh:
             return {**found, "addresses": status.get("addresses") or []}
     return None

@@ -46,7 +46,8 @@ async def test_what_is_missing_is_created() -> None:
     async with serving() as (api, client):
         api.others.extend([status(404, "NotFound"), at_server(service())])
         assert (await ensure(client, SERVICES, service())).action == "created"
-        assert written(api) == [("POST", service())]
+        head = {"apiVersion": "v1", "kind": "Service"}
+        assert written(api) == [("POST", {**head, **service()})]
 
 
 async def test_what_has_everything_and_more_is_left_alone() -> None:

@@ -127,7 +127,9 @@ class Server:
     async def bootstrap(self) -> None:
         """Make what a server always has."""
         await bootstrap.prepare(self.context)
-        await bootstrap.rotate_keys(self.context, self.keys, self._options.token_key)
+        key = self._options.token_key
+        first = await asyncio.to_thread(key.read_bytes) if key else None
+        await bootstrap.rotate_keys(self.context, self.keys, first)
         await opening.reseal(self.store)
         self._started = True
 

@@ -264,7 +264,10 @@ def _missing(current: dict[str, Any]) -> str:
         holding = {c["type"]: c for c in conditions if c["status"] == "True"}
         for kind in needed:
             found = holding.get(kind)
-            if found is None or found["observedGeneration"] != current["metadata"]["generation"]:
+            if (
+                found is None
+                or found.get("observedGeneration") != current["metadata"]["generation"]
+            ):
                 said = next((c["message"] for c in conditions if c["type"] == kind), "not said yet")
                 return f"{kind} ({said})"
     return ""

@@ -202,15 +202,18 @@ class Client:
     async def create(self, resource: Resource, obj: Mapping[str, Any]) -> Object:
         """Create; the namespace is the object's own."""
         namespace = obj.get("metadata", {}).get("namespace", "")
-        return await self._object("POST", paths.collection(resource, namespace), body=obj)
+        body = {**_head(resource), **obj}
+        return await self._object("POST", paths.collection(resource, namespace), body=body)
 
     async def update(self, resource: Resource, obj: Mapping[str, Any]) -> Object:
         """Replace; Conflict when the object's resourceVersion is set and not the newest."""
-        return await self._object("PUT", paths.path_of(resource, obj), body=obj)
+        body = {**_head(resource), **obj}
+        return await self._object("PUT", paths.path_of(resource, obj), body=body)
 
     async def update_status(self, resource: Resource, obj: Mapping[str, Any]) -> Object:
         """Replace the status and nothing else."""
-        return await self._object("PUT", paths.path_of(resource, obj, "status"), body=obj)
+        body = {**_head(resource), **obj}
+        return await self._object("PUT", paths.path_of(resource, obj, "status"), body=body)
 
     async def patch(
         self,
@@ -374,6 +377,11 @@ async def _event_batches(
         for event in events:
             if event.type == "ERROR":
                 raise error_from_status(event.object)
+
+
+def _head(resource: Resource) -> Object:
+    """Give what an API server asks of every object: which kind of which version it is."""
+    return {"apiVersion": resource.api_version, "kind": resource.kind}
 
 
 def _decode(body: bytes, kind: type[T]) -> T:

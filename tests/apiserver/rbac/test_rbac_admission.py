@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gatehouse.apiserver.authentication import User
 from gatehouse.apiserver.errors import ApiError
+from gatehouse.apiserver.identity.users import User
 from gatehouse.apiserver.rbac.admission import check_write
 from gatehouse.apiserver.rbac.authorizer import Authorizer
 from gatehouse.apiserver.rbac.rules import EVERYTHING, GROUP

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.apiserver.authentication import User
+from gatehouse.apiserver.identity.users import User
 from gatehouse.apiserver.rbac.coverage import MAX_ATOMS, atoms, compact, covers, refusal, uncovered
 from gatehouse.apiserver.rbac.rules import EVERYTHING, Attributes, any_allows
 

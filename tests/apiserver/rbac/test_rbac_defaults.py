@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gatehouse.apiserver.authentication import User
+from gatehouse.apiserver.identity.users import User
 from gatehouse.apiserver.rbac.aggregation import settled
 from gatehouse.apiserver.rbac.authorizer import Authorizer
 from gatehouse.apiserver.rbac.coverage import covers

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from importlib import resources
-from pathlib import Path
 
 import msgspec
 import structlog
@@ -100,12 +99,11 @@ def follow_keys(context: Context, keys: Keys) -> None:
     load(entry.value if entry else None)
 
 
-async def rotate_keys(context: Context, keys: Keys, first: Path | None = None) -> None:
-    """Make a new key if one is due; ``first``: a file with the key to begin with."""
+async def rotate_keys(context: Context, keys: Keys, pem: bytes | None = None) -> None:
+    """Make a new key if one is due; ``pem``: the key to begin with."""
     now = token_keys.clock()
     if not keys.due(now):
         return
-    pem = first.read_bytes() if first is not None and first.exists() else None
     served = context.kind("", "secrets")
     secret = token_keys.empty_secret()
     call = context.call(served, secret, MANAGER)

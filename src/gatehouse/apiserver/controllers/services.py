@@ -60,7 +60,7 @@ class Addresses:
             kept = before.get("clusterIP") if before.get("type") != "ExternalName" else None
             spec["clusterIP"] = kept or self._free(key)
         elif spec["clusterIP"] != "None" and spec["clusterIP"] != before.get("clusterIP"):
-            self._check(call, obj, key, spec["clusterIP"])
+            self._check(obj, key, spec["clusterIP"])
         spec["clusterIPs"] = [spec["clusterIP"], *(spec.get("clusterIPs") or [])[1:]]
         self._give_ports(spec, before, key, wanted=kind in ("NodePort", "LoadBalancer"))
 
@@ -97,7 +97,7 @@ class Addresses:
         cause = Cause("InternalError", f"no address left in {self._network}", "spec.clusterIP")
         raise invalid("Service", "", key.rpartition("/")[2], [cause])
 
-    def _check(self, call: Call, obj: Object, key: str, address: str) -> None:
+    def _check(self, obj: Object, key: str, address: str) -> None:
         try:
             inside = ipaddress.ip_address(address) in self._network
         except ValueError:

@@ -109,12 +109,12 @@ class Slices:
         for key, entry in list(context.store.list(prefix)):
             labels = entry.value["metadata"].get("labels") or {}
             ours = labels.get(MANAGED_LABEL) == MANAGER
-            if ours and labels.get(SERVICE_LABEL) == metadata["name"]:
-                if key.rpartition("/")[2] not in kept:
-                    try:
-                        await context.delete(key)
-                    except ApiError:
-                        self.worker.add(key)
+            of_this = labels.get(SERVICE_LABEL) == metadata["name"]
+            if ours and of_this and key.rpartition("/")[2] not in kept:
+                try:
+                    await context.delete(key)
+                except ApiError:
+                    self.worker.add(key)
 
 
 def _selected(selector: Object, pod: Object) -> bool:
@@ -135,7 +135,7 @@ def _by_ports(service: Object, pods: list[Object]) -> list[tuple[list[Object], l
     """Group Pods by the numbers that named target ports have in them."""
     groups: dict[str, tuple[list[Object], list[Object]]] = {}
     for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["name"])):
-        ports = [port for port in (_port(each, pod) for each in service["spec"].get("ports") or ())]
+        ports = (_port(each, pod) for each in service["spec"].get("ports") or ())
         found = [port for port in ports if port is not None]
         groups.setdefault(str(found), ([], found))[0].append(pod)
     return list(groups.values())

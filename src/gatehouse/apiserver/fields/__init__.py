@@ -2,7 +2,7 @@
 
 https://kubernetes.io/docs/reference/using-api/server-side-apply
 
-:mod:`sets` holds sets of fields, :mod:`typed` finds them in values, :mod:`managers` keeps the books.
+:mod:`sets` holds sets of fields, :mod:`typed` finds them in values, :mod:`managers` keeps books.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def step_of(schema: Schema, item: Any) -> str | None:
     if kind != "map" or not schema.get("x-kubernetes-list-map-keys"):
         return None
     if not isinstance(item, dict):
-        raise ValueError("items of an associative list must be objects")
+        raise ValueError("items of an associative list must be objects")  # noqa: TRY004
     properties = (schema.get("items") or {}).get("properties") or {}
     keys = {}
     for key in sorted(schema["x-kubernetes-list-map-keys"]):

@@ -70,7 +70,7 @@ class Audit:
             if self._file.tell() > MOST_BYTES:
                 self._put_aside()
         except OSError as error:
-            log.error("audit log not written", records=len(lines), error=str(error))
+            log.critical("audit log not written", records=len(lines), error=str(error))
 
     def _put_aside(self) -> None:
         self._file.close()

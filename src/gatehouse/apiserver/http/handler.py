@@ -136,7 +136,7 @@ class Handler:
         noted.verb = requests.verb(request, target)
         self._authorize(user, target, noted)
         if noted.verb == "watch" or target.subresource == "log":
-            return await self._stream(request, target, noted, user)
+            return await self._stream(request, target, noted)
         return await self._counted(request, target, noted.verb, user)
 
     async def _document(self, request: web.Request, path: str, user: User) -> web.StreamResponse:
@@ -167,7 +167,7 @@ class Handler:
             raise _refusal(user, wanted, noted.reason)
 
     async def _stream(
-        self, request: web.Request, target: Target, noted: Noted, user: User
+        self, request: web.Request, target: Target, noted: Noted
     ) -> web.StreamResponse:
         noted.streamed = True
         gauge = self._parts.metrics.long_running.labels(noted.verb.upper())

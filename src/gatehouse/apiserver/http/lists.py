@@ -40,7 +40,7 @@ def selection(request: web.Request, target: Target) -> Test:
         if test is not None
     ]
     if not tests:
-        return lambda obj: True
+        return lambda _: True
     alias = target.shown.alias
     if alias is not None:
         return lambda obj: all(test(alias.from_stored(obj)) for test in tests)

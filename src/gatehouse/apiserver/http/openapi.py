@@ -78,7 +78,7 @@ def _urls(served: Served) -> dict[str, Object]:
     post = _operation(served, "post", ("dryRun", "fieldManager", "fieldValidation"))
     if not served.kept:
         return {collection: {"post": post}}
-    found = {
+    return {
         collection: {"get": _operation(served, "list", ()), "post": post},
         f"{collection}/{{name}}": {
             "get": _operation(served, "get", ()),
@@ -87,7 +87,6 @@ def _urls(served: Served) -> dict[str, Object]:
             "delete": _operation(served, "delete", ("dryRun",)),
         },
     }
-    return found
 
 
 def _operation(served: Served, action: str, parameters: tuple[str, ...]) -> Object:

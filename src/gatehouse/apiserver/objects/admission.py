@@ -155,7 +155,7 @@ _TYPED = re.compile(r'must be of type (\S+): "(.*)"$')
 
 
 def _as_builtin(served: Served, cause: Cause) -> Cause:
-    """Say a violation as Kubernetes does for its own kinds; types that do not fit raise ApiError."""
+    """Say a violation as Kubernetes does for its own kinds; wrong types raise ApiError."""
     if cause.reason != "FieldValueTypeInvalid":
         return Cause(cause.reason, _IN_BODY.sub(r": must \2", cause.message), cause.field)
     found = _TYPED.search(cause.message)

@@ -25,6 +25,9 @@ class Options(msgspec.Struct, frozen=True):
     """Server-side apply takes fields from other managers."""
 
 
+DEFAULTS = Options()
+
+
 @dataclasses.dataclass(frozen=True)
 class Call:
     """One request for one object."""
@@ -33,7 +36,7 @@ class Call:
     namespace: str = ""
     name: str = ""
     subresource: str = ""
-    options: Options = Options()
+    options: Options = DEFAULTS
     user: User = SYSTEM
 
     @property

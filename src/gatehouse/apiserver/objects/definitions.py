@@ -176,9 +176,7 @@ def complete_status(definition: Object, registry: Registry) -> None:
     status = definition["status"] = dict(definition.get("status") or {})
     taken = _taken(spec["group"], names, registry)
     status["acceptedNames"] = (
-        {key: value for key, value in names.items()}
-        if not taken
-        else status.get("acceptedNames") or {"plural": "", "kind": ""}
+        dict(names) if not taken else status.get("acceptedNames") or {"plural": "", "kind": ""}
     )
     storage = next(v["name"] for v in spec["versions"] if v.get("storage"))
     status["storedVersions"] = list(dict.fromkeys([*(status.get("storedVersions") or ()), storage]))

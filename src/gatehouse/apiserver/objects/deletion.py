@@ -46,10 +46,7 @@ class Deletion:
         obj = thawed(current)
         metadata = obj["metadata"]
         _mark_dependents(metadata, _policy(options, metadata))
-        if (
-            call.served.resource.plural == definitions.PLURAL
-            and not call.served.resource.group == ""
-        ):
+        if call.served.resource.plural == definitions.PLURAL and call.served.builtin:
             finalizers = metadata.setdefault("finalizers", [])
             if definitions.FINALIZER not in finalizers and not metadata.get("deletionTimestamp"):
                 finalizers.append(definitions.FINALIZER)
@@ -80,7 +77,7 @@ class Deletion:
         return await self._store.put(call.key, obj, current.revision), False
 
     async def remove_finalizer(self, call: Call, finalizer: str) -> None:
-        """Take a finalizer of the server's own from an object, and the object if it was the last."""
+        """Take a finalizer of the server's own from an object, which may go with the last one."""
         for _ in range(ATTEMPTS):
             current = self._store.latest(call.key)
             if current is None:

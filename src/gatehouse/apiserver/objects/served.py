@@ -31,7 +31,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Scale(msgspec.Struct, frozen=True):
-    """Where a kind keeps what the scale subresource shows; JSON paths such as ``.spec.replicas``."""
+    """Where a kind keeps what its scale shows; JSON paths such as ``.spec.replicas``."""
 
     replicas: str
     status_replicas: str

@@ -121,7 +121,7 @@ def _subject(subject: Object, namespaced: bool, path: str) -> Iterator[Cause]:
         yield _required(f"{path}.name")
     match kind:
         case "ServiceAccount":
-            if name and (len(name) > 253 or not re.search(_SUBDOMAIN_PATTERN, name)):
+            if name and (len(name) > 253 or not re.fullmatch(_SUBDOMAIN_PATTERN, name)):
                 yield _invalid(f"{path}.name", name, _SUBDOMAIN)
             if group:
                 yield _unsupported(f"{path}.apiGroup", group, ("",))

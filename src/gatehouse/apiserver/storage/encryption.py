@@ -1,9 +1,9 @@
 """Encryption at rest: AES-256-GCM with keys from a file, the first of which seals.
 
 A sealed value is ``gatehouse:aesgcm:<key id>:``, a nonce of 12 bytes, and the ciphertext; the
-object's key is authenticated with it, so that values cannot change places. The key file has one key
-per line, ``<id> <base64 of 32 bytes>``; to rotate, put a new line on top and restart: what is sealed
-with another key is written anew, and the old line can go when the log says so.
+object's key is authenticated with it, so that values cannot change places. The key file has one
+key per line, ``<id> <base64 of 32 bytes>``; to rotate, put a new line on top and restart: what is
+sealed with another key is written anew, and the old line can go when the log says so.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class EncryptionError(Exception):
 class Plain:
     """Values lie as they are; sealed ones cannot be read."""
 
-    def seal(self, key: str, data: bytes) -> bytes:
+    def seal(self, key: str, data: bytes) -> bytes:  # noqa: ARG002
         """Give what to write for ``data``."""
         return data
 
@@ -40,7 +40,7 @@ class Plain:
             raise EncryptionError(f"{key} is sealed, and no key file was given")
         return data
 
-    def stale(self, key: str, data: bytes) -> bool:
+    def stale(self, key: str, data: bytes) -> bool:  # noqa: ARG002
         """Whether a value should be written anew."""
         return False
 
@@ -53,6 +53,7 @@ class Sealed(Plain):
         self._ciphers = {name: AESGCM(key) for name, key in keys.items()}
 
     def seal(self, key: str, data: bytes) -> bytes:
+        """Encrypt what belongs to a sensitive resource."""
         if not key.startswith(SEALED):
             return data
         nonce = os.urandom(NONCE)
@@ -60,6 +61,7 @@ class Sealed(Plain):
         return MARK + self._first.encode() + b":" + nonce + sealed
 
     def open(self, key: str, data: bytes) -> bytes:
+        """Decrypt what was encrypted. Raises EncryptionError."""
         if not data.startswith(MARK):
             return data
         name, _, rest = data[len(MARK) :].partition(b":")
@@ -72,6 +74,7 @@ class Sealed(Plain):
             raise EncryptionError(f"{key} cannot be opened with key {name!r}") from error
 
     def stale(self, key: str, data: bytes) -> bool:
+        """Whether a value lies there in the open, or sealed with another than the first key."""
         return key.startswith(SEALED) and not data.startswith(MARK + self._first.encode() + b":")
 
 

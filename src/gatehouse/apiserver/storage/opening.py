@@ -30,15 +30,16 @@ async def open_store(address: str, keys: Path | None = None) -> Store:
         from gatehouse.apiserver.storage.etcd.store import EtcdStore
 
         return await EtcdStore.open(address, cipher)
-    directory = Path(address)
+    return _open_directory(Path(address), cipher)
+
+
+def _open_directory(directory: Path, cipher: Plain) -> Store:
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     # Two processes would give the same revisions to different changes.
-    lock = locked(directory)
-    lock.__enter__()
-    return SqliteStore(Log(directory / FILE), cipher, on_close=lambda: lock.__exit__(*NOTHING))
-
-
-NOTHING = (None, None, None)
+    with contextlib.ExitStack() as opened:
+        opened.enter_context(locked(directory))
+        log_file = Log(directory / FILE)
+        return SqliteStore(log_file, cipher, on_close=opened.pop_all().close)
 
 
 @contextlib.contextmanager

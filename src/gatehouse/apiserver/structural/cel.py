@@ -53,6 +53,8 @@ def _words(error: str) -> str:
     found = re.search(r"index=(-?\d+) size", error)
     if found:
         return f"index out of bounds: {found[1]}"
+    if "String to Duration conversion failed" in error:
+        return "type conversion error from 'string' to 'google.protobuf.Duration'"
     if "No matching overloads" in error:
         return "no such overload"
     return error.partition(": ")[2] or error

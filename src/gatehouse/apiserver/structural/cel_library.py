@@ -159,10 +159,9 @@ def _formats() -> list[Any]:
     return [*found, _function("validate", _DYN, [_DYN, _STRING], _validate, member=True)]
 
 
-def functions() -> list[Any]:
-    """Give the declarations."""
+def _texts() -> list[Any]:
+    """Give what reads texts."""
     return [
-        *_formats(),
         _function("isIP", _BOOL, [_STRING], _holds(_address)),
         _function("isCIDR", _BOOL, [_STRING], _holds(_network)),
         _function("isURL", _BOOL, [_STRING], _holds(_url)),
@@ -171,58 +170,40 @@ def functions() -> list[Any]:
         _function("cidr", _DYN, [_STRING], _tagged("cidr", _network)),
         _function("url", _DYN, [_STRING], _tagged("url", _url)),
         _function("quantity", _DYN, [_STRING], _tagged("quantity", quantity)),
-        _function(
-            "family", _INT, [_DYN], lambda v: ipaddress.ip_address(v["text"]).version, member=True
-        ),
-        _function(
-            "isLoopback",
-            _BOOL,
-            [_DYN],
-            lambda v: ipaddress.ip_address(v["text"]).is_loopback,
-            member=True,
-        ),
-        _function(
-            "prefixLength",
-            _INT,
-            [_DYN],
-            lambda v: ipaddress.ip_network(v["text"], strict=False).prefixlen,
-            member=True,
-        ),
-        _function("containsIP", _BOOL, [_DYN, _DYN], _contains_ip, member=True),
-        _function("getScheme", _STRING, [_DYN], lambda v: urlsplit(v["text"]).scheme, member=True),
-        _function("getHost", _STRING, [_DYN], lambda v: urlsplit(v["text"]).netloc, member=True),
-        _function(
-            "getHostname",
-            _STRING,
-            [_DYN],
-            lambda v: urlsplit(v["text"]).hostname or "",
-            member=True,
-        ),
-        _function(
-            "getPort",
-            _STRING,
-            [_DYN],
-            lambda v: str(urlsplit(v["text"]).port or ""),
-            member=True,
-        ),
-        _function(
-            "getEscapedPath", _STRING, [_DYN], lambda v: urlsplit(v["text"]).path, member=True
-        ),
-        _function(
-            "isGreaterThan", _BOOL, [_DYN, _DYN], lambda a, b: _compare(a, b) > 0, member=True
-        ),
-        _function("isLessThan", _BOOL, [_DYN, _DYN], lambda a, b: _compare(a, b) < 0, member=True),
-        _function("compareTo", _INT, [_DYN, _DYN], _compare, member=True),
-        _function(
-            "isInteger",
-            _BOOL,
-            [_DYN],
-            lambda v: quantity(v["text"]) == int(quantity(v["text"])),
-            member=True,
-        ),
-        _function("asInteger", _INT, [_DYN], lambda v: int(quantity(v["text"])), member=True),
         _function("find", _STRING, [_STRING, _STRING], _find, member=True),
         _function("findAll", cel.Type.List(_STRING), [_STRING, _STRING], _find_all, member=True),
+    ]
+
+
+def _of(name: str, result: Any, run: Callable[[str], Any]) -> Any:
+    """Give a member function of a tagged value, from a function of its text."""
+    return _function(name, result, [_DYN], lambda value: run(value["text"]), member=True)
+
+
+def _members() -> list[Any]:
+    """Give what tagged values can do."""
+    both = [_DYN, _DYN]
+    return [
+        _of("family", _INT, lambda text: ipaddress.ip_address(text).version),
+        _of("isLoopback", _BOOL, lambda text: ipaddress.ip_address(text).is_loopback),
+        _of("prefixLength", _INT, lambda text: ipaddress.ip_network(text, strict=False).prefixlen),
+        _function("containsIP", _BOOL, both, _contains_ip, member=True),
+        _of("getScheme", _STRING, lambda text: urlsplit(text).scheme),
+        _of("getHost", _STRING, lambda text: urlsplit(text).netloc),
+        _of("getHostname", _STRING, lambda text: urlsplit(text).hostname or ""),
+        _of("getPort", _STRING, lambda text: str(urlsplit(text).port or "")),
+        _of("getEscapedPath", _STRING, lambda text: urlsplit(text).path),
+        _function("isGreaterThan", _BOOL, both, lambda a, b: _compare(a, b) > 0, member=True),
+        _function("isLessThan", _BOOL, both, lambda a, b: _compare(a, b) < 0, member=True),
+        _function("compareTo", _INT, both, _compare, member=True),
+        _of("isInteger", _BOOL, lambda text: quantity(text) == int(quantity(text))),
+        _of("asInteger", _INT, lambda text: int(quantity(text))),
+    ]
+
+
+def _lists() -> list[Any]:
+    """Give what lists can do."""
+    return [
         _function("isSorted", _BOOL, [_LIST], _is_sorted, member=True),
         _function("sum", _DYN, [_LIST], lambda v: sum(map(_plain, v)), member=True),
         _function("min", _DYN, [_LIST], lambda v: min(map(_plain, v)), member=True),
@@ -230,3 +211,8 @@ def functions() -> list[Any]:
         _function("indexOf", _INT, [_LIST, _DYN], _index, member=True),
         _function("lastIndexOf", _INT, [_LIST, _DYN], _last_index, member=True),
     ]
+
+
+def functions() -> list[Any]:
+    """Give the declarations."""
+    return [*_formats(), *_texts(), *_members(), *_lists()]

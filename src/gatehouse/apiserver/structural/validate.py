@@ -37,6 +37,8 @@ def _value(node: Node, value: Any, old: Any, path: str, causes: list[Cause]) -> 
         return
     if node.python_types and not _fits(node, value):
         causes.append(_mistyped(path, node.type, json_type(value), value))
+    elif node.format in FORMATS and not node.type and value.__class__ is int:
+        causes.append(_mistyped(path, node.format, "int64", "int64"))
     if node.combined:
         _combined(node, value, path, causes)
     kind = value.__class__
@@ -92,10 +94,10 @@ def _string(node: Node, value: str, path: str, causes: list[Cause]) -> None:
     if node.max_length is not None and len(value) > node.max_length:
         message = f"Too long: may not be more than {node.max_length} bytes"
         causes.append(Cause("FieldValueTooLong", message, path))
-    if node.min_length is not None and len(value) < node.min_length:
+    elif node.min_length is not None and len(value) < node.min_length:
         why = f"should be at least {node.min_length} chars long"
         causes.append(_invalid(path, value, why))
-    if node.pattern is not None and not node.pattern.search(value):
+    elif node.pattern is not None and not node.pattern.search(value):
         causes.append(_invalid(path, value, f"should match '{node.schema['pattern']}'"))
     if node.format:
         test = FORMATS.get(
@@ -135,10 +137,10 @@ def _enum(node: Node, value: Any, path: str, causes: list[Cause]) -> None:
     allowed = node.enum or ()
     if value in allowed:
         return
-    texts = sorted(
+    texts = [
         quoted(item if isinstance(item, str) else msgspec.json.encode(item).decode())
         for item in allowed
-    )
+    ]
     message = f"Unsupported value: {shown(value)}: supported values: {', '.join(texts)}"
     causes.append(Cause("FieldValueNotSupported", message, path))
 
@@ -153,12 +155,17 @@ def _array(node: Node, value: list[Any], old: Any, path: str, causes: list[Cause
         why = f"should have at least {node.min_items} items"
         causes.append(_invalid(path, len(value), why))
     if node.max_items is not None and len(value) > node.max_items:
-        message = f"Too many: {len(value)}: must have at most {node.max_items} items"
-        causes.append(Cause("FieldValueTooMany", message, path))
+        causes.append(_too_many(path, len(value), node.max_items))
     if node.unique:
         encoded = [msgspec.json.encode(item, order="sorted") for item in value]
         if len(set(encoded)) < len(encoded):
             causes.append(_invalid(path, "", "shouldn't contain duplicates"))
+
+
+def _too_many(path: str, count: int, most: int) -> Cause:
+    items = "item" if most == 1 else "items"
+    message = f"Too many: {count}: must have at most {most} {items}"
+    return Cause("FieldValueTooMany", message, path)
 
 
 def _correlated(node: Node, old: Any) -> Any:
@@ -178,8 +185,7 @@ def _object(node: Node, value: dict[str, Any], old: Any, path: str, causes: list
         why = f"should have at least {node.min_properties} properties"
         causes.append(_invalid(path, len(value), why))
     if node.max_properties is not None and len(value) > node.max_properties:
-        message = f"Too many: {len(value)}: must have at most {node.max_properties} items"
-        causes.append(Cause("FieldValueTooMany", message, path))
+        causes.append(_too_many(path, len(value), node.max_properties))
     before = old if isinstance(old, dict) else {}
     children = node.children
     additional = node.additional
@@ -201,7 +207,7 @@ def _combined(node: Node, value: Any, path: str, causes: list[Cause]) -> None:
         failures = _attempts(node.any_of, value, path)
         if all(failures):
             causes.append(_general(f"{quoted(path)} must validate at least one schema (anyOf)"))
-            causes += _mildest(failures)
+            causes += _nearest(node.any_of, failures, value)
     if node.one_of:
         failures = _attempts(node.one_of, value, path)
         valid = sum(not failure for failure in failures)
@@ -210,7 +216,7 @@ def _combined(node: Node, value: Any, path: str, causes: list[Cause]) -> None:
             message = f"{quoted(path)} must validate one and only one schema (oneOf). {found}"
             causes.append(_general(message))
             if not valid:
-                causes += _mildest(failures)
+                causes += _nearest(node.one_of, failures, value)
     if node.all_of:
         failures = _attempts(node.all_of, value, path)
         if any(failures):
@@ -220,8 +226,23 @@ def _combined(node: Node, value: Any, path: str, causes: list[Cause]) -> None:
         causes.append(_general(f"{quoted(path)} must not validate the schema (not)"))
 
 
-def _mildest(failures: list[list[Cause]]) -> list[Cause]:
-    return min(failures, key=lambda causes: len(list(causes)))
+def _nearest(nodes: list[Node], failures: list[list[Cause]], value: Any) -> list[Cause]:
+    """Give the failures of the schema that had most to say of the value, the first of equals."""
+    said = [_checks(node, value) for node in nodes]
+    return failures[said.index(max(said))]
+
+
+def _checks(node: Node, value: Any) -> int:
+    """Count the schemas that apply somewhere in a value."""
+    found = 1 + sum(_checks(inner, value) for inner in (*node.any_of, *node.one_of, *node.all_of))
+    if isinstance(value, dict):
+        for name, item in value.items():
+            inner = node.property(name)
+            if inner is not None:
+                found += _checks(inner, item)
+    elif isinstance(value, list) and node.items is not None:
+        found += sum(_checks(node.items, item) for item in value)
+    return found
 
 
 def _attempts(nodes: list[Node], value: Any, path: str) -> list[list[Cause]]:

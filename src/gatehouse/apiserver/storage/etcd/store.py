@@ -72,6 +72,7 @@ class EtcdStore(Store):
     # Writing.
 
     async def put(self, key: str, value: Object, expected: int) -> Entry:
+        """Write an object, and wait until it is durable and visible."""
         metadata = {k: v for k, v in value["metadata"].items() if k != "resourceVersion"}
         data = msgspec.json.encode({**value, "metadata": metadata})
         sealed = self._cipher.seal(key, data)
@@ -82,6 +83,7 @@ class EtcdStore(Store):
         return entries.entry(revision + self._offset, value)
 
     async def delete(self, key: str, expected: int) -> Entry:
+        """Remove an object, and wait until that is durable and visible."""
         current = self.get(key)
         revision = await self._client.delete(self._key(key), self._theirs(expected))
         if revision is None or current is None or current.revision != expected:
@@ -114,9 +116,11 @@ class EtcdStore(Store):
         return await self._client.revision()
 
     async def check(self) -> None:
+        """Ask whether etcd answers."""
         await self._client.revision()
 
     async def close(self) -> None:
+        """End, with everything written."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

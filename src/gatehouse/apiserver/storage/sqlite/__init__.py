@@ -1,1 +1,1 @@
-"""The engine for one process: :mod:`log` is what lies on disk, :mod:`store` writes through to it."""
+"""The engine for one process: :mod:`log` lies on disk, :mod:`store` writes through to it."""

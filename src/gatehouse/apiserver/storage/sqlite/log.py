@@ -60,7 +60,7 @@ class Log:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.on_commit: OnCommit = lambda tokens, error: None
+        self.on_commit: OnCommit = lambda _, __: None
         self._queue: queue.SimpleQueue[tuple[Row | int, Any] | None] = queue.SimpleQueue()
         connection = self._connect()
         connection.executescript(_SCHEMA)

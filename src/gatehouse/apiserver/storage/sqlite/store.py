@@ -56,11 +56,13 @@ class SqliteStore(Store):
         self._remember()
 
     def latest(self, key: str) -> Entry | None:
+        """Give an object as the write before left it, be that on disk or not."""
         if key in self._latest:
             return self._latest[key]
         return self.get(key)
 
     async def put(self, key: str, value: Object, expected: int) -> Entry:
+        """Write an object, and wait until it is durable and visible."""
         current = self.latest(key)
         if (current.revision if current else 0) != expected:
             raise MismatchError(key)
@@ -70,6 +72,7 @@ class SqliteStore(Store):
         return entry
 
     async def delete(self, key: str, expected: int) -> Entry:
+        """Remove an object, and wait until that is durable and visible."""
         current = self.latest(key)
         if current is None or current.revision != expected:
             raise MismatchError(key)
@@ -79,6 +82,7 @@ class SqliteStore(Store):
         return entries.removed(current, revision)
 
     async def close(self) -> None:
+        """End, with everything written."""
         await asyncio.to_thread(self._log.close)
         self._on_close()
 

@@ -1,0 +1,25 @@
+"""Fixtures: a running API server, and the admin's client of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from inprocess import Server
+
+from gatehouse.kube import client as kube
+from gatehouse.standalone.state import State
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Server]:
+    made = Server(State(tmp_path / "state"))
+    async with made.running():
+        yield made
+
+
+@pytest.fixture
+async def client(server: Server) -> AsyncIterator[kube.Client]:
+    async with server.client() as found:
+        yield found

@@ -1,0 +1,114 @@
+"""Gateway API objects get the verdict, and the words, of a Kubernetes API server.
+
+``verdicts/`` holds objects, valid and not, with what Kubernetes 1.34 said of them: for every rule
+and every limit of the definitions one that breaks it and one that does not.
+"""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from gatehouse.apiserver.builtin.kinds import KINDS
+from gatehouse.apiserver.controllers.bootstrap import bundled
+from gatehouse.apiserver.errors import ApiError
+from gatehouse.apiserver.objects.admission import Admission
+from gatehouse.apiserver.objects.calls import Call, Options
+from gatehouse.apiserver.objects.definitions import served_by
+from gatehouse.apiserver.objects.registry import Registry
+from gatehouse.apiserver.objects.served import Served
+from gatehouse.apiserver.storage.sqlite.log import Log
+from gatehouse.apiserver.storage.sqlite.store import SqliteStore
+
+Object = dict[str, Any]
+
+REGISTRY = Registry((*KINDS, *(each for one in bundled() for each in served_by(one))))
+FILES = sorted(Path(__file__).with_name("verdicts").glob("*.yaml"))
+
+
+def read(path: Path) -> Object:
+    document: Object = yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader)
+    return document
+
+
+def expanded(value: Any) -> Any:
+    """Write out ``{$repeat: [text, times]}``."""
+    if isinstance(value, dict):
+        if set(value) == {"$repeat"}:
+            return value["$repeat"][0] * value["$repeat"][1]
+        return {key: expanded(item) for key, item in value.items()}
+    return [expanded(item) for item in value] if isinstance(value, list) else value
+
+
+def built(case: Object, bases: Object) -> Object:
+    """Give the object of a case: whole, or one change of a base."""
+    if "spec" in case:
+        return {"spec": expanded(copy.deepcopy(case["spec"]))}
+    obj: Object = {"spec": expanded(copy.deepcopy(bases[case["base"]]))}
+    if "patch" in case:
+        operation, path, *value = case["patch"]
+        *way, last = (step.replace("~1", "/") for step in path.split("/")[1:])
+        holder: Any = obj
+        for step in way:
+            holder = holder[int(step)] if isinstance(holder, list) else holder[step]
+        if operation == "remove":
+            del holder[last]
+        elif last == "-":
+            holder.append(expanded(value[0]))
+        elif isinstance(holder, list):
+            holder[int(last)] = expanded(value[0])
+        else:
+            holder[last] = expanded(value[0])
+    return obj
+
+
+def judged(admission: Admission, served: Served, obj: Object, old: Object | None) -> Object:
+    """Give what the server says of an object, in the form of the files."""
+    namespace = "default" if served.resource.namespaced else ""
+    call = Call(served, namespace, "sample", "", Options("Strict"))
+    whole = {"metadata": {"name": "sample"}, **obj}
+    before = None if old is None else {"metadata": {"name": "sample"}, "spec": old}
+    try:
+        admission.prepare(call, whole, before or {})
+        admission.judge(call, whole, before)
+    except ApiError as error:
+        if error.code != 422:
+            return {"code": error.code, "message": error.message}
+        causes = sorted([c.reason, c.field, c.message] for c in error.causes)
+        return {"causes": causes}
+    return {"valid": True, "spec": whole["spec"]}
+
+
+@pytest.fixture
+async def admission(tmp_path: Path) -> Admission:
+    return Admission(REGISTRY, SqliteStore(Log(tmp_path / "db")))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+async def test_verdicts_are_those_of_kubernetes(admission: Admission, path: Path) -> None:
+    document = read(path)
+    served = REGISTRY.by_kind(document["apiVersion"], document["kind"])
+    assert served is not None
+    wrong = []
+    for case in document["cases"]:
+        found = judged(admission, served, built(case, document["bases"]), case.get("old"))
+        expected = {key: case[key] for key in ("valid", "causes", "code", "message") if key in case}
+        if expected.get("valid"):
+            expected["spec"] = case.get("stored", found.get("spec"))
+        if found != expected:
+            wrong.append({**case, "found": found})
+    shown = "\n".join(msgspec.json.encode(each).decode()[:1500] for each in wrong[:20])
+    assert not wrong, f"{len(wrong)} of {len(document['cases'])} verdicts differ:\n{shown}"
+
+
+def test_there_are_enough_of_both() -> None:
+    documents = [read(path) for path in FILES]
+    cases = [case for document in documents for case in document["cases"]]
+    valid = sum(case.get("valid", False) for case in cases)
+    assert valid >= 150
+    assert len(cases) - valid >= 150

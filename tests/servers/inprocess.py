@@ -1,0 +1,71 @@
+"""An API server in the test's own process, over TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from gatehouse.apiserver import serve
+from gatehouse.kube import client as kube
+from gatehouse.standalone import pki
+from gatehouse.standalone.state import State
+
+
+class Server:
+    """A server over a directory; ``options`` overrides how it is run."""
+
+    def __init__(self, state: State, **options: Any) -> None:
+        self.state = state
+        self.port = 0
+        self._options = options
+        state.directory.mkdir(exist_ok=True)
+        state.pki.ensure()
+
+    def options(self) -> serve.Options:
+        pair = self.state.pki.leaf(pki.APISERVER)
+        made = serve.Options(
+            storage=str(self.state.database),
+            bind="127.0.0.1:0",
+            tls_cert=pair.cert,
+            tls_key=pair.key,
+            client_ca=self.state.pki.ca().cert,
+            token_key=self.state.pki.token_key,
+        )
+        return msgspec.structs.replace(made, **self._options)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(serve.run(self.options(), stop, ready.set_result))
+        await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            await task
+        self.port = await ready
+        self.state.write_kubeconfigs(f"https://127.0.0.1:{self.port}")
+        try:
+            yield
+        finally:
+            stop.set()
+            await task
+
+    def client(self, path: Path | None = None) -> kube.Client:
+        return kube.Client.from_kubeconfig(path or self.state.kubeconfig)
+
+    def raw(self, **headers: str) -> aiohttp.ClientSession:
+        """A plain HTTP session: the admin's, unless there is an Authorization header."""
+        context = ssl.create_default_context(cafile=str(self.state.pki.ca().cert))
+        pair = self.state.pki.leaf(pki.ADMIN)
+        if "Authorization" not in headers:
+            context.load_cert_chain(pair.cert, pair.key)
+        return aiohttp.ClientSession(
+            f"https://127.0.0.1:{self.port}",
+            connector=aiohttp.TCPConnector(ssl=context),
+            headers=headers,
+        )

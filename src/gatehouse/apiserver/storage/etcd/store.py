@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import os
 from typing import Any, Self
 
 import msgspec
 import structlog
 
 from gatehouse.apiserver.storage import entries
-from gatehouse.apiserver.storage.encryption import Plain
+from gatehouse.apiserver.storage.encryption import EncryptionError, Plain
 from gatehouse.apiserver.storage.entries import (
     Entry,
     Event,
@@ -207,14 +208,23 @@ class EtcdStore(Store):
         if key == MARK.decode():
             return
         revision = change.revision + self._offset
-        now = None if change.value is None else self._entry(key, change.value, change.revision)
-        if revision > self.revision:
-            self._show(Event(revision, key, self.get(key), now))
+        try:
+            now = None if change.value is None else self._entry(key, change.value, change.revision)
+            if revision > self.revision:
+                self._show(Event(revision, key, self.get(key), now))
+                return
+            # The past, before everything was loaded.
+            before = None
+            if change.before is not None:
+                before = self._entry(key, change.before, change.before_revision)
+        except EncryptionError as error:
+            if revision > self.revision:
+                # Another server has a key that this one lacks: what it wrote cannot be served.
+                log.critical("a change cannot be read", error=str(error))
+                os._exit(1)
+            self._history.clear()
+            self._horizon = revision
             return
-        # The past, before everything was loaded.
-        before = None
-        if change.before is not None:
-            before = self._entry(key, change.before, change.before_revision)
         if now is not None or before is not None:
             self._history.append(Event(revision, key, before, now))
 

@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from gatehouse.apiserver.storage import entries
-from gatehouse.apiserver.storage.encryption import Plain
+from gatehouse.apiserver.storage.encryption import EncryptionError, Plain
 from gatehouse.apiserver.storage.entries import Entry, Event, MismatchError
 from gatehouse.apiserver.storage.sqlite.log import Log, Row
 from gatehouse.apiserver.storage.store import HISTORY, Object, Store
@@ -99,7 +99,14 @@ class SqliteStore(Store):
         start = max(self._compacted, self.revision - HISTORY)
         known: dict[str, Entry] = {}
         for row in self._log.since(0):
-            now = None if row.value is None else self._entry(row)
+            try:
+                now = None if row.value is None else self._entry(row)
+            except EncryptionError:
+                # Sealed with a key that is gone: the past begins after it.
+                start = max(start, row.revision)
+                self._history.clear()
+                known.pop(row.key, None)
+                continue
             if row.revision > start:
                 event = Event(row.revision, row.key, known.get(row.key), now)
                 if now is not None or event.before is not None:

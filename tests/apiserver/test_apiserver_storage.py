@@ -1,0 +1,341 @@
+"""Both engines keep the same promises."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import os
+import shutil
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from process import Etcd
+
+from gatehouse.apiserver.storage import encryption, opening, transfer
+from gatehouse.apiserver.storage import store as stores
+from gatehouse.apiserver.storage.encryption import EncryptionError
+from gatehouse.apiserver.storage.entries import (
+    AddressError,
+    CompactedError,
+    MismatchError,
+    UnavailableError,
+)
+from gatehouse.apiserver.storage.etcd import address
+from gatehouse.apiserver.storage.store import Store
+
+Open = Callable[..., AbstractAsyncContextManager[Store]]
+PREFIX = "/core/configmaps/"
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+    if Etcd.binary() is None:
+        pytest.skip("no etcd on this machine")
+    server = Etcd(tmp_path_factory.mktemp("etcd") / "data")
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["sqlite", "etcd"])
+def at(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of a new, empty storage."""
+    if request.param == "sqlite":
+        return str(tmp_path / "db")
+    server: Etcd = request.getfixturevalue("etcd")
+    return f"etcd://{server.address}/{os.urandom(6).hex()}"
+
+
+@pytest.fixture
+def opened(at: str) -> Open:
+    @contextlib.asynccontextmanager
+    async def opener(keys: Path | None = None) -> AsyncIterator[Store]:
+        store = await opening.open_store(at, keys)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    return opener
+
+
+def thing(name: str, **data: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "data": data}
+
+
+async def test_a_write_is_seen_when_it_is_answered(opened: Open) -> None:
+    async with opened() as store:
+        entry = await store.put(f"{PREFIX}d/a", thing("a"), 0)
+        assert store.get(f"{PREFIX}d/a") is not None
+        assert store.revision >= entry.revision
+        assert entry.value["metadata"]["resourceVersion"] == str(entry.revision)
+
+
+async def test_a_writer_that_is_late_is_refused(opened: Open) -> None:
+    async with opened() as store:
+        first = await store.put(f"{PREFIX}d/a", thing("a"), 0)
+        with pytest.raises(MismatchError):
+            await store.put(f"{PREFIX}d/a", thing("a"), 0)
+        await store.put(f"{PREFIX}d/a", thing("a", x="1"), first.revision)
+        with pytest.raises(MismatchError):
+            await store.delete(f"{PREFIX}d/a", first.revision)
+
+
+async def test_a_watch_gets_every_change_in_order_with_what_was_before(opened: Open) -> None:
+    async with opened() as store:
+        start = store.revision
+        watch = store.watch(PREFIX, start)
+        one = await store.put(f"{PREFIX}d/a", thing("a"), 0)
+        two = await store.put(f"{PREFIX}d/a", thing("a", x="1"), one.revision)
+        await store.delete(f"{PREFIX}d/a", two.revision)
+        events = await watch.next()
+        assert [(e.before is None, e.now is None) for e in events] == [
+            (True, False),
+            (False, False),
+            (False, True),
+        ]
+        again = store.watch(PREFIX, one.revision)
+        assert [e.revision for e in await again.next()] == [e.revision for e in events[1:]]
+
+
+async def test_a_watch_of_a_namespace_sees_no_other(opened: Open) -> None:
+    async with opened() as store:
+        watch = store.watch(f"{PREFIX}d/", store.revision)
+        await store.put(f"{PREFIX}e/a", thing("a"), 0)
+        await store.put(f"{PREFIX}d/a", thing("a"), 0)
+        assert [e.key for e in await watch.next()] == [f"{PREFIX}d/a"]
+
+
+async def test_the_past_can_be_listed_until_it_is_forgotten(opened: Open) -> None:
+    async with opened() as store:
+        one = await store.put(f"{PREFIX}d/a", thing("a"), 0)
+        await store.put(f"{PREFIX}d/b", thing("b"), 0)
+        gone = await store.delete(f"{PREFIX}d/a", one.revision)
+        assert [key for key, _ in store.at(PREFIX, one.revision)] == [f"{PREFIX}d/a"]
+        assert [key for key, _ in store.at(PREFIX, gone.revision)] == [f"{PREFIX}d/b"]
+
+
+async def test_history_survives_a_restart(opened: Open) -> None:
+    async with opened() as store:
+        one = await store.put(f"{PREFIX}d/a", thing("a"), 0)
+        await store.put(f"{PREFIX}d/a", thing("a", x="1"), one.revision)
+    async with opened() as store:
+        events = await store.watch(PREFIX, one.revision).next()
+        assert [e.now.value["data"] for e in events if e.now] == [{"x": "1"}]
+        assert events[0].before is not None
+
+
+async def test_what_is_too_old_is_refused(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "HISTORY", 5)
+    async with opened() as store:
+        store._history = type(store._history)(maxlen=5)
+        first = await store.put(f"{PREFIX}d/a", thing("a"), 0)
+        for number in range(8):
+            await store.put(f"{PREFIX}d/{number}", thing(str(number)), 0)
+        with pytest.raises(CompactedError):
+            store.watch(PREFIX, first.revision)
+        with pytest.raises(CompactedError):
+            list(store.at(PREFIX, first.revision))
+
+
+async def test_many_writers_at_once_lose_nothing(opened: Open) -> None:
+    async with opened() as store:
+
+        async def count(key: str) -> None:
+            for _ in range(20):
+                while True:
+                    entry = store.latest(key)
+                    value = entry.value["data"]["n"] + 1 if entry else 1
+                    try:
+                        await store.put(key, thing("a", n=value), entry.revision if entry else 0)
+                        break
+                    except MismatchError:
+                        await store.fresh()
+
+        await asyncio.gather(*(count(f"{PREFIX}d/a") for _ in range(5)))
+        entry = store.get(f"{PREFIX}d/a")
+        assert entry is not None
+        assert entry.value["data"]["n"] == 100
+
+
+async def test_a_backup_is_restored_with_revisions_that_go_on(
+    at: str, opened: Open, tmp_path: Path
+) -> None:
+    async with opened() as store:
+        entry = await store.put(f"{PREFIX}d/a", thing("a", x="1"), 0)
+        await store.put(f"{PREFIX}d/b", thing("b"), 0)
+        last = store.revision
+    revision, records = await transfer.read(at)
+    assert revision >= last
+    transfer.dump(tmp_path / "backup", revision, records)
+    assert (tmp_path / "backup").stat().st_mode & 0o777 == 0o600
+    target = f"{at}-copy"
+    await transfer.write(target, *transfer.load(tmp_path / "backup"))
+    with pytest.raises(transfer.TransferError, match="not empty"):
+        await transfer.write(target, *transfer.load(tmp_path / "backup"))
+    copy = await opening.open_store(target)
+    try:
+        found = copy.get(f"{PREFIX}d/a")
+        assert found is not None
+        assert found.value["data"] == {"x": "1"}
+        assert copy.revision > last + 1000
+        with pytest.raises(CompactedError):
+            copy.watch(PREFIX, entry.revision)
+        assert (await copy.put(f"{PREFIX}d/c", thing("c"), 0)).revision > copy.horizon
+    finally:
+        await copy.close()
+
+
+async def test_secrets_are_sealed_and_keys_rotate(at: str, opened: Open, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    old, new = encryption.generate(), encryption.generate()
+    key = "/core/secrets/d/s"
+    async with opened() as store:
+        await store.put(key, {"metadata": {"name": "s"}, "data": {"p": "in-the-open"}}, 0)
+    keys.write_text(f"# comment\n{old}\n")
+    async with opened(keys) as store:
+        assert store.stale == [key]
+        await opening.reseal(store)
+    assert all(b"in-the-open" not in r.value for r in (await transfer.read(at))[1])
+    keys.write_text(f"{new}\n{old}\n")
+    async with opened(keys) as store:
+        assert store.stale == [key]
+        await opening.reseal(store)
+    keys.write_text(f"{new}\n")
+    async with opened(keys) as store:
+        assert not store.stale
+        entry = store.get(key)
+        assert entry is not None
+        assert entry.value["data"] == {"p": "in-the-open"}
+    keys.write_text(f"{encryption.generate()}\n")
+    with pytest.raises(EncryptionError, match="lacks"):
+        await opening.open_store(at, keys)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "holds no key"),
+        ("one !!!", "line 1: not base64"),
+        (f"one {base64.b64encode(b'short').decode()}", "32 bytes"),
+    ],
+)
+def test_a_key_file_that_is_no_good_says_where(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "keys").write_text(text)
+    with pytest.raises(EncryptionError, match=words):
+        encryption.load(tmp_path / "keys")
+
+
+def test_a_sealed_value_cannot_change_places() -> None:
+    cipher = encryption.Sealed({"k": b"1" * 32})
+    sealed = cipher.seal("/core/secrets/a/x", b"{}")
+    with pytest.raises(EncryptionError):
+        cipher.open("/core/secrets/a/y", sealed)
+    with pytest.raises(EncryptionError, match="no key file"):
+        encryption.Plain().open("/core/secrets/a/x", sealed)
+
+
+async def test_two_processes_cannot_have_one_database(tmp_path: Path) -> None:
+    store = await opening.open_store(str(tmp_path / "db"))
+    with pytest.raises(UnavailableError, match="in use"):
+        await opening.open_store(str(tmp_path / "db"))
+    await store.close()
+    await (await opening.open_store(str(tmp_path / "db"))).close()
+
+
+async def test_a_log_is_compacted_and_keeps_what_is_there(tmp_path: Path) -> None:
+    store = await opening.open_store(str(tmp_path / "db"))
+    entry = await store.put(f"{PREFIX}d/a", thing("a", n=0), 0)
+    for number in range(20):
+        entry = await store.put(f"{PREFIX}d/a", thing("a", n=number), entry.revision)
+    store._log.compact(entry.revision)  # type: ignore[attr-defined]
+    await store.close()
+    rows = sqlite3.connect(tmp_path / "db" / opening.FILE).execute("SELECT * FROM log").fetchall()
+    assert len(rows) == 1
+    store = await opening.open_store(str(tmp_path / "db"))
+    assert store.get(f"{PREFIX}d/a") is not None
+    with pytest.raises(CompactedError):
+        store.watch(PREFIX, entry.revision - 1)
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("etcd:///x", "expected etcd://"),
+        ("etcd://h/p?colour=red", "unknown option 'colour'"),
+        ("etcd://h/p?ca=/does/not/exist", "no such file"),
+        ("etcd://h/p?cert=/dev/null", "belong together"),
+    ],
+)
+def test_an_address_that_makes_no_sense_says_why(text: str, words: str) -> None:
+    with pytest.raises(AddressError, match=words):
+        address.parse(text)
+
+
+def test_an_address_has_defaults() -> None:
+    found = address.parse("etcd://one,two:1234")
+    assert (found.endpoints, found.prefix) == (("one:2379", "two:1234"), "/gatehouse")
+
+
+async def test_no_etcd_is_a_clear_error() -> None:
+    with pytest.raises(UnavailableError, match="does not answer"):
+        await opening.open_store("etcd://127.0.0.1:9/x")
+
+
+@pytest.mark.process
+async def test_two_servers_of_one_etcd_see_each_others_writes(etcd: Etcd) -> None:
+    at = f"etcd://{etcd.address}/{os.urandom(6).hex()}"
+    one, two = await opening.open_store(at), await opening.open_store(at)
+    try:
+        watch = two.watch(PREFIX, two.revision)
+        entry = await one.put(f"{PREFIX}d/a", thing("a"), 0)
+        await two.fresh()
+        assert two.get(f"{PREFIX}d/a") == entry
+        assert [e.revision for e in await watch.next()] == [entry.revision]
+        with pytest.raises(MismatchError):
+            await two.put(f"{PREFIX}d/a", thing("a"), 0)
+    finally:
+        await one.close()
+        await two.close()
+
+
+@pytest.mark.process
+async def test_an_etcd_that_comes_back_is_gone_on_with(tmp_path: Path) -> None:
+    if Etcd.binary() is None:
+        pytest.skip("no etcd on this machine")
+    server = Etcd(tmp_path / "etcd")
+    await asyncio.to_thread(server.start)
+    store = await opening.open_store(f"etcd://{server.address}/x")
+    try:
+        watch = store.watch(PREFIX, store.revision)
+        await store.put(f"{PREFIX}d/a", thing("a"), 0)
+        await asyncio.to_thread(server.kill)
+        with pytest.raises(UnavailableError):
+            await store.check()
+        await asyncio.to_thread(server.start)
+        async with asyncio.timeout(20):
+            while True:
+                with contextlib.suppress(UnavailableError):
+                    await store.put(f"{PREFIX}d/b", thing("b"), 0)
+                    break
+        found = [event.key async for event in _until(watch, f"{PREFIX}d/b")]
+        assert found == [f"{PREFIX}d/a", f"{PREFIX}d/b"]
+    finally:
+        await store.close()
+        server.stop()
+        shutil.rmtree(server.directory)
+
+
+async def _until(watch: Any, key: str) -> AsyncIterator[Any]:
+    async with asyncio.timeout(10):
+        while True:
+            for event in await watch.next():
+                yield event
+                if event.key == key:
+                    return

@@ -12,7 +12,7 @@ from gatehouse.apiserver.http import answers
 from gatehouse.apiserver.http.discovery import Discovery
 from gatehouse.apiserver.http.metrics import CONTENT_TYPE, Metrics
 from gatehouse.apiserver.http.openapi import OpenApi
-from gatehouse.apiserver.http.openapi2 import MEDIA_TYPE, OpenApi2
+from gatehouse.apiserver.http.openapi2 import ASKED, MEDIA_TYPE, OpenApi2
 from gatehouse.apiserver.identity.keys import Keys
 from gatehouse.apiserver.identity.tokens import ISSUER
 from gatehouse.apiserver.objects.registry import Registry
@@ -88,7 +88,7 @@ class Documents:
                 data = self._openapi.document("/".join(rest))
                 return None if data is None else answers.raw(data)
             case ["openapi", "v2"] | ["swagger-2.0.0.pb-v1"]:
-                protobuf = MEDIA_TYPE in accepted or path.endswith("pb-v1")
+                protobuf = ASKED in accepted or MEDIA_TYPE in accepted or path.endswith("pb-v1")
                 kind = MEDIA_TYPE if protobuf else "application/json"
                 return answers.raw(self._openapi2.document(protobuf=protobuf), 200, kind)
             case ["openid", "v1", "jwks"]:

@@ -18,7 +18,9 @@ from gatehouse.apiserver.objects.served import Served
 
 Object = dict[str, Any]
 
-MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+ASKED = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+"""What is answered: the name that clients ask for is no well-formed media type."""
 
 
 class OpenApi2:

@@ -1,0 +1,35 @@
+"""One API server for the whole suite, and every kubectl that this machine has."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kubectls import Kubectl, binaries
+from process import ApiServer
+
+
+@pytest.fixture(scope="session")
+def apiserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    server = ApiServer(tmp_path_factory.mktemp("api") / "s")
+    server.start()
+    yield server
+    server.stop()
+
+
+BINARIES: list[str | None] = [*binaries()]
+
+
+@pytest.fixture(params=BINARIES or [None], ids=lambda path: str(path).strip("/").replace("/", "-"))
+def kubectl(
+    request: pytest.FixtureRequest, apiserver: ApiServer, tmp_path: Path
+) -> Iterator[Kubectl]:
+    if request.param is None:
+        pytest.skip("no kubectl on this machine")
+    namespace = f"t{os.urandom(4).hex()}"
+    found = Kubectl(request.param, apiserver.kubeconfig, tmp_path, namespace)
+    found("create", "namespace", namespace)
+    yield found
+    found("delete", "namespace", namespace, "--wait=false")

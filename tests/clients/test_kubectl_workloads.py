@@ -1,0 +1,235 @@
+"""Workloads, cascades, definitions, rights: by the real kubectl."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from typing import Any
+
+import pytest
+from kubectls import MAP, Kubectl, table
+
+pytestmark = pytest.mark.process
+
+
+def until(kubectl: Kubectl, arguments: list[str], wanted: str) -> str:
+    deadline = time.monotonic() + 15
+    while wanted not in (out := kubectl(*arguments)):
+        assert time.monotonic() < deadline, out
+        time.sleep(0.1)
+    return out
+
+
+def deployed(kubectl: Kubectl) -> None:
+    kubectl("create", "deployment", "web", "--image=nginx")
+    until(kubectl, ["get", "pods", "-o", "name"], "pod/web-")
+
+
+def test_a_deployment_becomes_pods_that_say_why_they_wait(kubectl: Kubectl) -> None:
+    deployed(kubectl)
+    kubectl("scale", "deployment", "web", "--replicas=3")
+    out = until(kubectl, ["get", "deployment", "web"], "0/3")
+    assert table(out)[0] == ["NAME", "READY", "UP-TO-DATE", "AVAILABLE", "AGE"]
+    assert {"deployment.apps/web", "replicaset.apps/web-"} <= {
+        row[0][: row[0].index("/") + 5] if row[0].startswith("replica") else row[0]
+        for row in table(kubectl("get", "all"))
+        if row and row[0].startswith(("deployment", "replica"))
+    }
+    assert "IMAGES" in kubectl("get", "deployment", "-o", "wide")
+    shown = until(kubectl, ["describe", "pods"], "PodScheduled")
+    assert "Pending" in shown
+    assert "0 of 3 updated replicas" in kubectl.fails(
+        "rollout", "status", "deployment/web", "--timeout=1s"
+    )
+    pod = kubectl("get", "pods", "-o", "name").splitlines()[0]
+    assert "waiting to start" in kubectl.fails("logs", pod)
+
+
+def test_background_deletion_takes_dependents_along(kubectl: Kubectl) -> None:
+    deployed(kubectl)
+    kubectl("delete", "deployment", "web")
+    until(kubectl, ["get", "pods,rs"], "No resources found")
+
+
+def test_foreground_deletion_ends_when_dependents_are_gone(kubectl: Kubectl) -> None:
+    deployed(kubectl)
+    flag = "--cascade=foreground" if kubectl.minor >= 20 else "--cascade=true"
+    kubectl("delete", "deployment", "web", flag)
+    assert "No resources found" in kubectl("get", "pods,rs")
+
+
+def test_orphans_stay(kubectl: Kubectl) -> None:
+    deployed(kubectl)
+    kubectl("delete", "deployment", "web", "--cascade=orphan")
+    assert len(table(kubectl("get", "rs"))) == 2
+    time.sleep(0.5)
+    assert len(table(kubectl("get", "pods"))) == 2
+    owners = kubectl.json("get", "rs")["items"][0]["metadata"].get("ownerReferences")
+    assert not owners
+
+
+def test_services_get_addresses_and_slices_follow_ready_pods(kubectl: Kubectl) -> None:
+    kubectl("create", "service", "nodeport", "s", "--tcp=80:8080")
+    spec = kubectl.json("get", "svc", "s")["spec"]
+    assert spec["clusterIP"].startswith("10.96.")
+    assert 30000 <= spec["ports"][0]["nodePort"] < 32768
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "labels": {"app": "s"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
+    kubectl("create", "-f", "-", stdin=pod)
+    if kubectl.minor < 24:
+        return
+    ready = {"type": "Ready", "status": "True"}
+    status = {"status": {"podIP": "10.1.2.3", "phase": "Running", "conditions": [ready]}}
+    kubectl("patch", "pod", "p", "--subresource=status", "--type=merge", "-p", json.dumps(status))
+    until(kubectl, ["get", "endpointslices"], "10.1.2.3")
+    endpoint = kubectl.json("get", "endpointslices")["items"][0]["endpoints"][0]
+    assert endpoint["conditions"]["ready"] is True
+    assert endpoint["targetRef"]["name"] == "p"
+    kubectl("delete", "pod", "p")
+    until(kubectl, ["get", "endpointslices"], "<unset>")
+
+
+def definition(group: str) -> dict[str, Any]:
+    spec = {
+        "type": "object",
+        "required": ["size"],
+        "properties": {
+            "size": {"type": "integer", "minimum": 1},
+            "name": {"type": "string", "default": "cup", "maxLength": 10},
+        },
+        "x-kubernetes-validations": [
+            {"rule": "self.size <= 10", "message": "the cup is too large"},
+            {"rule": "self.size >= oldSelf.size", "message": "cups do not shrink"},
+        ],
+    }
+    status = {"type": "object", "properties": {"size": {"type": "integer"}}}
+    schema = {"type": "object", "properties": {"spec": spec, "status": status}}
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {
+            "status": {},
+            "scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"},
+        },
+        "additionalPrinterColumns": [
+            {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
+            {"name": "Full", "type": "string", "jsonPath": ".spec.name", "priority": 1},
+        ],
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"cups.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"plural": "cups", "kind": "Cup", "shortNames": ["cu"], "categories": ["all"]},
+            "versions": [version],
+        },
+    }
+
+
+def test_a_definition_of_ones_own(kubectl: Kubectl) -> None:
+    group = f"{kubectl.namespace}.example.com"
+    kubectl("apply", "-f", "-", stdin=definition(group))
+    kubectl("wait", "--for=condition=Established", f"crd/cups.{group}")
+    cup = {
+        "apiVersion": f"{group}/v1",
+        "kind": "Cup",
+        "metadata": {"name": "c"},
+        "spec": {"size": 3},
+    }
+    kubectl("create", "-f", "-", stdin=cup)
+    name = f"cups.{group}"
+    assert table(kubectl("get", name))[:2] == [["NAME", "SIZE"], ["c", "3"]]
+    assert table(kubectl("get", name, "-o", "wide"))[1] == ["c", "3", "cup"]
+    refusal = kubectl.fails("patch", name, "c", "--type=merge", "-p", '{"spec":{"size":11}}')
+    assert 'spec: Invalid value: "object": the cup is too large' in refusal
+    refusal = kubectl.fails("patch", name, "c", "--type=merge", "-p", '{"spec":{"size":2}}')
+    assert "cups do not shrink" in refusal
+    kubectl("scale", name, "c", "--replicas=5")
+    assert kubectl.json("get", name, "c")["spec"] == {"size": 5, "name": "cup"}
+    if kubectl.minor >= 24:
+        assert "size\t<integer>" in kubectl("explain", f"{name}.spec")
+    assert name in kubectl("api-resources", "-o", "name")
+    kubectl("delete", "crd", name)
+    assert "the server doesn't have a resource type" in kubectl.fails("get", name)
+
+
+def test_a_definition_that_makes_no_sense_is_refused(kubectl: Kubectl) -> None:
+    group = f"{kubectl.namespace}.example.com"
+    wrong = definition(group)
+    schema = wrong["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"]["spec"]["x-kubernetes-validations"][0]["rule"] = "self.size <"
+    refusal = kubectl.fails("create", "-f", "-", stdin=wrong)
+    assert "x-kubernetes-validations[0].rule" in refusal
+    assert "compilation failed" in refusal
+
+
+def test_explain_and_what_there_is(kubectl: Kubectl) -> None:
+    resources = kubectl("api-resources")
+    for row in ("configmaps", "httproutes", "gatewayclasses", "clusterrolebindings", "leases"):
+        assert row in resources
+    assert "gateway.networking.k8s.io/v1" in kubectl("api-versions").splitlines()
+    assert "replicas\t<integer>" in kubectl("explain", "deployment.spec")
+    assert "FIELD" in kubectl("explain", "httproute.spec.rules.matches.path")
+    assert 'field "colour" does not exist' in kubectl.fails("explain", "service.spec.colour")
+    assert "v1.34" in kubectl("get", "--raw", "/version")
+
+
+def test_who_may_do_what(kubectl: Kubectl) -> None:
+    assert kubectl("auth", "can-i", "create", "pods").strip() == "yes"
+    assert "*.*" in kubectl("auth", "can-i", "--list")
+    refused = kubectl.fails("auth", "can-i", "list", "secrets", "--as=alice")
+    assert refused.strip().startswith("no")
+    message = kubectl.fails("get", "cm", "--as=alice")
+    assert (
+        'User "alice" cannot list resource "configmaps" in API group "" in the namespace '
+        f'"{kubectl.namespace}"' in message
+    )
+    kubectl("create", "role", "reader", "--verb=get,list", "--resource=configmaps")
+    kubectl("create", "rolebinding", "readers", "--role=reader", "--user=alice")
+    kubectl("create", "-f", "-", stdin=MAP)
+    assert "settings" in kubectl("get", "cm", "--as=alice")
+    message = kubectl.fails("delete", "cm", "settings", "--as=alice")
+    assert 'User "alice" cannot delete resource "configmaps"' in message
+    kubectl("create", "rolebinding", "granters", "--clusterrole=admin", "--user=bob")
+    grant = ["create", "rolebinding", "more", "--clusterrole=cluster-admin", "--user=bob"]
+    assert "RBAC permissions not currently held" in kubectl.fails(*grant, "--as=bob")
+    if kubectl.minor >= 27:
+        assert "alice" in kubectl("auth", "whoami", "--as=alice")
+
+
+def test_tokens_of_service_accounts(kubectl: Kubectl) -> None:
+    kubectl("create", "serviceaccount", "robot")
+    if kubectl.minor < 24:
+        pytest.skip("has no create token")
+    token = kubectl("create", "token", "robot", "--duration=1h").strip()
+    body = token.split(".")[1]
+    claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+    assert claims["sub"] == f"system:serviceaccount:{kubectl.namespace}:robot"
+    assert claims["exp"] - claims["iat"] == 3600
+    refusal = kubectl.fails("create", "token", "robot", "--duration=1m")
+    assert "may not specify a duration less than 10 minutes" in refusal
+
+
+def test_secrets_and_typed_creations(kubectl: Kubectl) -> None:
+    kubectl("create", "secret", "generic", "s", "--from-literal=password=tea")
+    assert kubectl.json("get", "secret", "s")["data"] == {"password": "dGVh"}
+    assert table(kubectl("get", "secret", "s"))[1][1:3] == ["Opaque", "1"]
+    kubectl("create", "configmap", "c", "--from-literal=a=b")
+    wrong = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "t"},
+        "type": "kubernetes.io/tls",
+    }
+    refusal = kubectl.fails("create", "-f", "-", stdin=wrong)
+    assert "data[tls.crt]: Required value" in refusal

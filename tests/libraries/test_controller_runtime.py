@@ -1,0 +1,155 @@
+"""A controller written in Go with controller-runtime, as most of this world's controllers are."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes import client as k8s
+from kubernetes import config
+from process import ApiServer, environment
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+SOURCE = Path(__file__).with_name("controller_runtime")
+ROUTES = ("gateway.networking.k8s.io", "v1", "default", "httproutes")
+
+
+@pytest.fixture(scope="module")
+def binary(cache: Path) -> Path:
+    go = shutil.which("go")
+    if go is None:
+        pytest.skip("no Go on this machine")
+    target = cache / "mirror"
+    subprocess.run([go, "build", "-p", "2", "-o", str(target), "."], cwd=SOURCE, check=True)
+    return target
+
+
+class Replica:
+    def __init__(self, binary: Path, server: ApiServer, log: Path, name: str) -> None:
+        self.log = log
+        env = environment(KUBECONFIG=str(server.kubeconfig), HOME=str(log.parent))
+        with log.open("wb") as out:
+            self.process = subprocess.Popen(
+                [str(binary), "-id", name], env=env, stdout=out, stderr=subprocess.STDOUT
+            )
+
+    @property
+    def leads(self) -> bool:
+        return b"leading " in self.log.read_bytes() and self.process.poll() is None
+
+    def end(self, number: signal.Signals) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(20)
+
+
+def until(test: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            found = test()
+        except Exception as error:
+            found, what = None, f"{what}: {error}"
+        if found:
+            return found
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ApiServer]:
+    found = ApiServer(tmp_path / "s")
+    found.start()
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def replicas(binary: Path, server: ApiServer, tmp_path: Path) -> Iterator[list[Replica]]:
+    found = [Replica(binary, server, tmp_path / f"{name}.log", name) for name in ("one", "two")]
+    yield found
+    for replica in found:
+        replica.end(signal.SIGKILL)
+
+
+@pytest.fixture
+def core(server: ApiServer) -> k8s.CoreV1Api:
+    return k8s.CoreV1Api(config.new_client_from_config(str(server.kubeconfig)))
+
+
+def mirrored(core: k8s.CoreV1Api, name: str, **data: str) -> None:
+    body = {"metadata": {"name": name, "labels": {"mirror": "true"}}, "data": data}
+    core.create_namespaced_config_map("default", body)
+
+
+def secrets(core: k8s.CoreV1Api) -> dict[str, Any]:
+    found = core.list_namespaced_secret("default").items
+    return {secret.metadata.name: secret.data for secret in found}
+
+
+def test_a_controller_reconciles_and_another_takes_over(
+    server: ApiServer, replicas: list[Replica], core: k8s.CoreV1Api
+) -> None:
+    until(lambda: any(r.leads for r in replicas), "nobody leads")
+    mirrored(core, "a", k="v")
+    until(lambda: secrets(core) == {"a": {"k": "dg=="}}, "no secret")
+    core.patch_namespaced_config_map("a", "default", {"data": {"k": "w"}})
+    until(lambda: secrets(core) == {"a": {"k": "dw=="}}, "the secret did not follow")
+    core.delete_namespaced_secret("a", "default")
+    until(lambda: secrets(core) == {"a": {"k": "dw=="}}, "the secret did not come back")
+    events = until(lambda: core.list_namespaced_event("default").items, "no event")
+    assert "Mirrored" in {event.reason for event in events}
+    assert sum(replica.leads for replica in replicas) == 1
+
+    leader = next(replica for replica in replicas if replica.leads)
+    leader.end(signal.SIGKILL)
+    until(lambda: any(r.leads for r in replicas), "nobody took over")
+    mirrored(core, "b", k="v")
+    until(lambda: set(secrets(core)) == {"a", "b"}, "the other one does nothing")
+    core.delete_namespaced_config_map("a", "default")
+    until(lambda: set(secrets(core)) == {"b"}, "the secret was not collected")
+
+    server.kill()
+    server.start()
+    mirrored(core, "c", k="v")
+    until(lambda: set(secrets(core)) == {"b", "c"}, "nothing after the server came back", 60)
+    last = next(replica for replica in replicas if replica.leads)
+    assert last.end(signal.SIGTERM) == 0
+
+
+def test_metadata_informers_and_server_side_apply(
+    replicas: list[Replica], core: k8s.CoreV1Api
+) -> None:
+    until(lambda: any(r.leads for r in replicas), "nobody leads")
+    custom = k8s.CustomObjectsApi(core.api_client)
+    body = {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "HTTPRoute",
+        "metadata": {"name": "r"},
+        "spec": {"rules": [{"backendRefs": [{"name": "s", "port": 80}]}]},
+    }
+    custom.create_namespaced_custom_object(*ROUTES, body)
+
+    def annotated() -> Any:
+        found = custom.get_namespaced_custom_object(*ROUTES, "r")
+        return found if (found["metadata"].get("annotations") or {}) else None
+
+    found = until(annotated, "no annotation")
+    assert found["metadata"]["annotations"] == {"example.com/seen": "true"}
+    owners = {entry["manager"]: entry["operation"] for entry in found["metadata"]["managedFields"]}
+    assert owners["mirror"] == "Apply"
+    assert found["metadata"]["generation"] == 1

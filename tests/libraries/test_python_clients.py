@@ -1,0 +1,164 @@
+"""Python programs as people write them, with the clients that they use."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import kr8s.asyncio
+import kubernetes
+import lightkube
+import pytest
+from kr8s.asyncio.objects import ConfigMap as Kr8sConfigMap
+from kubernetes import client as k8s
+from kubernetes import config, dynamic, watch
+from lightkube.core.exceptions import ApiError
+from lightkube.generic_resource import create_namespaced_resource
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import ConfigMap, Namespace
+from lightkube.types import PatchType
+from process import ApiServer
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+ROUTE = {"rules": [{"backendRefs": [{"name": "s", "port": 80}]}]}
+
+
+@pytest.fixture
+def official(apiserver: ApiServer, namespace: str) -> Any:
+    api = config.new_client_from_config(str(apiserver.kubeconfig))
+    k8s.CoreV1Api(api).create_namespace({"metadata": {"name": namespace}})
+    return api
+
+
+def test_kubernetes_typed_objects(official: Any, namespace: str) -> None:
+    core = k8s.CoreV1Api(official)
+    body = k8s.V1ConfigMap(metadata=k8s.V1ObjectMeta(name="a", labels={"x": "y"}), data={"k": "v"})
+    made = core.create_namespaced_config_map(namespace, body)
+    core.patch_namespaced_config_map("a", namespace, {"data": {"k": "w"}})
+    assert core.read_namespaced_config_map("a", namespace).data == {"k": "w"}
+    seen = []
+    for event in watch.Watch().stream(
+        core.list_namespaced_config_map,
+        namespace,
+        resource_version=made.metadata.resource_version,
+        timeout_seconds=1,
+    ):
+        seen.append((event["type"], event["object"].data))
+    assert seen == [("MODIFIED", {"k": "w"})]
+    secret = k8s.V1Secret(metadata=k8s.V1ObjectMeta(name="s"), string_data={"p": "tea"})
+    assert core.create_namespaced_secret(namespace, secret).data == {"p": "dGVh"}
+    with pytest.raises(kubernetes.client.ApiException) as failure:
+        core.create_namespaced_config_map(namespace, body)
+    assert (failure.value.status, failure.value.reason) == (409, "Conflict")
+    core.delete_namespaced_config_map("a", namespace)
+
+
+def test_kubernetes_pages_are_of_one_snapshot(official: Any, namespace: str) -> None:
+    core = k8s.CoreV1Api(official)
+    for number in range(5):
+        core.create_namespaced_config_map(namespace, {"metadata": {"name": f"m{number}"}})
+    page = core.list_namespaced_config_map(namespace, limit=2)
+    assert page.metadata.remaining_item_count == 3
+    core.delete_namespaced_config_map("m3", namespace)
+    core.create_namespaced_config_map(namespace, {"metadata": {"name": "m5"}})
+    names = [item.metadata.name for item in page.items]
+    token = page.metadata._continue
+    while token:
+        page = core.list_namespaced_config_map(namespace, limit=2, _continue=token)
+        names += [item.metadata.name for item in page.items]
+        token = page.metadata._continue
+    assert names == ["m0", "m1", "m2", "m3", "m4"]
+
+
+def test_kubernetes_dynamic_client_applies(official: Any, namespace: str) -> None:
+    found = dynamic.DynamicClient(official)
+    routes = found.resources.get(api_version="gateway.networking.k8s.io/v1", kind="HTTPRoute")
+    body = {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "HTTPRoute",
+        "metadata": {"name": "r", "namespace": namespace},
+        "spec": ROUTE,
+    }
+    applied = routes.server_side_apply(body=body, namespace=namespace, name="r", field_manager="me")
+    assert applied.metadata.managedFields[0].manager == "me"
+    assert applied.spec.rules[0].matches[0].path.value == "/"
+
+
+def test_kubernetes_access_reviews_and_tokens(official: Any, namespace: str) -> None:
+    core = k8s.CoreV1Api(official)
+    core.create_namespaced_service_account(namespace, {"metadata": {"name": "robot"}})
+    spec = k8s.V1TokenRequestSpec(audiences=[], expiration_seconds=600)
+    request = k8s.AuthenticationV1TokenRequest(spec=spec)
+    token = core.create_namespaced_service_account_token("robot", namespace, request).status.token
+    review = k8s.AuthenticationV1Api(official).create_token_review(
+        k8s.V1TokenReview(spec=k8s.V1TokenReviewSpec(token=token))
+    )
+    assert review.status.user.username == f"system:serviceaccount:{namespace}:robot"
+    attributes = k8s.V1ResourceAttributes(verb="get", resource="pods", namespace=namespace)
+    access = k8s.AuthorizationV1Api(official).create_self_subject_access_review(
+        k8s.V1SelfSubjectAccessReview(
+            spec=k8s.V1SelfSubjectAccessReviewSpec(resource_attributes=attributes)
+        )
+    )
+    assert access.status.allowed
+
+
+def test_lightkube(apiserver: ApiServer, namespace: str) -> None:
+    found = lightkube.Client(
+        lightkube.KubeConfig.from_file(str(apiserver.kubeconfig)), field_manager="light"
+    )
+    found.create(Namespace(metadata=ObjectMeta(name=namespace)))
+    made = found.create(
+        ConfigMap(metadata=ObjectMeta(name="a", namespace=namespace), data={"k": "v"})
+    )
+    merged = {"data": {"k": "w"}}
+    found.patch(ConfigMap, "a", merged, namespace=namespace, patch_type=PatchType.MERGE)
+    strategic = {"metadata": {"labels": {"a": "b"}}}
+    found.patch(ConfigMap, "a", strategic, namespace=namespace)
+    operations = [{"op": "add", "path": "/data/n", "value": "1"}]
+    found.patch(ConfigMap, "a", operations, namespace=namespace, patch_type=PatchType.JSON)
+    assert found.get(ConfigMap, "a", namespace=namespace).data == {"k": "w", "n": "1"}
+    assert made.metadata is not None
+    events = found.watch(
+        ConfigMap,
+        namespace=namespace,
+        resource_version=made.metadata.resourceVersion,
+        server_timeout=1,
+    )
+    assert next(iter(events))[0] == "MODIFIED"
+    gateways = create_namespaced_resource("gateway.networking.k8s.io", "v1", "Gateway", "gateways")
+    listener = {"name": "http", "port": 80, "protocol": "HTTP"}
+    body = gateways(
+        metadata=ObjectMeta(name="g", namespace=namespace),
+        spec={"gatewayClassName": "c", "listeners": [listener]},
+    )
+    applied = found.apply(body)
+    assert applied.spec["listeners"][0]["allowedRoutes"] == {"namespaces": {"from": "Same"}}
+    found.delete(ConfigMap, "a", namespace=namespace)
+    with pytest.raises(ApiError, match="not found"):
+        found.get(ConfigMap, "a", namespace=namespace)
+
+
+async def test_kr8s(apiserver: ApiServer, namespace: str) -> None:
+    api = await kr8s.asyncio.api(kubeconfig=str(apiserver.kubeconfig))
+    made = await kr8s.asyncio.objects.Namespace({"metadata": {"name": namespace}}, api=api)
+    await made.create()
+    raw = {"metadata": {"name": "a", "namespace": namespace}, "data": {"k": "v"}}
+    config_map = await Kr8sConfigMap(raw, api=api)
+    await config_map.create()
+    await config_map.label(app="kr8s")
+    await config_map.patch({"data": {"k": "w"}})
+    found = [c async for c in api.get("configmaps", namespace=namespace, label_selector="app=kr8s")]
+    assert [c.raw["data"] for c in found] == [{"k": "w"}]
+    routes = [r async for r in api.get("httproutes", namespace=namespace)]
+    assert routes == []
+    waiting = asyncio.create_task(config_map.wait("delete", timeout=10))
+    await config_map.delete()
+    await waiting
+    assert not await config_map.exists()

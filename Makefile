@@ -4,7 +4,8 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 ARGS ?=
 .DEFAULT_GOAL := help
-.PHONY: help env env-dev demo test check lint types contracts format golden bench cover lock clean
+.PHONY: help env env-dev demo test check lint types contracts format golden bench bench-apiserver \
+  kinds gateway-api cover lock clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -21,8 +22,8 @@ test: env-dev  ## Run the whole test suite
 check: lint types contracts  ## All checks that run nothing: lint, types, contracts
 
 lint: env-dev  ## Formatting and lint
-	$(BIN)/ruff format --check src tests bench hatch_build.py
-	$(BIN)/ruff check src tests bench hatch_build.py
+	$(BIN)/ruff format --check src tests bench scripts hatch_build.py
+	$(BIN)/ruff check src tests bench scripts hatch_build.py
 
 types: env-dev  ## Strict types, over source, tests and benchmarks
 	$(BIN)/mypy
@@ -31,14 +32,23 @@ contracts: env-dev  ## Import contracts of the layers
 	$(BIN)/lint-imports
 
 format: env-dev  ## Format the code
-	$(BIN)/ruff format src tests bench hatch_build.py
-	$(BIN)/ruff check --fix src tests bench hatch_build.py
+	$(BIN)/ruff format src tests bench scripts hatch_build.py
+	$(BIN)/ruff check --fix src tests bench scripts hatch_build.py
 
 golden: env-dev  ## Rewrite the golden files; review the diff
 	$(BIN)/pytest -q tests/golden --refresh-golden
 
 bench: env-dev  ## Measure route propagation at 10, 1,000 and 5,000 routes
 	$(BIN)/python bench/route_propagation.py $(ARGS)
+
+bench-apiserver: env-dev  ## Measure the API server beside etcd (needs wrk and etcd)
+	$(BIN)/python bench/apiserver.py $(ARGS)
+
+kinds: env-dev  ## Follow another Kubernetes: rewrite the table of its types (needs Go)
+	$(BIN)/python scripts/kinds.py src/gatehouse/apiserver/builtin/kinds.txt
+
+gateway-api: env-dev  ## Follow another Gateway API: rewrite its definitions (needs Go)
+	$(BIN)/python scripts/gateway_api.py src/gatehouse/apiserver/bundled
 
 cover: env-dev  ## Run the tests and report coverage
 	$(BIN)/pytest -n 2 --dist loadfile --cov=gatehouse --cov-report=term

@@ -57,7 +57,7 @@ class Kubectl:
 
 
 def binaries() -> list[str]:
-    named = [path for path in os.environ.get("KUBECTLS", "").split(":") if path]
+    named = [path for path in os.environ.get("KUBECTLS", "").split(":") if os.access(path, os.X_OK)]
     found = shutil.which("kubectl")
     return [*([found] if found else []), *named]
 

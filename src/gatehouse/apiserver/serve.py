@@ -10,7 +10,9 @@ from pathlib import Path
 
 import msgspec
 import structlog
-from aiohttp import web
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_parser import RawRequestMessage
 
 from gatehouse.apiserver.builtin.kinds import KINDS
 from gatehouse.apiserver.controllers import bootstrap, custom, lifecycles, roles
@@ -166,9 +168,9 @@ async def run(
     store = await opening.open_store(options.storage, options.encryption_keys)
     server = Server(store, options, stop)
     await server.bootstrap()
-    application = web.Application(client_max_size=MOST_BYTES)
-    application.router.add_route("*", "/{path:.*}", server.handler.handle)
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=2.0)
+    # No router: the paths are the API's own matter, and read once.
+    front = web.Server(server.handler.handle, request_factory=_request, access_log=None)
+    runner = web.ServerRunner(front, shutdown_timeout=2.0)
     await runner.setup()
     host, _, port = options.bind.rpartition(":")
     site = web.TCPSite(runner, host.strip("[]"), int(port), ssl_context=_tls(options))
@@ -190,6 +192,19 @@ async def run(
         if server.audit is not None:
             server.audit.close()
         log.info("stopped")
+
+
+def _request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: web.RequestHandler,
+    writer: AbstractStreamWriter,
+    task: asyncio.Task[None],
+) -> web.BaseRequest:
+    return web.BaseRequest(
+        message, payload, protocol, writer, task, asyncio.get_running_loop(),
+        client_max_size=MOST_BYTES,
+    )  # fmt: skip
 
 
 def _tls(options: Options) -> ssl.SSLContext:

@@ -28,9 +28,8 @@ from gatehouse.kube.errors import (
     NotFound,
     Unauthorized,
     Unavailable,
-    error_from_status,
 )
-from gatehouse.kube.lines import EventDecoder, WatchEvent
+from gatehouse.kube.lines import WatchEvent, decoded_batches
 
 __all__ = [
     "AlreadyExists",
@@ -236,10 +235,17 @@ class Client:
         *,
         uid: str = "",
         propagation: str = "Background",
+        grace: int | None = None,
     ) -> None:
-        """Delete; with ``uid`` only that very object, else Conflict."""
+        """Delete; with ``uid`` only that very object, else Conflict.
+
+        ``grace``: seconds; None leaves them to the server. 0 removes a Pod at once, which is for
+        who knows that its processes have ended.
+        """
         options: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
         options["propagationPolicy"] = propagation
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
         if uid:
             options["preconditions"] = {"uid": uid}
         await self._connection.request(
@@ -299,7 +305,7 @@ class Client:
         path = paths.collection(resource, namespace)
         response = await self._connection.open("GET", path, query=query, timeout=limits)
         try:
-            async with aclosing(_event_batches(response.content)) as batches:
+            async with aclosing(decoded_batches(response.content)) as batches:
                 async for batch in batches:
                     yield batch
         except msgspec.MsgspecError as error:
@@ -363,20 +369,6 @@ class Client:
             await self._connection.request(method, path, body=body, content_type=content_type),
             Object,
         )
-
-
-async def _event_batches(
-    content: aiohttp.StreamReader,
-) -> AsyncGenerator[tuple[WatchEvent, ...], None]:
-    decoder = EventDecoder()
-    async for chunk in content.iter_any():
-        events = decoder.feed(chunk)
-        good = tuple(event for event in events if event.type != "ERROR")
-        if good:
-            yield good
-        for event in events:
-            if event.type == "ERROR":
-                raise error_from_status(event.object)
 
 
 def _head(resource: Resource) -> Object:

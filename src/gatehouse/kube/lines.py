@@ -1,10 +1,21 @@
-"""Watch streams: bytes as they arrive in, whole events out. Pure."""
+"""Watch streams: bytes as they arrive in, whole events out."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any, Literal, Protocol
 
 import msgspec
+
+from gatehouse.kube.errors import error_from_status
+
+
+class Chunks(Protocol):
+    """Bytes of an answer as they arrive."""
+
+    def iter_any(self) -> AsyncIterator[bytes]:
+        """Give what has arrived."""
+        ...
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
@@ -35,3 +46,18 @@ class EventDecoder:
         *whole, tail = rest.split(b"\n")
         self._parts = [tail]
         return tuple(self._decoder.decode(line) for line in (first, *whole) if line.strip())
+
+
+async def decoded_batches(
+    content: Chunks,
+) -> AsyncGenerator[tuple[WatchEvent, ...], None]:
+    """Give together the events that arrived together. Raises what an ERROR event carries."""
+    decoder = EventDecoder()
+    async for chunk in content.iter_any():
+        events = decoder.feed(chunk)
+        good = tuple(event for event in events if event.type != "ERROR")
+        if good:
+            yield good
+        for event in events:
+            if event.type == "ERROR":
+                raise error_from_status(event.object)

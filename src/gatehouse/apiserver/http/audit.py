@@ -84,7 +84,7 @@ class Audit:
 
     def record(
         self,
-        request: web.Request,
+        request: web.BaseRequest,
         verb: str,
         user: User | None,
         acting: User | None,

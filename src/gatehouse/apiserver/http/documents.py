@@ -43,7 +43,7 @@ class Documents:
         """Whether anybody may read a path, without saying who they are."""
         return path == "/version" or path.startswith(HEALTH)
 
-    async def health(self, request: web.Request, path: str) -> web.Response:
+    async def health(self, request: web.BaseRequest, path: str) -> web.Response:
         """Answer whether the server is well, or what it is."""
         if path == "/version":
             return answers.json(version())
@@ -70,7 +70,7 @@ class Documents:
             return web.Response(status=200 if well else 500, text="\n".join([*lines, verdict, ""]))
         return web.Response(text="ok")
 
-    def find(self, request: web.Request, path: str) -> web.Response | None:
+    def find(self, request: web.BaseRequest, path: str) -> web.Response | None:
         """Answer for any other path; None for one that is not known."""
         accepted = request.headers.get("Accept", "").replace(" ", "")
         match path.strip("/").split("/"):
@@ -102,7 +102,7 @@ class Documents:
                 return answers.json({"paths": _paths(self._discovery)})
         return None
 
-    def _top(self, request: web.Request, path: str, accepted: str) -> web.Response:
+    def _top(self, request: web.BaseRequest, path: str, accepted: str) -> web.Response:
         for number in ("v2", "v2beta1"):
             if f"g=apidiscovery.k8s.io;v={number};" in accepted:
                 found = self._discovery.aggregated(number, core=path == "/api")
@@ -134,7 +134,7 @@ def _alive(checks: dict[str, Check]) -> dict[str, Check]:
     return {name: check for name, check in checks.items() if name == "log"}
 
 
-def _issuer(request: web.Request) -> dict[str, Any]:
+def _issuer(request: web.BaseRequest) -> dict[str, Any]:
     return {
         "issuer": ISSUER,
         "jwks_uri": f"https://{request.host}/openid/v1/jwks",

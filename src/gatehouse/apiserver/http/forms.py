@@ -61,7 +61,7 @@ class Form(msgspec.Struct, frozen=True):
         return self.served.list_kind or f"{self.served.resource.kind}List"
 
 
-def form_of(request: web.Request, served: Served) -> Form:
+def form_of(request: web.BaseRequest, served: Served) -> Form:
     """Choose a form by the Accept header. Raises ApiError 406."""
     accepted = request.headers.get("Accept", "")
     if not accepted or accepted == "application/json" or accepted == "*/*":

@@ -84,7 +84,7 @@ class Handler:
         self._reviews = Reviews(parts.authenticator, parts.authorizer)
         self._reading = self._writing = 0
 
-    async def handle(self, request: web.Request) -> web.StreamResponse:
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request; failures become Status objects."""
         noted, started, received = Noted(), time.perf_counter(), datetime.now(UTC)
         code = 500
@@ -120,7 +120,7 @@ class Handler:
                 )  # fmt: skip
         return response
 
-    async def _answer(self, request: web.Request, noted: Noted) -> web.StreamResponse:
+    async def _answer(self, request: web.BaseRequest, noted: Noted) -> web.StreamResponse:
         path = request.path
         if len(path) > 1 and path[-1] == "/":
             path = path.rstrip("/") or "/"
@@ -139,7 +139,9 @@ class Handler:
             return await self._stream(request, target, noted)
         return await self._counted(request, target, noted.verb, user)
 
-    async def _document(self, request: web.Request, path: str, user: User) -> web.StreamResponse:
+    async def _document(
+        self, request: web.BaseRequest, path: str, user: User
+    ) -> web.StreamResponse:
         wanted = Attributes(request.method.lower(), path=path)
         if not self._parts.authorizer.authorize(user, wanted)[0]:
             message = f'forbidden: User "{user.name}" cannot {wanted.verb} path "{path}"'
@@ -150,7 +152,7 @@ class Handler:
             raise ApiError(404, "NotFound", message)
         return found
 
-    def _acting(self, request: web.Request, user: User) -> User:
+    def _acting(self, request: web.BaseRequest, user: User) -> User:
         """Give the user that is acted for. Raises ApiError."""
         wanted = impersonated(request)
         if wanted is None:
@@ -167,7 +169,7 @@ class Handler:
             raise _refusal(user, wanted, noted.reason)
 
     async def _stream(
-        self, request: web.Request, target: Target, noted: Noted
+        self, request: web.BaseRequest, target: Target, noted: Noted
     ) -> web.StreamResponse:
         noted.streamed = True
         gauge = self._parts.metrics.long_running.labels(noted.verb.upper())
@@ -180,7 +182,7 @@ class Handler:
             gauge.dec()
 
     async def _counted(
-        self, request: web.Request, target: Target, verb: str, user: User
+        self, request: web.BaseRequest, target: Target, verb: str, user: User
     ) -> web.StreamResponse:
         """Answer unless too many requests are being answered already."""
         reading = verb in ("get", "list")
@@ -208,7 +210,7 @@ class Handler:
                 self._writing -= 1
 
     async def _resource(
-        self, request: web.Request, target: Target, verb: str, user: User
+        self, request: web.BaseRequest, target: Target, verb: str, user: User
     ) -> web.StreamResponse:
         served, sub, resources = target.served, target.subresource, self._parts.resources
         if not served.kept:
@@ -233,7 +235,7 @@ class Handler:
                 return await resources.delete_collection(request, target, user)
         raise requests.not_allowed(request)
 
-    async def _patch(self, request: web.Request, target: Target, user: User) -> web.Response:
+    async def _patch(self, request: web.BaseRequest, target: Target, user: User) -> web.Response:
         def may_create() -> None:
             wanted = attributes("create", target)
             if not self._parts.authorizer.authorize(user, wanted)[0]:
@@ -242,7 +244,7 @@ class Handler:
         return await self._parts.resources.patch(request, target, user, may_create=may_create)
 
     async def _subresource(
-        self, request: web.Request, target: Target, verb: str, user: User
+        self, request: web.BaseRequest, target: Target, verb: str, user: User
     ) -> web.StreamResponse:
         served, parts = target.served, self._parts
         name = served.resource.plural if not served.resource.group else ""
@@ -261,7 +263,7 @@ class Handler:
                 return await self._token(request, target)
         raise ApiError(404, "NotFound", "the server could not find the requested resource")
 
-    async def _token(self, request: web.Request, target: Target) -> web.Response:
+    async def _token(self, request: web.BaseRequest, target: Target) -> web.Response:
         entry = self._parts.store.get(target.key)
         if entry is None:
             raise errors.not_found("serviceaccounts", "", target.name)

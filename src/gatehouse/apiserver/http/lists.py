@@ -29,7 +29,7 @@ _TOO_OLD = (
 )
 
 
-def selection(request: web.Request, target: Target) -> Test:
+def selection(request: web.BaseRequest, target: Target) -> Test:
     """Give the test of the request's label and field selectors. Raises ApiError 400."""
     tests = [
         test
@@ -47,7 +47,7 @@ def selection(request: web.Request, target: Target) -> Test:
     return tests[0] if len(tests) == 1 else lambda obj: all(test(obj) for test in tests)
 
 
-async def list_objects(request: web.Request, store: Store, target: Target) -> bytes:
+async def list_objects(request: web.BaseRequest, store: Store, target: Target) -> bytes:
     """Give a list, or a page of one. Raises ApiError."""
     chosen, form = selection(request, target), form_of(request, target.shown)
     limit, token = number(request, "limit") or 0, request.query.get("continue", "")

@@ -29,7 +29,7 @@ class PodLogs:
         self._find, self._stop = find, stop
 
     async def answer(
-        self, request: web.Request, target: Target, store: Store
+        self, request: web.BaseRequest, target: Target, store: Store
     ) -> web.StreamResponse:
         """Send a Pod's log. Raises ApiError."""
         entry = store.get(target.key)
@@ -52,7 +52,7 @@ class PodLogs:
         path = self._find(target.namespace, target.name)
         return await self._send(request, path)
 
-    async def _send(self, request: web.Request, path: Path) -> web.StreamResponse:
+    async def _send(self, request: web.BaseRequest, path: Path) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
         response.enable_chunked_encoding()
         try:

@@ -53,22 +53,19 @@ class Metrics:
             ("verb",),
             registry=self.registry,
         )
-        self._known: dict[tuple[str, ...], object] = {}
+        self._known: dict[tuple[str, ...], tuple[Counter, Histogram]] = {}
         self.registry.register(_Objects(store))
 
     def observe(self, verb: str, target: Target | None, code: int, seconds: float | None) -> None:
         """Count one answer; ``seconds`` None: it was a stream."""
-        labels = _labels(verb, target)
-        self._child(self._requests, (*labels, str(code))).inc()
-        if seconds is not None:
-            self._child(self._seconds, labels).observe(seconds)
-
-    def _child(self, metric: Counter | Histogram, labels: tuple[str, ...]):  # type: ignore[no-untyped-def]
-        key = (metric._name, *labels)
-        found = self._known.get(key)
+        labels = (*_labels(verb, target), str(code))
+        found = self._known.get(labels)
         if found is None:
-            found = self._known[key] = metric.labels(*labels)
-        return found
+            children = self._requests.labels(*labels), self._seconds.labels(*labels[:-1])
+            found = self._known[labels] = children
+        found[0].inc()
+        if seconds is not None:
+            found[1].observe(seconds)
 
     def text(self) -> bytes:
         """Give all measurements as Prometheus reads them."""

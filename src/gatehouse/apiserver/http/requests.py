@@ -75,12 +75,12 @@ def target(registry: Registry, path: str) -> Target | None:
     return Target(stored, served, namespace, name, subresource)
 
 
-def flag(request: web.Request, name: str) -> bool:
+def flag(request: web.BaseRequest, name: str) -> bool:
     """Read a boolean of the query, in any of the spellings that clients use."""
     return request.query.get(name, "") in TRUE
 
 
-def number(request: web.Request, name: str) -> int | None:
+def number(request: web.BaseRequest, name: str) -> int | None:
     """Read a number of the query; None if it is not there. Raises ApiError 400."""
     text = request.query.get(name, "")
     if not text:
@@ -95,7 +95,7 @@ def number(request: web.Request, name: str) -> int | None:
     return int(text)
 
 
-def verb(request: web.Request, found: Target) -> str:
+def verb(request: web.BaseRequest, found: Target) -> str:
     """Give the verb, in the terms of authorization. Raises ApiError 405."""
     match request.method:
         case "GET" | "HEAD":
@@ -113,13 +113,13 @@ def verb(request: web.Request, found: Target) -> str:
     raise not_allowed(request)
 
 
-def not_allowed(request: web.Request) -> ApiError:
+def not_allowed(request: web.BaseRequest) -> ApiError:
     """405."""
     message = "the server does not allow this method on the requested resource"
     return ApiError(405, "MethodNotAllowed", f"{message}: {request.method} {request.path}")
 
 
-def options(request: web.Request) -> Options:
+def options(request: web.BaseRequest) -> Options:
     """Read the options of a write. Raises ApiError."""
     query = request.query
     validation = query.get("fieldValidation") or "Warn"
@@ -140,7 +140,7 @@ def options(request: web.Request) -> Options:
     return Options(validation, any(dry_run), manager, flag(request, "force"))
 
 
-async def body(request: web.Request) -> Any:
+async def body(request: web.BaseRequest) -> Any:
     """Read the body: JSON, YAML or protobuf. Raises ApiError."""
     data = await read(request)
     kind = request.content_type
@@ -159,7 +159,7 @@ async def body(request: web.Request) -> Any:
         raise bad_request(f"error parsing JSON: {error}") from error
 
 
-async def read(request: web.Request) -> bytes:
+async def read(request: web.BaseRequest) -> bytes:
     """Read the bytes of the body. Raises ApiError 413."""
     try:
         return await request.read()

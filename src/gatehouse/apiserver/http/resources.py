@@ -35,7 +35,7 @@ class Resources:
         self._stop = stop
         self._encoded = watches.Encoded()
 
-    async def read(self, request: web.Request, target: Target, verb: str) -> web.StreamResponse:
+    async def read(self, request: web.BaseRequest, target: Target, verb: str) -> web.StreamResponse:
         """GET of an object or a collection."""
         if verb == "get":
             return await self._get(request, target)
@@ -45,7 +45,7 @@ class Resources:
             )
         return answers.raw(await lists.list_objects(request, self._store, target))
 
-    async def _get(self, request: web.Request, target: Target) -> web.Response:
+    async def _get(self, request: web.BaseRequest, target: Target) -> web.Response:
         if request.query.get("resourceVersion") != "0":
             await self._store.fresh()
         entry = self._store.get(target.key)
@@ -54,7 +54,7 @@ class Resources:
             raise errors.not_found(resource.plural, resource.group, target.name)
         return answers.raw(form_of(request, target.shown).encode(entry))
 
-    async def create(self, request: web.Request, target: Target, user: User) -> web.Response:
+    async def create(self, request: web.BaseRequest, target: Target, user: User) -> web.Response:
         """POST to a collection."""
         body = await requests.body(request)
         options = requests.options(request)
@@ -67,7 +67,7 @@ class Resources:
         written = await self._verbs.create(call, body)
         return answers.written(written, form_of(request, target.shown), 201)
 
-    async def update(self, request: web.Request, target: Target, user: User) -> web.Response:
+    async def update(self, request: web.BaseRequest, target: Target, user: User) -> web.Response:
         """PUT of an object."""
         body = await requests.body(request)
         options = requests.options(request)
@@ -85,7 +85,7 @@ class Resources:
         return answers.written(written, form_of(request, target.shown), 200)
 
     async def patch(
-        self, request: web.Request, target: Target, user: User, *, may_create: Any
+        self, request: web.BaseRequest, target: Target, user: User, *, may_create: Any
     ) -> web.Response:
         """PATCH of an object; ``may_create`` raises ApiError where apply may not create it."""
         kind, options = request.content_type, requests.options(request)
@@ -110,7 +110,7 @@ class Resources:
         code = 201 if written.created else 200
         return answers.written(written, form_of(request, target.shown), code)
 
-    async def delete(self, request: web.Request, target: Target, user: User) -> web.Response:
+    async def delete(self, request: web.BaseRequest, target: Target, user: User) -> web.Response:
         """DELETE of an object."""
         options = await _delete_options(request)
         resource = target.served.resource
@@ -129,7 +129,7 @@ class Resources:
         return answers.success(details)
 
     async def delete_collection(
-        self, request: web.Request, target: Target, user: User
+        self, request: web.BaseRequest, target: Target, user: User
     ) -> web.Response:
         """DELETE of everything that the selectors choose; answers with what was there."""
         options = await _delete_options(request)
@@ -219,7 +219,7 @@ def _kind_matches(body: Object, target: Target, *, required: bool = False) -> No
     raise errors.bad_request(message)
 
 
-async def _no_duplicates(request: web.Request, target: Target, validation: str) -> None:
+async def _no_duplicates(request: web.BaseRequest, target: Target, validation: str) -> None:
     if validation != "Strict":
         return
     data = await request.read()
@@ -235,7 +235,7 @@ async def _no_duplicates(request: web.Request, target: Target, validation: str) 
         )
 
 
-async def _delete_options(request: web.Request) -> Object:
+async def _delete_options(request: web.BaseRequest) -> Object:
     body = await requests.body(request)
     if not isinstance(body, dict):
         raise errors.bad_request("DeleteOptions must be an object")

@@ -47,7 +47,7 @@ def _text(selector: Object) -> str:
 
 
 async def answer(
-    request: web.Request, target: Target, verb: str, user: User, store: Store, verbs: Verbs
+    request: web.BaseRequest, target: Target, verb: str, user: User, store: Store, verbs: Verbs
 ) -> web.Response:
     """Read or change a scale. Raises ApiError."""
     scale = target.served.scale
@@ -86,7 +86,7 @@ async def answer(
     return answers.json(shown(written.value, scale))
 
 
-def _wanted(request: web.Request, current: Object, body: Any) -> Object:
+def _wanted(request: web.BaseRequest, current: Object, body: Any) -> Object:
     if request.method == "PUT":
         return body if isinstance(body, dict) else {}
     if request.content_type == JSON_PATCH:

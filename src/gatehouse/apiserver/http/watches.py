@@ -93,7 +93,7 @@ class View(msgspec.Struct, frozen=True):
 
 
 async def watch_objects(
-    request: web.Request, store: Store, target: Target, encoded: Encoded, stop: asyncio.Event
+    request: web.BaseRequest, store: Store, target: Target, encoded: Encoded, stop: asyncio.Event
 ) -> web.StreamResponse:
     """Stream changes until the client leaves, the time is up, or ``stop``. Raises ApiError."""
     initial = _initial(request)
@@ -139,7 +139,7 @@ async def watch_objects(
     return response
 
 
-def _initial(request: web.Request) -> bool:
+def _initial(request: web.BaseRequest) -> bool:
     """Whether the current state is to come first. Raises ApiError."""
     if "sendInitialEvents" not in request.query:
         return False

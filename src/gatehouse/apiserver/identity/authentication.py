@@ -37,7 +37,7 @@ class Authenticator:
             weakref.WeakKeyDictionary()
         )
 
-    def authenticate(self, request: web.Request) -> User:
+    def authenticate(self, request: web.BaseRequest) -> User:
         """Give the user; raises ApiError 401.
 
         A client certificate was already checked by the TLS layer against the client CA.
@@ -94,15 +94,17 @@ def _user(certificate: dict[str, Any]) -> User:
 
 
 _USER, _UID, _GROUP = "Impersonate-User", "Impersonate-Uid", "Impersonate-Group"
-_EXTRA = "impersonate-extra-"
+_ANY, _EXTRA = "impersonate-", "impersonate-extra-"
 
 
-def impersonated(request: web.Request) -> User | None:
+def impersonated(request: web.BaseRequest) -> User | None:
     """Give the user that a request asks to be taken for; None if it asks for none.
 
     Raises ApiError. https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation
     """
     headers = request.headers
+    if not any(header.startswith(_ANY) for header in map(str.lower, headers)):
+        return None
     name, groups = headers.get(_USER, ""), tuple(headers.getall(_GROUP, []))
     uid = headers.get(_UID, "")
     extra: dict[str, list[str]] = {}
@@ -125,7 +127,7 @@ def impersonated(request: web.Request) -> User | None:
     return User(name, uid, groups, extra)
 
 
-def impersonation_needs(request: web.Request, wanted: User) -> Iterator[Attributes]:
+def impersonation_needs(request: web.BaseRequest, wanted: User) -> Iterator[Attributes]:
     """Give what the real user must be allowed, to be taken for ``wanted``."""
     parts = wanted.name.split(":")
     if wanted.name.startswith("system:serviceaccount:") and len(parts) == 4:

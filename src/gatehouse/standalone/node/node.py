@@ -135,6 +135,10 @@ class Node:
             except kube.AlreadyExists:
                 current = await self._client.get(resources.PODS, name[1], namespace=name[0])
         known = self._runners.get(name)
+        if current["metadata"].get("deletionTimestamp"):
+            # Somebody deletes it: the process ends, the next round makes another.
+            await self._retire(name) if known is not None else await self._delete(name)
+            return
         if known is not None:
             runner = known[0]
             same = runner.pod["metadata"]["uid"] == current["metadata"]["uid"]
@@ -168,12 +172,15 @@ class Node:
             await self._delete(name)
 
     async def _delete(self, name: Name) -> None:
+        """Remove a Pod whose process has ended."""
         try:
-            await self._client.delete(resources.PODS, name[1], namespace=name[0])
+            await self._client.delete(resources.PODS, name[1], namespace=name[0], grace=0)
         except kube.NotFound:
             return
 
     async def _report(self, name: Name, deployment: Mapping[str, Any], address: str) -> None:
+        if name not in self._runners:
+            return
         runner, now = self._runners[name][0], datetime.now(UTC)
         current = self._informers["Pod"].objects.get(name)
         if current is not None:

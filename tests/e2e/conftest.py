@@ -1,0 +1,38 @@
+"""One running `gatehouse up` per file of tests."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from installation import BACKEND, REVISED, Installation
+
+from gatehouse.kube import client as kube
+from gatehouse.standalone import echo
+
+
+@pytest.fixture(scope="module")
+def installation() -> Iterator[Installation]:
+    # Short, for the sake of Unix sockets.
+    with tempfile.TemporaryDirectory(prefix="gh-") as directory:
+        made = Installation(Path(directory))
+        made.start()
+        yield made
+        assert made.process is not None
+        if made.process.poll() is None:
+            made.stop()
+
+
+@pytest.fixture
+async def client(installation: Installation) -> AsyncIterator[kube.Client]:
+    found = await installation.client()
+    yield found
+    await found.__aexit__(None, None, None)
+
+
+@pytest.fixture
+async def backends() -> AsyncIterator[None]:
+    async with echo.serve({BACKEND: "app", REVISED: "revised"}):
+        yield

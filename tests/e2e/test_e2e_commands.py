@@ -1,0 +1,166 @@
+"""What users type beside `gatehouse up`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from installation import (
+    ROOT,
+    Installation,
+    address,
+    apply,
+    hello,
+)
+
+from gatehouse.apis import resources
+from gatehouse.kube import client as kube
+
+pytestmark = pytest.mark.process
+
+
+async def test_a_second_up_on_the_same_directory_is_refused_in_one_line(
+    installation: Installation, client: kube.Client
+) -> None:
+    command = (sys.executable, "-m", "gatehouse", "up", "--state-dir", str(installation.state))
+    done = await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines() == [
+        f"gatehouse: {installation.state} is in use by another `gatehouse up`"
+    ]
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on PATH")
+async def test_kubectl_takes_it_for_real(
+    installation: Installation, client: kube.Client, backends: None, tmp_path: Path
+) -> None:
+    home = {**os.environ, "HOME": str(tmp_path), "KUBECONFIG": str(installation.kubeconfig)}
+
+    async def kubectl(*words: str, ok: bool = True) -> str:
+        done = await asyncio.to_thread(
+            subprocess.run,
+            ("kubectl", *words),
+            env=home,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert (done.returncode == 0) is ok, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    old = "1.20" in await kubectl("version", "--client")
+    loose = ("--validate=false",) if old else ()
+    manifest = tmp_path / "hello.yaml"
+    manifest.write_text(yaml.safe_dump_all(hello()))
+    await kubectl("delete", "--ignore-not-found", "-f", str(manifest))
+    assert "gateway.gateway.networking.k8s.io/web created" in await kubectl(
+        "apply", *loose, "-f", str(manifest)
+    )
+    before = await client.get(resources.GATEWAYS, "web", "default")
+    assert "service/app unchanged" in await kubectl("apply", *loose, "-f", str(manifest))
+    # kubectl says "configured" where a server adds defaults inside lists; nothing is written.
+    after = await client.get(resources.GATEWAYS, "web", "default")
+    assert after["metadata"]["generation"] == before["metadata"]["generation"]
+    await kubectl("wait", "--for=condition=Programmed", "--timeout=30s", "gateway/web")
+    table = await kubectl("get", "gateways")
+    assert table.split()[:5] == ["NAME", "CLASS", "ADDRESS", "PROGRAMMED", "AGE"]
+    assert "gatehouse-nginx" in table
+    assert "Programmed" in await kubectl("describe", "gateway", "web")
+    listed = json.loads(await kubectl("get", "httproutes", "-A", "-o", "json"))
+    assert [item["metadata"]["name"] for item in listed["items"]] == ["app"]
+    bad = hello()[-1]
+    bad["spec"]["rulez"] = []
+    (tmp_path / "bad.yaml").write_text(yaml.safe_dump(bad))
+    if not old:
+        refused = await kubectl("apply", "-f", str(tmp_path / "bad.yaml"), ok=False)
+        assert 'unknown field "spec.rulez"' in refused
+    invalid = hello()[-1]
+    invalid["spec"]["rules"][0]["backendRefs"][0]["port"] = 70000
+    (tmp_path / "bad.yaml").write_text(yaml.safe_dump(invalid))
+    refused = await kubectl("apply", *loose, "-f", str(tmp_path / "bad.yaml"), ok=False)
+    assert "spec.rules[0].backendRefs[0].port" in refused
+    # From 1.32 on kubectl sends these as protobuf.
+    assert "namespace/made created" in await kubectl("create", "namespace", "made")
+    await kubectl("create", "configmap", "c", "-n", "made", "--from-literal=a=b")
+    await kubectl("create", "secret", "generic", "s", "-n", "made", "--from-literal=a=b")
+    assert "YQ==" not in await kubectl("get", "secret", "s", "-n", "made", "-o", "yaml")
+    assert "Yg==" in await kubectl("get", "secret", "s", "-n", "made", "-o", "yaml")
+    await kubectl("create", "serviceaccount", "a", "-n", "made")
+    if not old:
+        assert len((await kubectl("create", "token", "a", "-n", "made")).split(".")) == 3
+        assert "gatehouse-admin" in await kubectl("auth", "whoami")
+    assert "deleted" in await kubectl("delete", "namespace", "made")
+    assert 'httproute.gateway.networking.k8s.io "app" deleted' in await kubectl(
+        "delete", "httproute", "app"
+    )
+    await kubectl("get", "httproute", "app", ok=False)
+
+
+async def test_status_and_config_show_what_is_served(
+    installation: Installation, client: kube.Client, backends: None
+) -> None:
+    await apply(client, hello())
+    await address(client)
+
+    async def gatehouse(*words: str) -> str:
+        done = await asyncio.to_thread(
+            subprocess.run,
+            (sys.executable, "-m", "gatehouse", *words),
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "COLUMNS": "200"},
+        )
+        return done.stdout
+
+    shown = await gatehouse("status", "--kubeconfig", str(installation.kubeconfig))
+    assert "default/web" in shown
+    assert "default/app" in shown
+    served = await gatehouse("config", "default/web", "--state-dir", str(installation.state))
+    assert "proxy_pass http://c-default-app-80" in served
+
+
+def test_the_demonstration_ends_well(tmp_path: Path) -> None:
+    pool = f"127.{random.randint(221, 250)}.{random.randint(0, 255)}.0/24"
+    done = subprocess.run(
+        (sys.executable, "-m", "gatehouse", "demo", "--once", "--address-pool", pool),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Every answer was right." in done.stdout
+
+
+def test_a_busy_address_ends_the_start_with_a_reason(tmp_path: Path) -> None:
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        address = f"127.0.0.1:{busy.getsockname()[1]}"
+        done = subprocess.run(
+            (
+                *(sys.executable, "-m", "gatehouse", "up"),
+                *("--state-dir", str(tmp_path / "s"), "--api-address", address),
+            ),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert done.returncode == 1
+    assert "address already in use" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("gatehouse: apiserver does not start")

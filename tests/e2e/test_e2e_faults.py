@@ -1,0 +1,161 @@
+"""Things are killed while traffic goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+
+import aiohttp
+import pytest
+from installation import (
+    Installation,
+    address,
+    apply,
+    get,
+    hello,
+    holds,
+    route,
+    traffic,
+    until,
+)
+
+from gatehouse.apis import resources
+from gatehouse.kube import client as kube
+from gatehouse.standalone import processes
+
+pytestmark = pytest.mark.process
+
+
+async def _a_change_reaches_traffic(client: kube.Client, where: str, path: str) -> None:
+    await client.create(resources.HTTP_ROUTES, route(path.strip("/"), f"{path}/sub"))
+    await holds(client, "HTTPRoute", path.strip("/"), "Accepted")
+    assert await get(where, f"{path}/sub") == (200, "app")
+    await client.delete(resources.HTTP_ROUTES, path.strip("/"), "default")
+
+
+@pytest.mark.parametrize("part", ["apiserver", "controller", "node"])
+async def test_traffic_goes_on_while_a_part_is_killed(
+    installation: Installation, client: kube.Client, backends: None, part: str
+) -> None:
+    await apply(client, hello())
+    where = await address(client)
+    agent, nginx = installation.agent(), installation.nginx()
+    async with traffic(where) as answers:
+        before = installation.part(part)
+        before.signal(signal.SIGKILL)
+
+        async def restarted() -> bool:
+            record = processes.recorded(installation.state / "run" / f"{part}.json")
+            return record is not None and record != before
+
+        await until(restarted)
+        fresh = await installation.client()
+        await _a_change_reaches_traffic(fresh, where, f"/after-{part}")
+        await fresh.__aexit__(None, None, None)
+    assert answers.keys() == {"200"}
+    assert (installation.agent(), installation.nginx()) == (agent, nginx)
+
+
+async def test_traffic_goes_on_while_the_agent_is_killed(
+    installation: Installation, client: kube.Client, backends: None
+) -> None:
+    await apply(client, hello())
+    where = await address(client)
+    agent, nginx = installation.agent(), installation.nginx()
+    async with traffic(where) as answers:
+        agent.signal(signal.SIGKILL)
+
+        async def adopted() -> bool:
+            found = [
+                processes.recorded(p) for p in installation.state.glob("node/pods/*/process.json")
+            ]
+            return any(record is not None and record != agent for record in found)
+
+        await until(adopted)
+        await _a_change_reaches_traffic(client, where, "/after-agent")
+    assert answers.keys() == {"200"}
+    assert installation.nginx() == nginx
+
+
+async def test_a_killed_nginx_master_is_replaced(
+    installation: Installation, client: kube.Client, backends: None
+) -> None:
+    await apply(client, hello())
+    where = await address(client)
+    os.kill(installation.nginx(), signal.SIGKILL)
+
+    async def serving() -> bool:
+        with contextlib.suppress(aiohttp.ClientError):
+            return await get(where) == (200, "app")
+        return False
+
+    await asyncio.sleep(0.3)
+    await until(serving)
+    await _a_change_reaches_traffic(client, where, "/after-nginx")
+
+
+async def test_a_killed_supervisor_leaves_traffic_and_the_next_one_takes_over(
+    installation: Installation, client: kube.Client, backends: None
+) -> None:
+    await apply(client, hello())
+    where = await address(client)
+    agent, nginx = installation.agent(), installation.nginx()
+    assert installation.process is not None
+    async with traffic(where) as answers:
+        installation.process.kill()
+        installation.process.wait()
+        installation.start()
+        fresh = await installation.client()
+        await _a_change_reaches_traffic(fresh, where, "/after-up")
+        await fresh.__aexit__(None, None, None)
+    assert answers.keys() == {"200"}
+    assert (installation.agent(), installation.nginx()) == (agent, nginx)
+
+
+async def test_a_restart_keeps_objects_and_addresses_and_leaves_no_process(
+    installation: Installation, client: kube.Client, backends: None
+) -> None:
+    await apply(client, hello())
+    where = await address(client)
+    agent, nginx = installation.agent(), installation.nginx()
+    assert await asyncio.to_thread(installation.stop) == 0
+    assert not agent.alive()
+    assert processes.start_time(nginx) is None
+    installation.start()
+    fresh = await installation.client()
+    await until(lambda: _reachable(where))
+    assert await address(fresh) == where
+    await fresh.__aexit__(None, None, None)
+
+
+async def _reachable(where: str) -> bool:
+    with contextlib.suppress(aiohttp.ClientError):
+        return await get(where) == (200, "app")
+    return False
+
+
+async def test_a_deleted_pod_is_replaced(
+    installation: Installation, client: kube.Client, backends: None
+) -> None:
+    await apply(client, hello())
+    where = await address(client)
+    before = (await client.list(resources.PODS)).items[0]
+    agent = installation.agent()
+    await client.delete(resources.PODS, before["metadata"]["name"], before["metadata"]["namespace"])
+
+    async def replaced() -> bool:
+        found = (await client.list(resources.PODS)).items
+        uids = {pod["metadata"]["uid"] for pod in found}
+        ready = [
+            condition["status"]
+            for pod in found
+            for condition in pod.get("status", {}).get("conditions", ())
+            if condition["type"] == "Ready"
+        ]
+        return before["metadata"]["uid"] not in uids and ready == ["True"]
+
+    await until(replaced)
+    assert not agent.alive()
+    await until(lambda: _reachable(where))

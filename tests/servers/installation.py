@@ -1,0 +1,191 @@
+"""One `gatehouse up`, its objects and its traffic, for tests that use the whole."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import yaml
+
+from gatehouse.apis import resources
+from gatehouse.apis.resources import Resource
+from gatehouse.kube import client as kube
+from gatehouse.standalone import processes
+
+ROOT = Path(__file__).parents[2]
+PORT = 8080
+HOST_NET = f"127.{random.randint(120, 220)}.{random.randint(0, 255)}"
+BACKEND = (f"{HOST_NET}.250", 9080)
+REVISED = (f"{HOST_NET}.251", 9080)
+
+
+class Installation:
+    """One `gatehouse up`."""
+
+    def __init__(self, state: Path) -> None:
+        self.state = state
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.state / "kubeconfig"
+
+    def start(self) -> None:
+        arguments = ("--api-address", "127.0.0.1:0", "--agent-address", "127.0.0.1:0")
+        command = (
+            *(sys.executable, "-m", "gatehouse", "up", "--state-dir", str(self.state)),
+            *arguments,
+            *("--address-pool", f"{HOST_NET}.0/25", "--snippets", "--log-format", "json"),
+        )
+        with (self.state / "up.log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def stop(self) -> int:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+    def part(self, name: str) -> processes.Record:
+        found = processes.recorded(self.state / "run" / f"{name}.json")
+        assert found is not None, f"{name} does not run"
+        return found
+
+    def agent(self) -> processes.Record:
+        found = [processes.recorded(p) for p in self.state.glob("node/pods/*/process.json")]
+        running = [record for record in found if record is not None]
+        assert len(running) == 1
+        return running[0]
+
+    def nginx(self) -> int:
+        (pid,) = self.state.glob("node/pods/*/volumes/run/nginx.pid")
+        return int(pid.read_text())
+
+    async def client(self) -> kube.Client:
+        async with asyncio.timeout(60):
+            while True:
+                with contextlib.suppress(Exception):
+                    client = kube.Client.from_kubeconfig(self.kubeconfig)
+                    await client.__aenter__()
+                    try:
+                        await client.list(resources.GATEWAYS)
+                        return client
+                    except kube.ApiError:
+                        await client.__aexit__(None, None, None)
+                await asyncio.sleep(0.1)
+
+
+def hello() -> list[dict[str, Any]]:
+    text = (ROOT / "examples" / "hello.yaml").read_text().replace("127.0.0.1", BACKEND[0])
+    return list(yaml.safe_load_all(text.replace("9000", str(BACKEND[1]))))
+
+
+def resource_of(kind: str) -> Resource:
+    return next(
+        item
+        for item in vars(resources).values()
+        if isinstance(item, Resource) and item.kind == kind
+    )
+
+
+async def apply(client: kube.Client, manifests: list[dict[str, Any]]) -> None:
+    for manifest in manifests:
+        resource, metadata = resource_of(manifest["kind"]), manifest["metadata"]
+        try:
+            await client.create(resource, manifest)
+        except kube.AlreadyExists:
+            await client.patch(resource, metadata["name"], manifest, metadata["namespace"])
+
+
+async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 30.0) -> Any:
+    async with asyncio.timeout(seconds):
+        while True:
+            found = await condition()
+            if found:
+                return found
+            await asyncio.sleep(0.05)
+
+
+async def condition(client: kube.Client, kind: str, name: str, type_: str) -> dict[str, Any] | None:
+    current = await client.get(resource_of(kind), name, "default")
+    status = current.get("status") or {}
+    if kind == "HTTPRoute":
+        status = next(iter(status.get("parents") or ()), {})
+    for found in status.get("conditions") or ():
+        fresh = found.get("observedGeneration") == current["metadata"]["generation"]
+        if found["type"] == type_ and fresh:
+            return {**found, "addresses": status.get("addresses") or []}
+    return None
+
+
+async def holds(client: kube.Client, kind: str, name: str, type_: str, status: str = "True") -> Any:
+    async def check() -> Any:
+        found = await condition(client, kind, name, type_)
+        return found if found and found["status"] == status else None
+
+    return await until(check)
+
+
+async def address(client: kube.Client) -> str:
+    found = await holds(client, "Gateway", "web", "Programmed")
+    return str(found["addresses"][0]["value"])
+
+
+async def get(address: str, path: str = "/", **headers: str) -> tuple[int, str]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://{address}:{PORT}{path}", headers=headers) as response,
+    ):
+        return response.status, response.headers.get("X-Backend", "")
+
+
+@contextlib.asynccontextmanager
+async def traffic(address: str) -> AsyncIterator[Counter[str]]:
+    """Send requests all the time, kept-alive and new connections; count what came back."""
+    answers: Counter[str] = Counter()
+
+    async def send(force_close: bool) -> None:
+        connector = aiohttp.TCPConnector(force_close=force_close)
+        async with aiohttp.ClientSession(connector=connector) as session:
+            while True:
+                try:
+                    async with session.get(f"http://{address}:{PORT}/") as response:
+                        await response.read()
+                        answers[str(response.status)] += 1
+                except aiohttp.ClientError as error:
+                    answers[type(error).__name__] += 1
+                await asyncio.sleep(0.01)
+
+    tasks = [asyncio.create_task(send(force)) for force in (True, False)]
+    try:
+        yield answers
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def route(name: str, path: str, service: str = "app", **rule: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "HTTPRoute",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "parentRefs": [{"name": "web"}],
+            "rules": [
+                {
+                    "matches": [{"path": {"value": path}}],
+                    "backendRefs": [{"name": service, "port": 80}],
+                    **rule,
+                }
+            ],
+        },
+    }

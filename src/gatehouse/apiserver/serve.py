@@ -38,6 +38,7 @@ from gatehouse.apiserver.objects.admission import Admission
 from gatehouse.apiserver.objects.deletion import Deletion
 from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver.objects.verbs import Verbs
+from gatehouse.apiserver.policies.enforcement import Policies
 from gatehouse.apiserver.rbac.authorizer import Authorizer
 from gatehouse.apiserver.storage import opening
 from gatehouse.apiserver.storage.store import Store
@@ -84,8 +85,9 @@ class Server:
         custom.serve(store, registry, admission)
         roles.follow(store, authorizer, admission)
         lifecycles.begin(admission)
+        admission.policy = Policies(store, registry).judge
         Addresses(store, admission, ipaddress.ip_network(options.service_cidr))
-        verbs, deletion = Verbs(store, admission), Deletion(store)
+        verbs, deletion = Verbs(store, admission), Deletion(store, admission)
         self.context = Context(store, registry, verbs, deletion)
         self.keys = Keys()
         bootstrap.follow_keys(self.context, self.keys)

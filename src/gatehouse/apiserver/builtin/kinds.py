@@ -9,6 +9,7 @@ from gatehouse.apiserver.builtin import defaults, events, rules, schemas
 from gatehouse.apiserver.builtin.columns import COLUMNS
 from gatehouse.apiserver.objects import definitions
 from gatehouse.apiserver.objects.served import Alias, Check, Scale, Served
+from gatehouse.apiserver.policies import policy
 from gatehouse.apiserver.rbac import validation
 
 DEPLOYMENT_SCALE = Scale(".spec.replicas", ".status.replicas", ".spec.selector")
@@ -255,6 +256,7 @@ KINDS: tuple[Served, ...] = (
         cluster=True,
         categories=("api-extensions",),
         status=True,
+        check=policy.check,
     ),
     _kind(
         _ADMISSION,

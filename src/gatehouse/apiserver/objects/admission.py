@@ -19,9 +19,16 @@ Object = dict[str, Any]
 PlugIn = Callable[[Call, Object, "Object | None"], None]
 """Looks at an object about to be written, and its state before; may change it or raise ApiError."""
 
+Policy = Callable[[Call, "Object | None", "Object | None"], tuple[str, ...]]
+"""Looks at a write's object (None: a deletion) and its state before; gives warnings or raises."""
+
 NAMESPACES = "/core/namespaces/"
 _MALFORMED = (TypeError, AttributeError, KeyError, ValueError)
 """What code that reads a value of the wrong type raises."""
+
+
+def _no_policy(_: Call, __: Object | None, ___: Object | None) -> tuple[str, ...]:
+    return ()
 
 
 class Admission:
@@ -33,8 +40,8 @@ class Admission:
         """By plural name: called after defaults and before validation."""
         self.finishing: dict[str, list[PlugIn]] = {}
         """Called when an object is valid, right before it is written."""
-        self.policies: list[PlugIn] = []
-        """Called with every valid object."""
+        self.policy: Policy = _no_policy
+        """Called with every valid object, and with every deletion."""
 
     def prepare(self, call: Call, obj: Object, old: Object | None) -> tuple[str, ...]:
         """Prune ``obj`` and set its defaults, in place; gives warnings. Raises ApiError."""
@@ -47,8 +54,8 @@ class Admission:
             call.served.complete(obj)
         return warnings
 
-    def judge(self, call: Call, obj: Object, old: Object | None) -> None:
-        """Let plug-ins complete ``obj``, and validate it. Raises ApiError."""
+    def judge(self, call: Call, obj: Object, old: Object | None) -> tuple[str, ...]:
+        """Let plug-ins complete ``obj``, and validate it; gives warnings. Raises ApiError."""
         served = call.served
         with contextlib.suppress(*_MALFORMED):
             for plug_in in self.mutating.get(served.resource.plural, ()):
@@ -68,8 +75,7 @@ class Admission:
             resource = served.resource
             name = str(obj["metadata"].get("name", ""))
             raise errors.invalid(resource.kind, resource.group, name, causes)
-        for policy in self.policies:
-            policy(call, obj, old)
+        return self.policy(call, obj, old)
 
     def finish(self, call: Call, obj: Object, old: Object | None) -> None:
         """Let plug-ins complete an object that is about to be written. Raises ApiError."""

@@ -11,7 +11,7 @@ from typing import Any
 from gatehouse.apiserver import errors
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.objects import definitions
-from gatehouse.apiserver.objects.admission import is_held
+from gatehouse.apiserver.objects.admission import Admission, is_held
 from gatehouse.apiserver.objects.calls import Call
 from gatehouse.apiserver.objects.verbs import ATTEMPTS, thawed
 from gatehouse.apiserver.storage.entries import Entry, MismatchError
@@ -25,8 +25,8 @@ FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 class Deletion:
     """Deletes from one store."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, admission: Admission) -> None:
+        self._store, self._admission = store, admission
 
     async def delete(self, call: Call, options: Object) -> tuple[Entry, bool]:
         """Delete an object; gives its last state, and whether it is gone. Raises ApiError."""
@@ -36,6 +36,7 @@ class Deletion:
             if current is None:
                 raise errors.not_found(resource.plural, resource.group, call.name)
             _preconditions(call, options, current)
+            self._admission.policy(call, None, current.value)
             try:
                 return await self._delete(call, options, current)
             except MismatchError:

@@ -71,7 +71,7 @@ class Verbs:
         warnings = self._admission.prepare(call, obj, None)
         if not applied:
             _own(call, None, obj)
-        self._admission.judge(call, obj, None)
+        warnings += self._admission.judge(call, obj, None)
         name = metadata["name"]
         metadata["uid"] = uids.new()
         metadata["creationTimestamp"] = ages.now()
@@ -144,6 +144,8 @@ class Verbs:
             written = await self._create(call, merged(None))
         else:
             written = await self.change(call, merged)
+        # Decoding what was applied warned of fields that the merged object has no more.
+        warnings = tuple(dict.fromkeys((*warnings, *written.warnings)))
         return Written(written.value, written.data, warnings, written.created)
 
     async def _change(self, call: Call, current: Entry, new: Object) -> Written:
@@ -164,7 +166,7 @@ class Verbs:
             obj["metadata"]["managedFields"] = tracked
         else:
             _own(call, before, obj, cleared=tracked == [])
-        self._admission.judge(call, obj, before)
+        warnings += self._admission.judge(call, obj, before)
         if served.generation and _spec(served, obj) != _spec(served, before):
             obj["metadata"]["generation"] = before["metadata"].get("generation", 0) + 1
         self._admission.finish(call, obj, before)

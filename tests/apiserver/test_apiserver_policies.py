@@ -1,0 +1,199 @@
+"""ValidatingAdmissionPolicies: which requests they are about, and what they say of them."""
+
+from __future__ import annotations
+
+import aiohttp
+import msgspec
+import pytest
+from inprocess import Server
+
+from gatehouse.apiserver.policies.matching import Asked, matches
+from gatehouse.apiserver.policies.policy import check
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+
+ASKED = Asked(
+    "CREATE", "apps", "v1", "deployments", "", "here", "one", True,
+    {"metadata": {"labels": {"tier": "web"}}}, None, {"metadata": {"labels": {"env": "test"}}},
+)  # fmt: skip
+
+
+def rule(**more: object) -> dict[str, object]:
+    plain = {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE"]}
+    return {**plain, "resources": ["deployments"], **more}
+
+
+@pytest.mark.parametrize(
+    ("constraints", "expected"),
+    [
+        ({}, True),
+        ({"resourceRules": [rule()]}, True),
+        ({"resourceRules": [rule(operations=["UPDATE", "DELETE"])]}, False),
+        ({"resourceRules": [rule(operations=["*"])]}, True),
+        ({"resourceRules": [rule(apiGroups=["*"], resources=["*"])]}, True),
+        ({"resourceRules": [rule(apiGroups=[""])]}, False),
+        ({"resourceRules": [rule(resources=["deployments/status"])]}, False),
+        ({"resourceRules": [rule(resources=["*/*"])]}, True),
+        ({"resourceRules": [rule(resources=["deployments/*"])]}, True),
+        ({"resourceRules": [rule(resourceNames=["two"])]}, False),
+        ({"resourceRules": [rule(resourceNames=["two", "one"])]}, True),
+        ({"resourceRules": [rule(scope="Cluster")]}, False),
+        ({"resourceRules": [rule(scope="Namespaced")]}, True),
+        ({"resourceRules": [rule(apiVersions=["v1beta1"])]}, True),
+        ({"resourceRules": [rule(apiVersions=["v1beta1"])], "matchPolicy": "Exact"}, False),
+        ({"resourceRules": [rule(apiVersions=["v7"])]}, False),
+        ({"resourceRules": [rule()], "excludeResourceRules": [rule()]}, False),
+        ({"namespaceSelector": {"matchLabels": {"env": "test"}}}, True),
+        ({"namespaceSelector": {"matchLabels": {"env": "live"}}}, False),
+        ({"objectSelector": {"matchLabels": {"tier": "web"}}}, True),
+        (
+            {"objectSelector": {"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}},
+            False,
+        ),
+    ],
+)
+def test_matching(constraints: dict[str, object], expected: bool) -> None:
+    def serves(group: str, version: str, plural: str) -> bool:
+        return (group, plural) == ("apps", "deployments") and version in ("v1", "v1beta1")
+
+    assert matches(constraints, ASKED, serves) is expected
+
+
+def test_a_star_leaves_subresources_out() -> None:
+    asked = msgspec.structs.replace(ASKED, subresource="status")
+    every = {"resourceRules": [rule(resources=["*"])]}
+    assert not matches(every, asked, lambda *_: True)
+    assert matches({"resourceRules": [rule(resources=["*/status"])]}, asked, lambda *_: True)
+
+
+def policy(**spec: object) -> dict[str, object]:
+    maps = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"]}
+    constraints = {"resourceRules": [{**maps, "resources": ["configmaps"]}]}
+    return {"metadata": {"name": "p"}, "spec": {"matchConstraints": constraints, **spec}}
+
+
+def binding(*actions: str, **spec: object) -> dict[str, object]:
+    whole = {"policyName": "p", "validationActions": list(actions), **spec}
+    return {"metadata": {"name": "b"}, "spec": whole}
+
+
+async def post(http: aiohttp.ClientSession, path: str, body: object) -> tuple[int, dict[str, str]]:
+    async with http.post(path, json=body) as response:
+        answer = await response.json()
+        found = {"message": answer.get("message", ""), "reason": answer.get("reason", "")}
+        return response.status, {**found, "warning": response.headers.get("Warning", "")}
+
+
+async def install(http: aiohttp.ClientSession, *objects: dict[str, object]) -> None:
+    for obj, plural in zip(objects, ("policies", "policybindings"), strict=True):
+        status, answer = await post(http, f"{ADMISSION}/validatingadmission{plural}", obj)
+        assert status == 201, answer
+
+
+def config_map(name: str, **data: str) -> dict[str, object]:
+    return {"metadata": {"name": name}, "data": data}
+
+
+async def test_what_a_policy_denies_is_not_written(server: Server) -> None:
+    validations = [
+        {
+            "expression": "object.data.size() <= variables.most",
+            "messageExpression": "'at most ' + string(variables.most) + ' for ' + "
+            "request.userInfo.username",
+            "reason": "Forbidden",
+        }
+    ]
+    variables = [{"name": "most", "expression": "oldObject == null ? 1 : 2"}]
+    conditions = [{"name": "mine", "expression": "request.operation != 'DELETE'"}]
+    made = policy(validations=validations, variables=variables, matchConditions=conditions)
+    async with server.raw() as http:
+        await install(http, made, binding("Deny"))
+        status, answer = await post(http, MAPS, config_map("c", a="1", b="2"))
+        assert (status, answer["reason"]) == (403, "Forbidden")
+        assert answer["message"] == (
+            "configmaps \"c\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied "
+            "request: at most 1 for gatehouse-admin"
+        )
+        assert (await post(http, MAPS, config_map("c", a="1")))[0] == 201
+        async with http.put(f"{MAPS}/c", json=config_map("c", a="1", b="2")) as response:
+            assert response.status == 200
+        async with http.delete(f"{MAPS}/c") as response:
+            assert response.status == 200
+        async with http.delete(f"{ADMISSION}/validatingadmissionpolicybindings/b") as response:
+            assert response.status == 200
+        assert (await post(http, MAPS, config_map("c", a="1", b="2")))[0] == 201
+
+
+async def test_deletions_are_judged_too(server: Server) -> None:
+    validations = [
+        {"expression": "object != null || oldObject.metadata.name != 'kept'", "message": "stays"}
+    ]
+    async with server.raw() as http:
+        await install(http, policy(validations=validations), binding("Deny"))
+        assert (await post(http, MAPS, config_map("kept")))[0] == 201
+        async with http.delete(f"{MAPS}/kept") as response:
+            assert response.status == 422
+            assert "denied request: stays" in (await response.json())["message"]
+        async with http.delete(f"{ADMISSION}/validatingadmissionpolicies/p") as response:
+            assert response.status == 200
+        async with http.delete(f"{MAPS}/kept") as response:
+            assert response.status == 200
+
+
+async def test_warnings_and_parameters(server: Server) -> None:
+    made = policy(
+        paramKind={"apiVersion": "v1", "kind": "ConfigMap"},
+        validations=[{"expression": "object.metadata.name.startsWith(params.data.prefix)"}],
+        matchConditions=[{"name": "others", "expression": "request.name != 'params'"}],
+    )
+    reference = {"name": "params", "parameterNotFoundAction": "Deny"}
+    async with server.raw() as http:
+        await install(http, made, binding("Warn", paramRef=reference))
+        status, answer = await post(http, MAPS, config_map("early"))
+        assert status == 201
+        assert "no params found" in answer["warning"]
+        assert (await post(http, MAPS, config_map("params", prefix="x-")))[0] == 201
+        assert (await post(http, MAPS, config_map("x-1")))[1]["warning"] == ""
+        status, answer = await post(http, MAPS, config_map("y-1"))
+        assert status == 201
+        assert "failed expression: object.metadata.name.startsWith" in answer["warning"]
+
+
+@pytest.mark.parametrize(("fail", "status"), [("Fail", 422), ("Ignore", 201)])
+async def test_an_expression_that_fails(server: Server, fail: str, status: int) -> None:
+    made = policy(failurePolicy=fail, validations=[{"expression": "object.spec.nothing == 1"}])
+    async with server.raw() as http:
+        await install(http, made, binding("Deny"))
+        got, answer = await post(http, MAPS, config_map("c"))
+        assert got == status
+        assert (status == 201) or "resulted in error: no such key: spec" in answer["message"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "words"),
+    [
+        ({}, "spec.validations", "Required value"),
+        ({"validations": [{"expression": " "}]}, "spec.validations[0].expression", "Required"),
+        ({"validations": [{"expression": "1 +"}]}, "spec.validations[0].expression", "compilation"),
+        (
+            {"validations": [{"expression": "authorizer.path('/x').check('get').allowed()"}]},
+            "spec.validations[0].expression",
+            "not supported",
+        ),
+        (
+            {
+                "validations": [{"expression": "true"}],
+                "variables": [{"name": "v", "expression": "("}],
+            },
+            "spec.variables[0].expression",
+            "compilation failed",
+        ),
+    ],
+)
+def test_a_policy_that_makes_no_sense_is_refused(
+    spec: dict[str, object], field: str, words: str
+) -> None:
+    (cause,) = check({"metadata": {"name": "p"}, "spec": spec}, None)
+    assert cause.field == field
+    assert words in cause.message

@@ -1,0 +1,103 @@
+"""The official Gateway API definitions, both channels, applied as their documentation says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubectls import Kubectl, binaries
+from process import ApiServer
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+MODULE = "sigs.k8s.io/gateway-api@v1.6.1"
+KIND = "customresourcedefinition/httproutes.gateway.networking.k8s.io"
+BINARIES: list[str | None] = [*binaries()]
+CHANNEL = r"jsonpath={.metadata.annotations.gateway\.networking\.k8s\.io/channel}"
+
+
+@pytest.fixture(scope="module")
+def official(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    go = shutil.which("go")
+    if go is None:
+        pytest.skip("no Go on this machine")
+    answer = subprocess.run(
+        [go, "mod", "download", "-json", MODULE],
+        cwd=tmp_path_factory.mktemp("module"),
+        capture_output=True,
+        check=True,
+    ).stdout
+    return Path(json.loads(answer)["Dir"]) / "config" / "crd"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ApiServer]:
+    made = ApiServer(tmp_path / "s")
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture(params=BINARIES or [None], ids=str)
+def kubectl(request: pytest.FixtureRequest, server: ApiServer, tmp_path: Path) -> Kubectl:
+    if request.param is None:
+        pytest.skip("no kubectl on this machine")
+    return Kubectl(request.param, server.kubeconfig, tmp_path, "default")
+
+
+def route(**rule: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "HTTPRoute",
+        "metadata": {"name": "r"},
+        "spec": {"rules": [{"backendRefs": [{"name": "s", "port": 80}], **rule}]},
+    }
+
+
+EXPERIMENTAL = route(retry={"attempts": 2})
+
+
+def test_both_channels_apply_and_behave(
+    official: Path, kubectl: Kubectl, server: ApiServer
+) -> None:
+    apply = ("apply", "--server-side", "--force-conflicts", "-f")
+    files = sorted((official / "experimental").glob("gateway.*"))
+    experimental = ",".join(map(str, files))
+    done = kubectl(*apply, str(official / "standard"))
+    assert done.count("serverside-applied") == len(list((official / "standard").glob("*.yaml"))) + 1
+    kubectl("wait", "--for=condition=Established", "--timeout=30s", KIND)
+    assert kubectl("get", KIND, "-o", CHANNEL) == "standard"
+
+    # The standard channel does not have what the experimental one has.
+    loose = ("--validate=false",) if kubectl.minor < 25 else ("--validate=warn",)
+    kubectl("create", *loose, "-f", "-", stdin=EXPERIMENTAL)
+    assert "retry" not in kubectl.json("get", "httproute", "r")["spec"]["rules"][0]
+    kubectl("delete", "httproute", "r")
+
+    # Its policy keeps the experimental channel away until the policy goes.
+    refused = kubectl.fails(*apply, experimental)
+    assert "Installing experimental CRDs on top of standard channel CRDs is prohibited" in refused
+    assert kubectl("get", KIND, "-o", CHANNEL) == "standard"
+    for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
+        kubectl("delete", kind, "safe-upgrades.gateway.networking.k8s.io")
+    kubectl(*apply, experimental)
+    assert kubectl("get", KIND, "-o", CHANNEL) == "experimental"
+    kubectl("create", *loose, "-f", "-", stdin=EXPERIMENTAL)
+    assert kubectl.json("get", "httproute", "r")["spec"]["rules"][0]["retry"] == {"attempts": 2}
+
+    # What a user has installed is theirs, also after a restart.
+    kubectl(*apply, str(official / "standard" / "gateway.networking.k8s.io_httproutes.yaml"))
+    server.kill()
+    server.start()
+    assert kubectl("get", KIND, "-o", CHANNEL) == "standard"
+    bad = route(filters=[{"type": "RequestRedirect"}])
+    bad["metadata"]["name"] = "bad"
+    assert (
+        "filter.requestRedirect must be specified for RequestRedirect filter.type"
+        in kubectl.fails("create", *loose, "-f", "-", stdin=bad)
+    )

@@ -24,6 +24,7 @@ from gatehouse.apiserver.controllers.namespaces import Namespaces
 from gatehouse.apiserver.controllers.services import Addresses
 from gatehouse.apiserver.controllers.slices import Slices
 from gatehouse.apiserver.controllers.worker import Worker
+from gatehouse.apiserver.errors import ApiError
 from gatehouse.apiserver.http.audit import Audit
 from gatehouse.apiserver.http.documents import Documents
 from gatehouse.apiserver.http.handler import Handler, Limits, Parts
@@ -41,6 +42,7 @@ from gatehouse.apiserver.objects.verbs import Verbs
 from gatehouse.apiserver.policies.enforcement import Policies
 from gatehouse.apiserver.rbac.authorizer import Authorizer
 from gatehouse.apiserver.storage import opening
+from gatehouse.apiserver.storage.entries import UnavailableError
 from gatehouse.apiserver.storage.store import Store
 
 log = structlog.get_logger("gatehouse.apiserver")
@@ -153,7 +155,10 @@ class Server:
     async def _rotate(self) -> None:
         while True:
             await asyncio.sleep(bootstrap.ROTATION_SECONDS)
-            await bootstrap.rotate_keys(self.context, self.keys)
+            try:
+                await bootstrap.rotate_keys(self.context, self.keys)
+            except (ApiError, UnavailableError) as error:
+                log.warning("token key not rotated", error=str(error))
 
     async def _ping(self) -> None:
         return

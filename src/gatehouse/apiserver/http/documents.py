@@ -48,7 +48,7 @@ class Documents:
         if path == "/version":
             return answers.json(version())
         base, _, name = path.strip("/").partition("/")
-        checks = self._checks if base == "readyz" else {"ping": _ping, **_alive(self._checks)}
+        checks = {"ping": self._checks["ping"]} if base == "livez" else self._checks
         if name:
             checks = {name: checks[name]} if name in checks else {}
             if not checks:
@@ -124,14 +124,6 @@ def version() -> dict[str, str]:
 
 def _optional(found: Any) -> web.Response | None:
     return None if found is None else answers.json(found)
-
-
-async def _ping() -> None:
-    return
-
-
-def _alive(checks: dict[str, Check]) -> dict[str, Check]:
-    return {name: check for name, check in checks.items() if name == "log"}
 
 
 def _issuer(request: web.BaseRequest) -> dict[str, Any]:

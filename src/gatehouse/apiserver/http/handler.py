@@ -83,6 +83,9 @@ class Handler:
         self._parts = parts
         self._reviews = Reviews(parts.authenticator, parts.authorizer)
         self._reading = self._writing = 0
+        in_flight = parts.metrics.in_flight
+        in_flight.labels("readOnly").set_function(lambda: self._reading)
+        in_flight.labels("mutating").set_function(lambda: self._writing)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request; failures become Status objects."""

@@ -29,6 +29,9 @@ BOOKMARK_SECONDS = 60.0
 LONGEST_WATCH = (1800, 3600)
 """Seconds a watch lasts when the client does not say, as a Kubernetes API server chooses."""
 
+SLOW_SECONDS = 30.0
+"""A watcher that takes in nothing for so long is cut."""
+
 INITIAL_END = "k8s.io/initial-events-end"
 
 
@@ -129,14 +132,22 @@ async def watch_objects(
             lines.append(view.bookmark(store.revision, {INITIAL_END: "true"}))
         await response.prepare(request)
         if lines:
-            await response.write(b"".join(lines))
+            await _send(response, b"".join(lines))
         async for chunk in _changes(watch, view, store, seconds, stop):
-            await response.write(chunk)
+            await _send(response, chunk)
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
     except (ConnectionResetError, asyncio.CancelledError):
         pass
     finally:
         watch.close()
     return response
+
+
+async def _send(response: web.StreamResponse, chunk: bytes) -> None:
+    async with asyncio.timeout(SLOW_SECONDS):
+        await response.write(chunk)
 
 
 def _initial(request: web.BaseRequest) -> bool:

@@ -11,8 +11,11 @@ import time
 from typing import Any
 
 import jwt
+import structlog
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+
+log = structlog.get_logger("gatehouse.apiserver")
 
 Object = dict[str, Any]
 
@@ -62,13 +65,18 @@ class Keys:
         return {"keys": [key.jwk() for key in self._keys]}
 
     def load(self, secret: Object) -> None:
-        """Take over the keys of the Secret."""
+        """Take over the keys of the Secret; one without any good key changes nothing."""
         keys = []
         for name, data in (secret.get("data") or {}).items():
             created = name.partition(".")[0]
-            if created.isdecimal():
+            if not created.isdecimal():
+                continue
+            try:
                 keys.append(Key(base64.b64decode(data), int(created)))
-        self._keys = sorted(keys, key=lambda key: -key.created)
+            except (ValueError, TypeError) as error:
+                log.warning("token key not usable", secret=f"{NAMESPACE}/{NAME}", key=name,
+                    error=str(error))  # fmt: skip
+        self._keys = sorted(keys, key=lambda key: -key.created) or self._keys
 
     def due(self, now: float) -> bool:
         """Whether it is time for a new key."""
@@ -78,10 +86,9 @@ class Keys:
 def with_new_key(secret: Object, now: int, pem: bytes | None = None) -> Object:
     """Give the Secret with one more key, and without those that verify nothing any more."""
     data = dict(secret.get("data") or {})
-    ages = sorted((int(name.partition(".")[0]) for name in data), reverse=True)
-    for name in list(data):
-        created = int(name.partition(".")[0])
-        newer = [age for age in ages if age > created]
+    created_at = {name: int(age) for name in data if (age := name.partition(".")[0]).isdecimal()}
+    for name, created in created_at.items():
+        newer = [age for age in created_at.values() if age > created]
         if newer and now - min(newer) > MOST_SECONDS:
             del data[name]
     data[f"{now}.pem"] = base64.b64encode(pem or new_key()).decode()

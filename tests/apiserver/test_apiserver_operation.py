@@ -1,0 +1,254 @@
+"""What operators see and rely on: health, measurements, the audit log, limits."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from inprocess import Server
+from prometheus_client.parser import text_string_to_metric_families
+
+from gatehouse.apiserver.http import watches
+from gatehouse.apiserver.http.handler import Limits
+from gatehouse.apiserver.storage import store as stores
+from gatehouse.apiserver.storage.store import Store
+from gatehouse.standalone.state import State
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+def config_map(name: str, **data: str) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "data": data}
+
+
+async def sample(http: aiohttp.ClientSession, name: str, **labels: str) -> float:
+    async with http.get("/metrics") as response:
+        assert response.content_type == "text/plain"
+        text = await response.text()
+    return sum(
+        found.value
+        for family in text_string_to_metric_families(text)
+        for found in family.samples
+        if found.name == name and labels.items() <= found.labels.items()
+    )
+
+
+async def test_health_names_its_checks(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with server.raw(Authorization="none") as http:
+        async with http.get("/readyz?verbose") as response:
+            assert (await response.text()).splitlines() == [
+                "[+]ping ok", "[+]storage ok", "[+]bootstrap ok", "readyz check passed",
+            ]  # fmt: skip
+        async with http.get("/livez") as response:
+            assert await response.text() == "ok"
+        async with http.get("/readyz/storage") as response:
+            assert response.status == 200
+        async with http.get("/readyz/nothing") as response:
+            assert response.status == 404
+        async with http.get("/version") as response:
+            found = await response.json()
+            assert (found["major"], "+gatehouse." in found["gitVersion"]) == ("1", True)
+
+
+async def test_a_storage_that_fails_makes_it_unready_and_not_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(self: Store) -> None:
+        raise RuntimeError("disk full")
+
+    from gatehouse.apiserver.storage.sqlite.store import SqliteStore
+
+    monkeypatch.setattr(SqliteStore, "check", fails)
+    server = Server(State(tmp_path / "s"))
+    async with server.running(), server.raw() as http:
+        async with http.get("/readyz") as response:
+            assert response.status == 500
+            assert "[-]storage failed: disk full" in await response.text()
+        async with http.get("/readyz?exclude=storage") as response:
+            assert response.status == 200
+        async with http.get("/livez") as response:
+            assert response.status == 200
+
+
+async def test_requests_are_counted_under_kubernetes_names(server: Server) -> None:
+    async with server.raw() as http:
+        async with http.post(MAPS, json=config_map("a")) as response:
+            assert response.status == 201
+        async with http.get(f"{MAPS}/none") as response:
+            assert response.status == 404
+        labels = {"resource": "configmaps", "version": "v1", "scope": "resource"}
+        assert await sample(http, "apiserver_request_total", verb="GET", code="404", **labels) == 1
+        seconds = "apiserver_request_duration_seconds_count"
+        assert await sample(http, seconds, verb="POST", resource="configmaps") == 1
+        assert await sample(http, "apiserver_storage_objects", resource="configmaps") == 1
+        revision = await sample(http, "gatehouse_storage_revision")
+        async with http.get(MAPS, params={"watch": "1"}) as stream:
+            await stream.content.readline()
+            assert await sample(http, "apiserver_longrunning_requests", verb="WATCH") == 1
+        assert revision > 0
+
+
+async def test_the_audit_log_says_who_did_what_and_what_came_of_it(tmp_path: Path) -> None:
+    log = tmp_path / "audit.log"
+    server = Server(State(tmp_path / "s"), audit_log=log)
+    async with server.running():
+        async with server.raw() as http:
+            async with http.post(MAPS, json=config_map("a", secret="never logged")) as response:
+                assert response.status == 201
+            async with http.get(MAPS) as response:
+                assert response.status == 200
+            headers = {"Impersonate-User": "mallory", "User-Agent": "probe/1"}
+            async with http.delete(f"{MAPS}/a", headers=headers) as response:
+                assert response.status == 403
+        async with server.raw(Authorization="Bearer wrong") as http, http.get(MAPS) as response:
+            assert response.status == 401
+    assert log.stat().st_mode & 0o777 == 0o600
+    assert "never logged" not in log.read_text()
+    created, refused = [json.loads(line) for line in log.read_text().splitlines()]
+    assert created["user"]["username"] == "gatehouse-admin"
+    assert created["verb"] == "create"
+    assert created["objectRef"] == {
+        "resource": "configmaps", "namespace": "default", "apiVersion": "v1",
+    }  # fmt: skip
+    assert created["responseStatus"]["code"] == 201
+    assert created["stage"] == "ResponseComplete"
+    assert re.fullmatch(r"\d{4}-.*\.\d{6}Z", created["requestReceivedTimestamp"])
+    assert refused["impersonatedUser"]["username"] == "mallory"
+    assert refused["userAgent"] == "probe/1"
+    assert refused["objectRef"]["name"] == "a"
+    assert refused["responseStatus"]["code"] == 403
+    assert refused["sourceIPs"] == ["127.0.0.1"]
+
+
+async def test_too_many_at_a_time_are_told_when_to_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, let_go = asyncio.Event(), asyncio.Event()
+
+    async def fresh(self: Store) -> None:
+        held.set()
+        await let_go.wait()
+
+    monkeypatch.setattr(stores.Store, "fresh", fresh)
+    tokens = tmp_path / "tokens.csv"
+    tokens.write_text("token,reader,1,readers\n")
+    server = Server(State(tmp_path / "s"), limits=Limits(1, 1), token_file=tokens)
+    group = "rbac.authorization.k8s.io"
+    bound = {
+        "metadata": {"name": "reader"},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "view"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "reader"}],
+    }
+    async with server.running(), server.raw() as admin:
+        async with admin.post(f"/apis/{group}/v1/clusterrolebindings", json=bound) as response:
+            assert response.status == 201
+        async with server.raw(Authorization="Bearer token") as http:
+
+            async def get() -> int:
+                async with http.get(MAPS) as response:
+                    return response.status
+
+            first = asyncio.create_task(get())
+            await held.wait()
+            async with http.get(MAPS) as response:
+                assert response.status == 429
+                assert response.headers["Retry-After"] == "1"
+                status = await response.json()
+                assert status["reason"] == "TooManyRequests"
+                assert status["details"]["retryAfterSeconds"] == 1
+            # Whoever has to repair things is not locked out.
+            let_go.set()
+            async with admin.get(MAPS) as response:
+                assert response.status == 200
+            assert await first == 200
+            assert await sample(admin, "apiserver_request_terminations_total", code="429") == 1
+
+
+async def test_a_body_that_is_too_large_is_refused(server: Server) -> None:
+    async with server.raw() as http:
+        body = json.dumps(config_map("a", big="x" * 3_200_000))
+        async with http.post(MAPS, data=io.BytesIO(body.encode())) as response:
+            assert response.status == 413
+            assert (await response.json())["reason"] == "RequestEntityTooLarge"
+        async with http.get(MAPS) as response:
+            assert response.status == 200
+
+
+async def test_a_watcher_that_reads_nothing_is_cut(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watches, "SLOW_SECONDS", 0.3)
+    context_of = server.raw()
+    connector = context_of.connector
+    assert isinstance(connector, aiohttp.TCPConnector)
+    async with context_of as http:
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", server.port, ssl=connector._ssl, server_hostname="localhost", limit=1024
+        )
+        writer.write(f"GET {MAPS}?watch=1 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        for number in range(30):
+            async with http.post(MAPS, json=config_map(f"m{number}", d="x" * 900_000)) as response:
+                assert response.status == 201
+
+        async def cut() -> bool:
+            return not await sample(http, "apiserver_longrunning_requests", verb="WATCH")
+
+        async with asyncio.timeout(20):
+            while not await cut():
+                await asyncio.sleep(0.1)
+        writer.close()
+
+
+async def test_a_list_goes_on_from_a_page_that_was_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "HISTORY", 3)
+    server = Server(State(tmp_path / "s"))
+    async with server.running(), server.raw() as http:
+        for number in range(4):
+            async with http.post(MAPS, json=config_map(f"m{number}")) as response:
+                assert response.status == 201
+        async with http.get(MAPS, params={"limit": "2"}) as response:
+            first = await response.json()
+        assert first["metadata"]["remainingItemCount"] == 2
+        following = {"limit": "2", "continue": first["metadata"]["continue"]}
+        for name in ("m2", "n", "o", "p"):
+            method = http.delete(f"{MAPS}/{name}") if name == "m2" else http.post(
+                MAPS, json=config_map(name))  # fmt: skip
+            async with method as response:
+                assert response.status in (200, 201)
+        async with http.get(MAPS, params=following) as response:
+            assert response.status == 410
+            status = await response.json()
+            assert status["reason"] == "Expired"
+        following["continue"] = status["metadata"]["continue"]
+        async with http.get(MAPS, params=following) as response:
+            # The newest state, from where the page ended.
+            found = [item["metadata"]["name"] for item in (await response.json())["items"]]
+            assert found == ["m3", "n"]
+
+
+async def test_the_time_of_a_write_is_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gatehouse.apiserver.http import handler
+    from gatehouse.apiserver.objects.verbs import Verbs
+
+    server = Server(State(tmp_path / "s"))
+    async with server.running(), server.raw() as http:
+
+        async def never(*_: Any) -> None:
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(handler, "REQUEST_SECONDS", 0.2)
+        monkeypatch.setattr(Verbs, "create", never)
+        async with http.post(MAPS, json=config_map("a")) as response:
+            assert response.status == 504
+            assert (await response.json())["reason"] == "Timeout"

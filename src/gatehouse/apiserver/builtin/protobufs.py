@@ -52,10 +52,7 @@ def type_of(api_version: str, kind: str) -> Type | None:
         return types.table()["meta.DeleteOptions"]
     group, _, version = api_version.rpartition("/")
     named = group.split(".")[0] or "core"
-    return types.table().get(f"{_PACKAGES.get(named, named)}.{version}.{kind}")
-
-
-_PACKAGES = {"rbac": "rbac", "apiextensions": "apiextensions"}
+    return types.table().get(f"{named}.{version}.{kind}")
 
 
 def _fields(data: bytes) -> Iterator[Wire]:

@@ -14,7 +14,7 @@ from typing import Any
 Step = Callable[[list[Any]], list[Any]]
 
 _TOKEN = re.compile(
-    r"""\.(?P<field>(?:[\w-]|\\.)+)
+    r"""\.(?P<field>(?:[^\s.,*\[\]$@{}\\]|\\.)+)
       | \['(?P<quoted>[^']*)'\]
       | \[(?P<index>-?\d+)\]
       | (?P<all>\[\*\]|\.\*)

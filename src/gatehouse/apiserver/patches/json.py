@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from gatehouse.apiserver.errors import ApiError, bad_request
+
+MOST_OPERATIONS = 10_000
+MOST_COPIED = 3 * 1024 * 1024
+"""Bytes that one patch may copy: a short patch that doubles itself would fill the memory."""
 
 
 def merge(current: Any, patch: Any) -> Any:
@@ -24,9 +30,17 @@ def patch(current: Any, operations: Any) -> Any:
     """Give the patched object; neither argument is changed. Raises ApiError."""
     if not isinstance(operations, list):
         raise bad_request("a JSON patch is a list of operations")
-    result = _copy(current)
+    if len(operations) > MOST_OPERATIONS:
+        message = f"the allowed maximum of operations in a JSON patch is {MOST_OPERATIONS}"
+        raise ApiError(413, "RequestEntityTooLarge", message)
+    result, copied = _copy(current), 0
     for operation in operations:
         try:
+            if operation["op"] == "copy":
+                copied += len(msgspec.json.encode(_get(result, _pointer(operation["from"]))))
+                if copied > MOST_COPIED:
+                    message = f"the JSON patch copies more than {MOST_COPIED} bytes"
+                    raise ApiError(413, "RequestEntityTooLarge", message)
             result = _operate(result, operation)
         except (KeyError, IndexError, ValueError, TypeError) as error:
             path = operation.get("path") if isinstance(operation, dict) else operation
@@ -67,8 +81,17 @@ def _pointer(text: str) -> list[str]:
 
 def _get(value: Any, steps: list[str]) -> Any:
     for step in steps:
-        value = value[int(step)] if isinstance(value, list) else value[step]
+        value = value[_index(step, len(value) - 1)] if isinstance(value, list) else value[step]
     return value
+
+
+def _index(step: str, most: int) -> int:
+    """Read an index as RFC 6901 writes it, of at most ``most``."""
+    if not step.isascii() or not step.isdecimal() or (step[0] == "0" and step != "0"):
+        raise ValueError(f"{step!r} is no index")
+    if int(step) > most:
+        raise IndexError(f"there is no index {step}")
+    return int(step)
 
 
 def _set(document: Any, steps: list[str], value: Any, *, insert: bool) -> Any:
@@ -79,17 +102,21 @@ def _set(document: Any, steps: list[str], value: Any, *, insert: bool) -> Any:
         if last == "-":
             parent.append(value)
         elif insert:
-            parent.insert(int(last), value)
+            parent.insert(_index(last, len(parent)), value)
         else:
-            parent[int(last)] = value
-    else:
+            parent[_index(last, len(parent) - 1)] = value
+    elif isinstance(parent, dict):
         parent[last] = value
+    else:
+        raise TypeError("nothing can be put into a plain value")
     return document
 
 
 def _remove(document: Any, steps: list[str]) -> Any:
+    if not steps:
+        raise ValueError("the whole object cannot be removed")
     parent, last = _get(document, steps[:-1]), steps[-1]
-    del parent[int(last) if isinstance(parent, list) else last]
+    del parent[_index(last, len(parent) - 1) if isinstance(parent, list) else last]
     return document
 
 

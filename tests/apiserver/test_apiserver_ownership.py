@@ -1,0 +1,148 @@
+"""Server-side apply: who owns what, as Kubernetes' documentation describes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gatehouse.apiserver import fields
+from gatehouse.apiserver.builtin.kinds import KINDS
+
+SCHEMA = next(served.schema for served in KINDS if served.resource.kind == "Deployment")
+Object = dict[str, Any]
+
+
+def deployment(*containers: Object, **spec: Any) -> Object:
+    found: Object = {"metadata": {"name": "d", "namespace": "default"}, "spec": dict(spec)}
+    if containers:
+        found["spec"]["template"] = {"spec": {"containers": list(containers)}}
+    return found
+
+
+def apply(live: Object | None, applied: Object, manager: str, *, force: bool = False) -> Object:
+    return fields.apply(
+        live, applied, SCHEMA, manager=manager, force=force, api_version="apps/v1", now="now"
+    )
+
+
+def update(before: Object, after: Object, manager: str, subresource: str = "") -> Object:
+    found = fields.update(
+        before, after, SCHEMA, manager=manager, api_version="apps/v1", now="now",
+        subresource=subresource,
+    )  # fmt: skip
+    return {**after, "metadata": {**after["metadata"], "managedFields": found}}
+
+
+def owned(obj: Object, manager: str) -> Any:
+    entries = obj["metadata"]["managedFields"]
+    return next((e["fieldsV1"] for e in entries if e["manager"] == manager), None)
+
+
+def test_an_applier_owns_what_it_applied() -> None:
+    made = apply(None, deployment({"name": "a", "image": "1"}, replicas=2), "one")
+    container = {".": {}, "f:image": {}, "f:name": {}}
+    template = {"f:spec": {"f:containers": {'k:{"name":"a"}': container}}}
+    assert owned(made, "one") == {"f:spec": {"f:replicas": {}, "f:template": template}}  # fmt: skip
+
+
+def test_what_is_not_applied_any_more_goes() -> None:
+    made = apply(None, deployment({"name": "a"}, {"name": "b"}, replicas=2, paused=True), "one")
+    after = apply(made, deployment({"name": "b"}, replicas=2), "one")
+    assert after["spec"] == {"replicas": 2, "template": {"spec": {"containers": [{"name": "b"}]}}}
+
+
+def test_what_another_owns_too_stays() -> None:
+    made = apply(None, deployment(replicas=2), "one")
+    both = apply(made, deployment(replicas=2), "two")
+    after = apply(both, deployment(), "one")
+    assert after["spec"] == {"replicas": 2}
+    assert owned(after, "one") is None or "f:replicas" not in owned(after, "one").get("f:spec", {})
+    assert owned(after, "two") == {"f:spec": {"f:replicas": {}}}
+
+
+def test_another_value_is_a_conflict_that_names_manager_and_field() -> None:
+    made = apply(None, deployment({"name": "a", "image": "1"}, replicas=2), "one")
+    with pytest.raises(fields.ConflictsError) as caught:
+        apply(made, deployment({"name": "a", "image": "2"}, replicas=3), "two")
+    message, causes = fields.render(caught.value.conflicts)
+    assert message == (
+        'Apply failed with 2 conflicts: conflicts with "one":\n- .spec.replicas\n'
+        '- .spec.template.spec.containers[name="a"].image'
+    )
+    assert causes[0] == ("FieldManagerConflict", 'conflict with "one"', ".spec.replicas")
+
+
+def test_force_takes_the_field() -> None:
+    made = apply(None, deployment(replicas=2, paused=True), "one")
+    after = apply(made, deployment(replicas=3), "two", force=True)
+    assert after["spec"] == {"replicas": 3, "paused": True}
+    assert owned(after, "one") == {"f:spec": {"f:paused": {}}}
+    assert owned(after, "two") == {"f:spec": {"f:replicas": {}}}
+
+
+def test_an_update_takes_fields_from_appliers_without_asking() -> None:
+    made = apply(None, deployment(replicas=2, paused=True), "one")
+    scaled = update(made, {**made, "spec": {"replicas": 5, "paused": True}}, "kubectl")
+    assert owned(scaled, "one") == {"f:spec": {"f:paused": {}}}
+    assert owned(scaled, "kubectl") == {"f:spec": {"f:replicas": {}}}
+    with pytest.raises(fields.ConflictsError) as caught:
+        apply(scaled, deployment(replicas=2, paused=True), "one")
+    assert fields.render(caught.value.conflicts)[0] == (
+        'Apply failed with 1 conflict: conflict with "kubectl" using apps/v1: .spec.replicas'
+    )
+
+
+def test_the_same_value_is_shared() -> None:
+    made = apply(None, deployment(replicas=2), "one")
+    shared = apply(made, deployment(replicas=2), "two")
+    assert owned(shared, "one") == owned(shared, "two") == {"f:spec": {"f:replicas": {}}}
+
+
+def test_subresources_are_owned_apart() -> None:
+    made = apply(None, deployment(replicas=2), "one")
+    after = update(made, {**made, "status": {"replicas": 2}}, "controller", "status")
+    (entry,) = (e for e in after["metadata"]["managedFields"] if e.get("subresource"))
+    assert (entry["manager"], entry["subresource"]) == ("controller", "status")
+    assert entry["fieldsV1"] == {"f:status": {"f:replicas": {}}}
+
+
+def test_a_list_that_is_atomic_is_owned_whole() -> None:
+    made = apply(None, deployment({"name": "a", "args": ["x"]}), "one")
+    containers = owned(made, "one")["f:spec"]["f:template"]["f:spec"]["f:containers"]
+    assert containers['k:{"name":"a"}']["f:args"] == {}
+    with pytest.raises(fields.ConflictsError):
+        apply(made, deployment({"name": "a", "args": ["x", "y"]}), "two")
+
+
+def test_two_appliers_share_a_list_by_key() -> None:
+    made = apply(None, deployment({"name": "a", "image": "1"}), "one")
+    both = apply(made, deployment({"name": "b", "image": "2"}), "two")
+    names = [c["name"] for c in both["spec"]["template"]["spec"]["containers"]]
+    assert names == ["a", "b"]
+    left = apply(both, deployment(), "two")
+    assert [c["name"] for c in left["spec"]["template"]["spec"]["containers"]] == ["a"]
+
+
+def test_objects_from_before_belong_to_those_before() -> None:
+    live = deployment(replicas=2)
+    with pytest.raises(fields.ConflictsError, match="1 conflicts"):
+        apply(live, deployment(replicas=3), "one")
+    taken = apply(live, deployment(replicas=3), "one", force=True)
+    assert taken["spec"]["replicas"] == 3
+
+
+def test_nobody_applies_managed_fields() -> None:
+    bad = deployment(replicas=1)
+    bad["metadata"]["managedFields"] = [{"manager": "x"}]
+    with pytest.raises(ValueError, match=r"metadata\.managedFields must be nil"):
+        apply(None, bad, "one")
+
+
+def test_the_same_apply_changes_nothing() -> None:
+    made = apply(None, deployment({"name": "a", "image": "1"}, replicas=2), "one")
+    again = fields.apply(
+        made, deployment({"name": "a", "image": "1"}, replicas=2), SCHEMA,
+        manager="one", force=False, api_version="apps/v1", now="later",
+    )  # fmt: skip
+    assert again == made

@@ -1,0 +1,172 @@
+"""Small languages: JSON paths, selectors, ages, protobuf."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from gatehouse.apiserver.builtin import protobufs
+from gatehouse.apiserver.errors import ApiError
+from gatehouse.apiserver.http import selectors
+from gatehouse.apiserver.objects import ages, jsonpath
+
+OBJECT = {
+    "metadata": {"name": "web", "annotations": {"acme.com/team": "blue"}},
+    "status": {
+        "conditions": [
+            {"type": "Accepted", "status": "True"},
+            {"type": "Programmed", "status": "False"},
+        ],
+        "addresses": [{"value": "10.0.0.1"}, {"value": "10.0.0.2"}],
+        "ports": {"http": 80, "https": 443},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (".metadata.name", ["web"]),
+        ("{.metadata.name}", ["web"]),
+        ("$.metadata.name", ["web"]),
+        (".metadata.annotations['acme.com/team']", ["blue"]),
+        (r".metadata.annotations.acme\.com/team", ["blue"]),
+        (".status.addresses[0].value", ["10.0.0.1"]),
+        (".status.addresses[-1].value", ["10.0.0.2"]),
+        (".status.addresses[5].value", []),
+        (".status.addresses[*].value", ["10.0.0.1", "10.0.0.2"]),
+        (".status.ports.*", [80, 443]),
+        ('.status.conditions[?(@.type=="Programmed")].status', ["False"]),
+        ("{.status.conditions[?(@.type!='Programmed')].status}", ["True"]),
+        (".nothing.here", []),
+        (".metadata.name.first", []),
+        (".status..value", None),
+    ],
+)
+def test_json_paths(path: str, expected: list[Any] | None) -> None:
+    if expected is None:
+        with pytest.raises(ValueError, match="not understood"):
+            jsonpath.find(path, OBJECT)
+    else:
+        assert jsonpath.find(path, OBJECT) == expected
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        ("app=web", True),
+        ("app==web", True),
+        ("app!=web", False),
+        ("tier!=back", True),
+        ("app in (web, api)", True),
+        ("app notin (api)", True),
+        ("app", True),
+        ("!app", False),
+        ("!tier", True),
+        ("app=web,env=test", True),
+        ("app=web,env=live", False),
+        ("acme.com/team=", True),
+        ("app in (api),env=test", False),
+    ],
+)
+def test_label_selectors(selector: str, expected: bool) -> None:
+    test = selectors.labels(selector)
+    labels = {"app": "web", "env": "test", "acme.com/team": ""}
+    assert test is not None
+    assert test({"metadata": {"labels": labels}}) is expected
+
+
+@pytest.mark.parametrize("selector", ["-a", "a=b c", "a in b", "=b", "a=-b", "!", "a=b=c"])
+def test_a_label_selector_that_makes_no_sense_is_refused(selector: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        selectors.labels(selector)
+    assert caught.value.code == 400
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (-5, "0s"), (0, "0s"), (119, "119s"), (120, "2m"), (125, "2m5s"), (599, "9m59s"),
+        (600, "10m"), (10_799, "179m"), (10_800, "3h"), (11_160, "3h6m"), (28_800, "8h"),
+        (172_799, "47h"), (172_800, "2d"), (180_000, "2d2h"), (691_200, "8d"),
+        (63_072_000, "2y"), (64_000_000, "2y10d"), (252_288_000, "8y"),
+    ],
+)  # fmt: skip
+def test_ages_are_shown_as_kubectl_shows_them(seconds: int, shown: str) -> None:
+    assert ages.duration(seconds) == shown
+
+
+def varint(number: int) -> bytes:
+    out = bytearray()
+    number &= (1 << 64) - 1
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def field(number: int, value: int | bytes | str) -> bytes:
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    data = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def body(version: str, kind: str, raw: bytes) -> bytes:
+    envelope = field(1, field(1, version) + field(2, kind)) + field(2, raw)
+    return protobufs.MAGIC + envelope
+
+
+def test_a_secret_in_protobuf() -> None:
+    meta = field(1, "s") + field(3, "default") + field(11, field(1, "app") + field(2, "web"))
+    raw = field(1, meta) + field(2, field(1, "key") + field(2, b"\0\xff")) + field(3, "Opaque")
+    assert protobufs.decode(body("v1", "Secret", raw)) == {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "s", "namespace": "default", "labels": {"app": "web"}},
+        "data": {"key": base64.b64encode(b"\0\xff").decode()},
+        "type": "Opaque",
+    }
+
+
+def test_times_numbers_and_choices_in_protobuf() -> None:
+    port = field(1, "http") + field(3, 80) + field(4, field(1, 1) + field(3, "web"))
+    numbered = field(3, 443) + field(4, field(1, 0) + field(2, 8443))
+    time = field(8, field(1, 1_700_000_000))
+    raw = field(1, field(1, "x") + time) + field(2, field(1, port) + field(1, numbered))
+    found = protobufs.decode(body("v1", "Service", raw))
+    assert found["metadata"]["creationTimestamp"] == "2023-11-14T22:13:20Z"
+    assert found["spec"]["ports"] == [
+        {"name": "http", "port": 80, "targetPort": "web"},
+        {"port": 443, "targetPort": 8443},
+    ]
+
+
+def test_what_a_newer_client_sends_is_passed_over_in_protobuf() -> None:
+    raw = field(1, field(1, "c")) + field(2, field(1, "k") + field(2, "v")) + field(999, "new")
+    assert protobufs.decode(body("v1", "ConfigMap", raw))["data"] == {"k": "v"}
+
+
+def test_a_negative_number_in_protobuf() -> None:
+    raw = field(1, field(1, "d")) + field(2, field(1, -1))
+    assert protobufs.decode(body("apps/v1", "Deployment", raw))["spec"]["replicas"] == -1
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"{}", 400),
+        (protobufs.MAGIC + b"\xff\xff", 400),
+        (body("v1", "Secret", b"\x0a\xff"), 400),
+        (body("v1", "Secret", b"\x0f"), 400),
+        (body("v1", "Secret", field(1, 5)), 400),
+        (body("v1", "Secret", b"\xff" * 12), 400),
+        (body("acme.com/v1", "Anvil", b""), 415),
+    ],
+)
+def test_broken_protobuf_is_the_clients_fault(data: bytes, code: int) -> None:
+    with pytest.raises(ApiError) as caught:
+        protobufs.decode(data)
+    assert caught.value.code == code

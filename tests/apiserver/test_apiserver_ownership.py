@@ -41,7 +41,7 @@ def owned(obj: Object, manager: str) -> Any:
 
 def test_an_applier_owns_what_it_applied() -> None:
     made = apply(None, deployment({"name": "a", "image": "1"}, replicas=2), "one")
-    container = {".": {}, "f:image": {}, "f:name": {}}
+    container: Object = {".": {}, "f:image": {}, "f:name": {}}
     template = {"f:spec": {"f:containers": {'k:{"name":"a"}': container}}}
     assert owned(made, "one") == {"f:spec": {"f:replicas": {}, "f:template": template}}  # fmt: skip
 

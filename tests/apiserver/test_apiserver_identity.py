@@ -147,6 +147,20 @@ async def test_bootstrap_tokens(
             assert found["groups"] == groups
 
 
+async def allow(server: Server, user: str, rule: dict[str, Any]) -> None:
+    group = "rbac.authorization.k8s.io"
+    role = {"metadata": {"name": user}, "rules": [rule]}
+    bound = {
+        "metadata": {"name": user},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": user},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+    }
+    async with server.raw() as http:
+        for plural, body in (("clusterroles", role), ("clusterrolebindings", bound)):
+            async with http.post(f"/apis/{group}/v1/{plural}", json=body) as response:
+                assert response.status == 201, await response.text()
+
+
 async def test_impersonation(server: Server, client: kube.Client) -> None:
     async with server.raw() as http:
         asked = {
@@ -182,22 +196,11 @@ async def test_impersonation(server: Server, client: kube.Client) -> None:
 async def test_impersonation_needs_to_be_allowed(
     server: Server, client: kube.Client, tmp_path: Path, headers: dict[str, str], refused: str
 ) -> None:
-    group = "rbac.authorization.k8s.io"
     rule = {
         "apiGroups": [""], "resources": ["users"], "resourceNames": ["dave"],
         "verbs": ["impersonate"],
     }  # fmt: skip
-    async with server.raw() as http:
-        base = f"/apis/{group}/v1/clusterrole"
-        role = {"metadata": {"name": "be-dave"}, "rules": [rule]}
-        bound = {
-            "metadata": {"name": "be-dave"},
-            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "be-dave"},
-            "subjects": [{"apiGroup": group, "kind": "User", "name": "frank"}],
-        }
-        for plural, body in (("s", role), ("bindings", bound)):
-            async with http.post(base + plural, json=body) as response:
-                assert response.status == 201
+    await allow(server, "frank", rule)
     async with (
         with_certificate(server, tmp_path, pki.Leaf("c", "frank")) as http,
         http.post(WHOAMI, json={}, headers=headers) as response,
@@ -205,6 +208,22 @@ async def test_impersonation_needs_to_be_allowed(
         answer = await response.json()
         assert response.status == (403 if refused else 201)
         assert refused in answer.get("message", "")
+
+
+async def test_whoever_may_read_one_object_may_list_and_watch_it(
+    server: Server, tmp_path: Path
+) -> None:
+    rule = {
+        "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["mine"],
+        "verbs": ["get", "list", "watch"],
+    }  # fmt: skip
+    await allow(server, "grace", rule)
+    path = "/api/v1/namespaces/default/secrets"
+    async with with_certificate(server, tmp_path, pki.Leaf("c", "grace")) as http:
+        assert await code(http, path) == 403
+        assert await code(http, f"{path}?fieldSelector=metadata.name%3Dmine") == 200
+        assert await code(http, f"{path}?fieldSelector=metadata.name%3Dother") == 403
+        assert await code(http, f"{path}?fieldSelector=metadata.name!%3Dmine") == 403
 
 
 async def test_tokens_can_be_verified_by_anybody(server: Server, client: kube.Client) -> None:

@@ -46,9 +46,6 @@ LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 TOKEN_REVIEWS = Resource(
     "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False
 )
-SELF_SUBJECT_REVIEWS = Resource(
-    "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False
-)
 GATEWAY_CLASSES = Resource(
     "gateway.networking.k8s.io", "v1", "gatewayclasses", "GatewayClass", namespaced=False
 )

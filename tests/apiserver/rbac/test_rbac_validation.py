@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
 
 from gatehouse.apiserver.errors import Cause, invalid
 from gatehouse.apiserver.rbac.rules import GROUP
-from gatehouse.apiserver.rbac.validation import NAME_PATTERN, validate, with_defaults
+from gatehouse.apiserver.rbac.validation import validate, with_defaults
 
 Object = dict[str, Any]
 
@@ -177,12 +176,3 @@ def test_defaults_fill_api_groups() -> None:
     assert "apiGroup" not in written["roleRef"]
     assert with_defaults("Role", {"rules": []}) == {"rules": []}
     assert with_defaults("RoleBinding", {}) == {}
-
-
-@pytest.mark.parametrize(
-    ("name", "sound"),
-    [("system:node", True), ("A b", True), ("...", True), (".", False), ("..", False),
-     ("a/b", False), ("a%b", False), ("", False)],
-)  # fmt: skip
-def test_names(name: str, sound: bool) -> None:
-    assert bool(re.search(NAME_PATTERN, name)) is sound

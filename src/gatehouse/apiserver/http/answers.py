@@ -12,8 +12,6 @@ from gatehouse.apiserver.http.forms import Form
 from gatehouse.apiserver.objects.calls import Written
 from gatehouse.apiserver.storage.entries import Entry
 
-JSON = {"Content-Type": "application/json"}
-
 
 def raw(data: bytes, code: int = 200, content_type: str = "application/json") -> web.Response:
     """Answer with bytes that are encoded already."""

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from gatehouse.apiserver import errors
 from gatehouse.apiserver.errors import ApiError
-from gatehouse.apiserver.http import answers, requests, scale
+from gatehouse.apiserver.http import answers, requests, scale, selectors
 from gatehouse.apiserver.http.audit import Audit
 from gatehouse.apiserver.http.documents import Documents
 from gatehouse.apiserver.http.logs import PodLogs
@@ -137,7 +137,7 @@ class Handler:
             return await self._document(request, path, user)
         noted.target = target
         noted.verb = requests.verb(request, target)
-        self._authorize(user, target, noted)
+        self._authorize(request, user, target, noted)
         if noted.verb == "watch" or target.subresource == "log":
             return await self._stream(request, target, noted)
         return await self._counted(request, target, noted.verb, user)
@@ -165,8 +165,14 @@ class Handler:
                 raise _refusal(user, needed)
         return wanted
 
-    def _authorize(self, user: User, target: Target, noted: Noted) -> None:
+    def _authorize(
+        self, request: web.BaseRequest, user: User, target: Target, noted: Noted
+    ) -> None:
         wanted = attributes(noted.verb, target)
+        if not wanted.name and "fieldSelector" in request.query:
+            # Whoever may read one object only, may also list and watch just that one.
+            name = selectors.chosen_name(request.query["fieldSelector"])
+            wanted = msgspec.structs.replace(wanted, name=name or "")
         allowed, noted.reason = self._parts.authorizer.authorize(user, wanted)
         if not allowed:
             raise _refusal(user, wanted, noted.reason)

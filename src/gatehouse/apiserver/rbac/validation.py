@@ -14,9 +14,6 @@ from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.rbac.coverage import quoted
 from gatehouse.apiserver.rbac.rules import GROUP, Object, PolicyRule, values
 
-NAME_PATTERN = r"^(?!\.{1,2}$)[^/%]+$"
-"""Names of the four kinds: anything that can stand in a URL's path, such as ``system:node``."""
-
 _SUBDOMAIN_PATTERN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _SUBDOMAIN = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "

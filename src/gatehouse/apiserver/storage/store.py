@@ -31,8 +31,6 @@ class Store(abc.ABC):
     def __init__(self) -> None:
         self.revision = 0
         """Of the last change that readers see."""
-        self.deletions = 0
-        """How many objects were removed so far; what depends on them may be looked at then."""
         self.stale: list[str] = []
         """Keys whose values are to be sealed anew."""
         self._entries: dict[str, dict[str, Entry]] = {}
@@ -154,7 +152,6 @@ class Store(abc.ABC):
         bucket = self._bucket(event.key)
         if event.now is None:
             bucket.pop(event.key, None)
-            self.deletions += 1
         else:
             bucket[event.key] = event.now
         self.revision = event.revision

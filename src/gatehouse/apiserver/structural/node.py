@@ -41,7 +41,6 @@ class Node:
         self.nullable = bool(schema.get("nullable"))
         self.preserve = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
         self.embedded = bool(schema.get("x-kubernetes-embedded-resource"))
-        self.has_default = schema.get("default") is not None
         self.default = schema.get("default")
         self.required: tuple[str, ...] = tuple(schema.get("required") or ())
         self.enum = schema.get("enum")

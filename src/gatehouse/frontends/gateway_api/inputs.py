@@ -75,11 +75,6 @@ def decode(kind: str, raw: Mapping[str, Any]) -> meta.Resource:
     return meta.decode(VIEWS[kind], raw)
 
 
-def key_of(kind: str, namespace: str, name: str) -> Key:
-    """Give the snapshot's key of an object."""
-    return (kind, namespace, name)
-
-
 def _class_buckets(value: Any) -> Iterable[Key]:
     yield CLASSES
     if isinstance(value, gateway.GatewayClass):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -107,6 +108,19 @@ async def test_objects_move_from_sqlite_to_etcd(tmp_path: Path, etcd: Etcd) -> N
         # Keys move, too: what was signed before is good after.
         assert (await client.review_token(token, [])).authenticated
     assert "not empty" in refused("migrate", "--from", server.storage, "--to", target)
+
+
+async def test_patches_of_one_object_at_once_all_succeed(tmp_path: Path, etcd: Etcd) -> None:
+    server = ApiServer(tmp_path / "a", storage=f"etcd://{etcd.address}/gatehouse")
+    async with running(server) as client:
+        empty = {"metadata": {"name": "c", "namespace": "default"}}
+        await client.create(resources.CONFIG_MAPS, empty)
+        changes = [{"data": {str(number): "x"}} for number in range(50)]
+        await asyncio.gather(
+            *(client.patch(resources.CONFIG_MAPS, "c", each, "default") for each in changes)
+        )
+        found = await client.get(resources.CONFIG_MAPS, "c", "default")
+        assert len(found["data"]) == 50
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ Change = Callable[[Object], Object]
 SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 """Letters of generated names: no vowels, so that no words come out."""
 
-ATTEMPTS = 5
+ATTEMPTS = 10
 """How often a write is tried when others get in between (with several servers on one store)."""
 
 _KEPT = (
@@ -102,13 +102,14 @@ class Verbs:
         """
         resource = call.served.resource
         for _ in range(ATTEMPTS):
-            current = self._store.latest(call.key)
-            if current is None:
-                raise errors.not_found(resource.plural, resource.group, call.name)
-            try:
-                return await self._change(call, current, change(thawed(current)))
-            except MismatchError:
-                await self._store.fresh()
+            async with self._store.turn(call.key):
+                current = self._store.latest(call.key)
+                if current is None:
+                    raise errors.not_found(resource.plural, resource.group, call.name)
+                try:
+                    return await self._change(call, current, change(thawed(current)))
+                except MismatchError:
+                    await self._store.fresh()
         raise errors.conflict(resource.plural, resource.group, call.name)
 
     async def apply(self, call: Call, applied: Object) -> Written:

@@ -7,8 +7,10 @@ a write is answered when they see it.
 from __future__ import annotations
 
 import abc
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from gatehouse.apiserver.storage.entries import CompactedError, Entry, Event, Watch
@@ -65,6 +67,13 @@ class Store(abc.ABC):
     async def fresh(self) -> None:
         """Wait until readers see every write that anybody was answered before this call."""
         return
+
+    def turn(self, key: str) -> AbstractAsyncContextManager[None]:  # noqa: ARG002
+        """Wait until nobody else of this process is between reading and writing an object.
+
+        Nothing to wait for where :meth:`latest` gives what is still being written.
+        """
+        return contextlib.nullcontext()
 
     def latest(self, key: str) -> Entry | None:
         """Give an object as the next write should find it."""

@@ -7,8 +7,11 @@ objects came from another engine, so that versions never go back.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import os
+import weakref
+from collections.abc import AsyncIterator
 from typing import Any, Self
 
 import msgspec
@@ -57,6 +60,7 @@ class EtcdStore(Store):
         self._asking: asyncio.Task[int] | None = None
         self._next: asyncio.Task[int] | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     @classmethod
     async def open(cls, text: str, cipher: Plain) -> Self:
@@ -97,6 +101,15 @@ class EtcdStore(Store):
 
     def _key(self, key: str) -> bytes:
         return self._root + OBJECTS + key.encode()
+
+    @contextlib.asynccontextmanager
+    async def turn(self, key: str) -> AsyncIterator[None]:
+        """Wait for others of this process: of writers at once etcd would refuse all but one."""
+        lock = self._turns.get(key)
+        if lock is None:
+            lock = self._turns[key] = asyncio.Lock()
+        async with lock:
+            yield
 
     # Reading.
 

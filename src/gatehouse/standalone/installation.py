@@ -26,6 +26,9 @@ class Options(msgspec.Struct, frozen=True):
     address_pool: str = "127.100.0.0/16"
     nginx: str = ""
     snippets: bool = False
+    storage: str = ""
+    """Of the API server; empty: SQLite in the state directory."""
+    encryption_keys: Path | None = None
     log_level: str = "info"
     log_format: str = "auto"
 
@@ -62,7 +65,8 @@ def _parts(options: Options, state: State, addresses: Chosen) -> list[Part]:
             (
                 *common,
                 "apiserver",
-                *("--storage", str(state.database), "--bind", addresses.api),
+                *("--storage", options.storage or str(state.database), "--bind", addresses.api),
+                *_given("--encryption-keys", options.encryption_keys),
                 *("--node-dir", str(state.node)),
                 *("--audit-log", str(state.directory / "audit" / "audit.log")),
                 *("--tls-cert", str(apiserver.cert), "--tls-key", str(apiserver.key)),
@@ -93,6 +97,10 @@ def _parts(options: Options, state: State, addresses: Chosen) -> list[Part]:
             ),
         ),
     ]
+
+
+def _given(name: str, value: Path | None) -> tuple[str, ...]:
+    return (name, str(value.absolute())) if value is not None else ()
 
 
 async def _until_ready(address: str, ca: Path) -> None:

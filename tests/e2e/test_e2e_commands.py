@@ -74,6 +74,12 @@ async def test_kubectl_takes_it_for_real(
     after = await client.get(resources.GATEWAYS, "web", "default")
     assert after["metadata"]["generation"] == before["metadata"]["generation"]
     await kubectl("wait", "--for=condition=Programmed", "--timeout=30s", "gateway/web")
+    deployments = await kubectl("get", "deployments", "-o", "name")
+    (deployment,) = deployments.split()
+    assert "successfully rolled out" in await kubectl("rollout", "status", deployment)
+    logs = await kubectl("logs", deployment)
+    assert "applied" in logs
+    assert len((await kubectl("logs", deployment, "--tail=1")).splitlines()) == 1
     table = await kubectl("get", "gateways")
     assert table.split()[:5] == ["NAME", "CLASS", "ADDRESS", "PROGRAMMED", "AGE"]
     assert "gatehouse-nginx" in table

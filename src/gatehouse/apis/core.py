@@ -91,3 +91,9 @@ class Secret(Resource, frozen=True):
         return f"Secret({self.metadata.namespace}/{self.metadata.name}, [redacted])"
 
     __str__ = __repr__
+
+
+class ConfigMap(Resource, frozen=True):
+    """A ConfigMap."""
+
+    data: dict[str, str] = msgspec.field(default_factory=dict)

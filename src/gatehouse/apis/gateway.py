@@ -1,4 +1,4 @@
-"""Gateway API v1 and the extensions read with it, with the defaults of their CRDs."""
+"""GatewayClass, Gateway and ListenerSet of Gateway API v1, with the defaults of their CRDs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class GatewayClass(Resource, frozen=True):
 
 
 class ObjectReference(View, frozen=True):
-    """A reference to a Secret by default."""
+    """A reference to an object; to a Secret by default."""
 
     name: str
     group: str = ""
@@ -84,11 +84,71 @@ class Listener(View, frozen=True):
     allowed_routes: AllowedRoutes = AllowedRoutes()
 
 
+class AllowedListeners(View, frozen=True):
+    """From which namespaces ListenerSets may attach."""
+
+    namespaces: RouteNamespaces = RouteNamespaces(from_="None")
+
+
 class GatewayAddress(View, frozen=True):
     """An address that a Gateway asks for; without a value it leaves the choice to us."""
 
     type: str = "IPAddress"
     value: str = ""
+
+
+class ClientValidation(View, frozen=True):
+    """How client certificates are checked."""
+
+    ca_certificate_refs: tuple[ObjectReference, ...] = ()
+    mode: str = "AllowValidOnly"
+
+
+class FrontendTls(View, frozen=True):
+    """TLS towards clients."""
+
+    validation: ClientValidation | None = None
+
+
+class PortTls(View, frozen=True):
+    """TLS towards clients, on one port."""
+
+    port: int
+    tls: FrontendTls = FrontendTls()
+
+
+class Frontend(View, frozen=True):
+    """TLS towards clients, on every HTTPS port that has none of its own."""
+
+    default: FrontendTls = FrontendTls()
+    per_port: tuple[PortTls, ...] = ()
+
+
+class Backend(View, frozen=True):
+    """TLS towards backends."""
+
+    client_certificate_ref: ObjectReference | None = None
+
+
+class GatewayTls(View, frozen=True):
+    """``tls`` of a Gateway."""
+
+    frontend: Frontend = Frontend()
+    backend: Backend = Backend()
+
+
+class ParametersRef(View, frozen=True):
+    """Which object configures a Gateway's infrastructure."""
+
+    group: str
+    kind: str
+    name: str
+
+
+class Infrastructure(View, frozen=True):
+    """``infrastructure`` of a Gateway; its labels and annotations are the provisioner's matter."""
+
+    parameters_ref: ParametersRef | None = None
 
 
 class GatewaySpec(View, frozen=True):
@@ -97,7 +157,9 @@ class GatewaySpec(View, frozen=True):
     gateway_class_name: str = ""
     listeners: tuple[Listener, ...] = ()
     addresses: tuple[GatewayAddress, ...] = ()
-    tls: dict[str, object] = msgspec.field(default_factory=dict)
+    allowed_listeners: AllowedListeners = AllowedListeners()
+    infrastructure: Infrastructure = Infrastructure()
+    tls: GatewayTls = GatewayTls()
 
 
 class Gateway(Resource, frozen=True):
@@ -106,187 +168,23 @@ class Gateway(Resource, frozen=True):
     spec: GatewaySpec = GatewaySpec()
 
 
-class ParentRef(View, frozen=True, omit_defaults=True):
-    """What a route attaches to. Kept as written, so that the status can repeat it."""
+class ParentGateway(View, frozen=True):
+    """The Gateway that a ListenerSet adds to."""
 
     name: str
-    group: str | None = None
-    kind: str | None = None
-    namespace: str | None = None
-    section_name: str | None = None
-    port: int | None = None
-
-
-class PathMatch(View, frozen=True):
-    """``path`` of a match."""
-
-    type: str = "PathPrefix"
-    value: str = "/"
-
-
-class NamedMatch(View, frozen=True):
-    """A header or query parameter of a match."""
-
-    name: str
-    value: str
-    type: str = "Exact"
-
-
-class RouteMatch(View, frozen=True):
-    """One match of a rule."""
-
-    path: PathMatch = PathMatch()
-    method: str = ""
-    headers: tuple[NamedMatch, ...] = ()
-    query_params: tuple[NamedMatch, ...] = ()
-
-
-class HeaderValue(View, frozen=True):
-    """A header and its value."""
-
-    name: str
-    value: str
-
-
-class HeaderModifier(View, frozen=True):
-    """Changes to headers."""
-
-    set: tuple[HeaderValue, ...] = ()
-    add: tuple[HeaderValue, ...] = ()
-    remove: tuple[str, ...] = ()
-
-
-class PathModifier(View, frozen=True):
-    """A new path."""
-
-    type: str
-    replace_full_path: str | None = None
-    replace_prefix_match: str | None = None
-
-
-class RequestRedirect(View, frozen=True):
-    """A redirection."""
-
-    scheme: str = ""
-    hostname: str = ""
-    path: PathModifier | None = None
-    port: int | None = None
-    status_code: int = 302
-
-
-class UrlRewrite(View, frozen=True):
-    """A rewritten request."""
-
-    hostname: str = ""
-    path: PathModifier | None = None
-
-
-class ExtensionRef(View, frozen=True):
-    """A filter of another API group."""
-
-    group: str
-    kind: str
-    name: str
-
-
-class Filter(View, frozen=True):
-    """One filter; the field that belongs to ``type`` is set."""
-
-    type: str
-    request_header_modifier: HeaderModifier | None = None
-    response_header_modifier: HeaderModifier | None = None
-    request_redirect: RequestRedirect | None = None
-    url_rewrite: UrlRewrite | None = None
-    extension_ref: ExtensionRef | None = None
-
-
-class BackendRef(View, frozen=True):
-    """A backend and its share."""
-
-    name: str
-    group: str = ""
-    kind: str = "Service"
+    group: str = GROUP
+    kind: str = "Gateway"
     namespace: str = ""
-    port: int | None = None
-    weight: int = 1
-    filters: tuple[Filter, ...] = ()
 
 
-class Timeouts(View, frozen=True):
-    """Timeouts of a rule, as GEP-2257 durations."""
+class ListenerSetSpec(View, frozen=True):
+    """``spec`` of a ListenerSet."""
 
-    request: str = ""
-    backend_request: str = ""
-
-
-class RouteRule(View, frozen=True):
-    """One rule."""
-
-    matches: tuple[RouteMatch, ...] = ()
-    filters: tuple[Filter, ...] = ()
-    backend_refs: tuple[BackendRef, ...] = ()
-    timeouts: Timeouts | None = None
-    retry: dict[str, object] | None = None
-    session_persistence: dict[str, object] | None = None
+    parent_ref: ParentGateway = ParentGateway("")
+    listeners: tuple[Listener, ...] = ()
 
 
-class HttpRouteSpec(View, frozen=True):
-    """``spec`` of an HTTPRoute."""
+class ListenerSet(Resource, frozen=True):
+    """A ListenerSet."""
 
-    parent_refs: tuple[ParentRef, ...] = ()
-    hostnames: tuple[str, ...] = ()
-    rules: tuple[RouteRule, ...] = (RouteRule(),)
-
-
-class HTTPRoute(Resource, frozen=True):
-    """An HTTPRoute."""
-
-    spec: HttpRouteSpec = HttpRouteSpec()
-
-
-class GrantFrom(View, frozen=True):
-    """Who may refer."""
-
-    group: str
-    kind: str
-    namespace: str
-
-
-class GrantTo(View, frozen=True):
-    """To what; no name: to every object of the kind."""
-
-    kind: str
-    group: str = ""
-    name: str = ""
-
-
-class ReferenceGrantSpec(View, frozen=True):
-    """``spec`` of a ReferenceGrant."""
-
-    from_: tuple[GrantFrom, ...] = msgspec.field(default=(), name="from")
-    to: tuple[GrantTo, ...] = ()
-
-
-class ReferenceGrant(Resource, frozen=True):
-    """A ReferenceGrant."""
-
-    spec: ReferenceGrantSpec = ReferenceGrantSpec()
-
-
-class Snippet(View, frozen=True):
-    """Raw NGINX configuration for one context."""
-
-    context: str
-    value: str
-
-
-class SnippetsFilterSpec(View, frozen=True):
-    """``spec`` of a SnippetsFilter."""
-
-    snippets: tuple[Snippet, ...] = ()
-
-
-class SnippetsFilter(Resource, frozen=True):
-    """A SnippetsFilter (``gateway.nginx.org``)."""
-
-    spec: SnippetsFilterSpec = SnippetsFilterSpec()
+    spec: ListenerSetSpec = ListenerSetSpec()

@@ -51,5 +51,13 @@ GATEWAY_CLASSES = Resource(
 )
 GATEWAYS = Resource("gateway.networking.k8s.io", "v1", "gateways", "Gateway")
 HTTP_ROUTES = Resource("gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute")
+GRPC_ROUTES = Resource("gateway.networking.k8s.io", "v1", "grpcroutes", "GRPCRoute")
+TLS_ROUTES = Resource("gateway.networking.k8s.io", "v1", "tlsroutes", "TLSRoute")
+TCP_ROUTES = Resource("gateway.networking.k8s.io", "v1", "tcproutes", "TCPRoute")
+UDP_ROUTES = Resource("gateway.networking.k8s.io", "v1", "udproutes", "UDPRoute")
+LISTENER_SETS = Resource("gateway.networking.k8s.io", "v1", "listenersets", "ListenerSet")
+BACKEND_TLS_POLICIES = Resource(
+    "gateway.networking.k8s.io", "v1", "backendtlspolicies", "BackendTLSPolicy"
+)
 REFERENCE_GRANTS = Resource("gateway.networking.k8s.io", "v1", "referencegrants", "ReferenceGrant")
 SNIPPETS_FILTERS = Resource("gateway.nginx.org", "v1alpha1", "snippetsfilters", "SnippetsFilter")

@@ -89,7 +89,7 @@ def _gateways(gateways: list[Object]) -> Table:
 
 def _routes(routes: list[Object]) -> Table:
     table = _table(
-        "Routes", "HTTPRoute", "Hostnames", "Gateway", "Accepted", "ResolvedRefs", "Message"
+        "Routes", "Kind", "Route", "Hostnames", "Gateway", "Accepted", "ResolvedRefs", "Message"
     )
     for route in routes:
         hostnames = ", ".join(route["spec"].get("hostnames") or ("*",))
@@ -99,6 +99,7 @@ def _routes(routes: list[Object]) -> Table:
             message = next((m for s, m in (accepted, resolved) if s != "True"), "")
             reference = parent.get("parentRef") or {}
             table.add_row(
+                route["kind"],
                 _name(route),
                 hostnames,
                 "/".join(filter(None, (reference.get("name"), reference.get("sectionName")))),

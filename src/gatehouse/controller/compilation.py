@@ -27,6 +27,8 @@ class Pass(msgspec.Struct, frozen=True):
     """The wanted status of every object we speak about; unchanged ones are the same objects."""
     attached: Mapping[query.Key, tuple[query.Key, ...]]
     """For each route among ``statuses``, the Gateways that serve it."""
+    ports: Mapping[query.Key, tuple[tuple[int, str], ...]] = {}
+    """The ports of every Gateway that is ours, each with TCP or UDP."""
 
 
 class Compilation:
@@ -75,9 +77,10 @@ def _collect(ask: query.Ask) -> Pass:
         if status is None:
             continue
         statuses[key] = status
-        if key[0] == "HTTPRoute":
+        if key[0] in gateway_api.ROUTE_KINDS:
             attached[key] = ask(gateway_api.gateways_of_route, key)
-    return Pass(gateways=gateways, statuses=statuses, attached=attached)
+    ports = {key: ask(gateway_api.service_ports, key) for key in gateways}
+    return Pass(gateways=gateways, statuses=statuses, attached=attached, ports=ports)
 
 
 def _guarded(

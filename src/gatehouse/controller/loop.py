@@ -42,7 +42,7 @@ class Loop:
         compilation: Compilation,
         delivery: Delivery,
         statuses: StatusWriter,
-        provision: Callable[[set[tuple[str, str]]], None],
+        provision: Callable[[Mapping[tuple[str, str], tuple[tuple[int, str], ...]]], None],
     ) -> None:
         self._compilation = compilation
         self._delivery = delivery
@@ -119,8 +119,8 @@ class Loop:
         self._publish(found)
         self._judge()
         self._write(found)
-        if found.gateways.keys() != self._last.gateways.keys():
-            self._provision({(key[1], key[2]) for key in found.gateways})
+        if found.ports != self._last.ports:
+            self._provision({(key[1], key[2]): ports for key, ports in found.ports.items()})
         self._last = found
         log.debug("pass", number=self.passes, seconds=round(time.perf_counter() - started, 4))
 

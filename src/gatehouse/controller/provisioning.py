@@ -10,7 +10,7 @@ import structlog
 
 from gatehouse.kube import client as kube
 from gatehouse.provisioner import reconcile
-from gatehouse.provisioner.manifests import ProvisionerSettings
+from gatehouse.provisioner.manifests import Ports, ProvisionerSettings
 
 log = structlog.get_logger("gatehouse.provisioner")
 
@@ -40,16 +40,17 @@ class Provisioning:
         self._current = current
         self._kept = kept
         self._on_provisioned = on_provisioned
-        self._ours: set[Name] = set()
+        self._ours: Mapping[Name, Ports] = {}
         self._due: dict[Name, None] = {}
         self._sweep = True
         self._failures: dict[Name, int] = {}
         self._woken = asyncio.Event()
 
-    def own(self, gateways: set[Name]) -> None:
-        """Say which Gateways are ours; new ones are provisioned, what is left of others removed."""
-        for name in gateways - self._ours:
-            self._due[name] = None
+    def own(self, gateways: Mapping[Name, Ports]) -> None:
+        """Say which Gateways are ours, and their ports; what is left of others is removed."""
+        for name, ports in gateways.items():
+            if self._ours.get(name) != ports:
+                self._due[name] = None
         self._sweep = True
         self._ours = gateways
         self._woken.set()
@@ -77,7 +78,9 @@ class Provisioning:
         if gateway is None or name not in self._ours:
             return
         try:
-            outcomes = await reconcile.reconcile(self._client, gateway, self._settings)
+            outcomes = await reconcile.reconcile(
+                self._client, gateway, self._settings, self._ours[name]
+            )
         except (kube.ApiError, reconcile.ReconcileError) as error:
             log.warning("not provisioned", gateway="/".join(name), error=str(error))
             self._on_provisioned(name, str(error))
@@ -90,7 +93,7 @@ class Provisioning:
     async def _remove_leftovers(self) -> None:
         self._sweep = False
         try:
-            await reconcile.sweep(self._client, self._ours | self._kept())
+            await reconcile.sweep(self._client, set(self._ours) | self._kept())
         except (kube.ApiError, reconcile.ReconcileError) as error:
             log.warning("leftovers not removed", error=str(error))
             asyncio.get_running_loop().call_later(LAST_RETRY, self._sweep_again)

@@ -60,7 +60,7 @@ class Controller:
         self._client = client
         self.informers = {
             resource.kind: Informer(client, resource, on_changes=self._on_changes)
-            for resource in (*gateway_api.KINDS, *_PROVISIONED)
+            for resource in dict.fromkeys((*gateway_api.KINDS, *_PROVISIONED))
         }
         identities = Identities(
             client, SERVER_NAME, lambda: self.informers["ServiceAccount"].objects
@@ -98,7 +98,7 @@ class Controller:
     def _on_changes(
         self, resource: Resource, changes: Mapping[tuple[str, str], Mapping[str, Any] | None]
     ) -> None:
-        if resource not in _PROVISIONED:
+        if resource in gateway_api.KINDS:
             self.loop.on_changes(resource, changes)
         if resource is resources.GATEWAYS:
             for name in changes:

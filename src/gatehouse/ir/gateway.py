@@ -44,14 +44,59 @@ class Certificate(msgspec.Struct, frozen=True):
     key: SecretBytes
 
 
+class TrustBundle(msgspec.Struct, frozen=True):
+    """Certificates of authorities, for checking others' certificates."""
+
+    name: str
+    """``[a-z0-9-]``; depends on the content."""
+    pem: bytes
+
+
+class ClientValidation(msgspec.Struct, frozen=True):
+    """How clients' certificates are checked."""
+
+    trust: str
+    """Name of the trust bundle."""
+    required: bool = True
+    """False: clients without a good certificate are served as well."""
+
+
 class Listener(msgspec.Struct, frozen=True):
     """One port. All Gateway listeners that share it are folded into its virtual hosts."""
 
     port: int
     protocol: Literal["HTTP", "HTTPS"]
     virtual_hosts: tuple[VirtualHost, ...]
+    client_validation: ClientValidation | None = None
     """Sorted by hostname; hostnames are distinct. A name that none covers is answered 404 over
     plain text, and refused in the TLS handshake over HTTPS."""
+
+
+class StreamBackend(msgspec.Struct, frozen=True):
+    """A share of connections."""
+
+    cluster: str
+    """Empty for a share that is refused."""
+    weight: int = 1
+
+
+class StreamHost(msgspec.Struct, frozen=True):
+    """Where connections of one name go. Without any backend they are refused."""
+
+    hostname: str
+    """As of a virtual host; empty on TCP and UDP."""
+    backends: tuple[StreamBackend, ...] = ()
+    certificates: tuple[str, ...] = ()
+    """Given: TLS ends here, with these certificates; else it passes through."""
+
+
+class StreamListener(msgspec.Struct, frozen=True):
+    """One port whose connections are forwarded as they are."""
+
+    port: int
+    protocol: Literal["TCP", "UDP", "TLS"]
+    hosts: tuple[StreamHost, ...]
+    """Sorted by hostname; one without hostname on TCP and UDP. A name that none covers is cut."""
 
 
 class Gateway(msgspec.Struct, frozen=True):
@@ -63,7 +108,12 @@ class Gateway(msgspec.Struct, frozen=True):
     """The one address to listen on; empty for every address, IPv4 and IPv6."""
     listeners: tuple[Listener, ...] = ()
     """Sorted by port; ports are distinct."""
+    streams: tuple[StreamListener, ...] = ()
+    """Sorted by port and protocol. A TLS one may share its port with an HTTPS listener, whose
+    names then are not its own."""
     clusters: tuple[Cluster, ...] = ()
     """Sorted by name; every cluster that a backend names, and no other."""
     certificates: tuple[Certificate, ...] = ()
-    """Sorted by name; every certificate that a virtual host names, and no other."""
+    """Sorted by name; every certificate that something names, and no other."""
+    trust: tuple[TrustBundle, ...] = ()
+    """Sorted by name; every bundle that something names, and no other."""

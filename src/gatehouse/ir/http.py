@@ -100,6 +100,35 @@ class Backend(msgspec.Struct, frozen=True):
     response_headers: HeaderEdit = HeaderEdit()
 
 
+class Mirror(msgspec.Struct, frozen=True):
+    """A cluster that gets a copy of the request, whose answer nobody sees."""
+
+    cluster: str
+    """Empty: the copy cannot be sent anywhere."""
+    numerator: int = 100
+    denominator: int = 100
+    """The share of requests that is copied."""
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """When a request is tried again: its connection failed, it took too long, or these codes."""
+
+    attempts: int
+    """How often after the first time."""
+    codes: tuple[int, ...] = ()
+    backoff: float = 0.0
+    """Seconds before an attempt; 0: at once."""
+
+
+class Persistence(msgspec.Struct, frozen=True):
+    """Requests of one session go to one endpoint."""
+
+    kind: Literal["cookie", "header"]
+    name: str
+    lifetime: int = 0
+    """Seconds that a client keeps the cookie; 0: as long as it runs."""
+
+
 class Forward(msgspec.Struct, frozen=True, tag=True):
     """Send the request to one of the backends, by weight.
 
@@ -113,6 +142,11 @@ class Forward(msgspec.Struct, frozen=True, tag=True):
     """Seconds for the whole exchange; 0 for no limit of its own."""
     backend_timeout: float = 0.0
     """Seconds for one attempt at a backend; 0 for no limit of its own."""
+    unlimited: bool = False
+    """Whether a limit was set to none at all."""
+    mirrors: tuple[Mirror, ...] = ()
+    retry: Retry | None = None
+    persistence: Persistence | None = None
 
 
 class Redirect(msgspec.Struct, frozen=True, tag=True):
@@ -138,6 +172,20 @@ class Respond(msgspec.Struct, frozen=True, tag=True):
 Action = Forward | Redirect | Respond
 
 
+class Cors(msgspec.Struct, frozen=True):
+    """Which pages of other origins may read answers, and send what (Fetch standard)."""
+
+    origins: tuple[str, ...]
+    """``*``, ``scheme://host[:port]``, or ``scheme://*.suffix[:port]`` for any depth below."""
+    methods: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
+    expose: tuple[str, ...] = ()
+    """In all three ``*`` stands for everything."""
+    credentials: bool = False
+    max_age: int = 5
+    """Seconds that a browser may remember."""
+
+
 class Route(msgspec.Struct, frozen=True):
     """One match and what to do; a virtual host tries its routes in order."""
 
@@ -147,6 +195,7 @@ class Route(msgspec.Struct, frozen=True):
     action: Action
     request_headers: HeaderEdit = HeaderEdit()
     response_headers: HeaderEdit = HeaderEdit()
+    cors: Cors | None = None
     snippet: str = ""
     """Raw text in the back end's own language for this route, from an extension that only trusted
     users may write; back ends emit it untouched inside the route's scope."""
@@ -163,6 +212,8 @@ class VirtualHost(msgspec.Struct, frozen=True):
     routes: tuple[Route, ...]
     certificates: tuple[str, ...] = ()
     """Names of the certificates offered for this name; empty on plain-text listeners."""
+    listener: str = ""
+    """The hostname of the listener that this name belongs to."""
 
 
 class Endpoint(msgspec.Struct, frozen=True, order=True):
@@ -172,6 +223,26 @@ class Endpoint(msgspec.Struct, frozen=True, order=True):
     port: int
 
 
+class SubjectName(msgspec.Struct, frozen=True, order=True):
+    """A name in a certificate."""
+
+    kind: Literal["dns", "uri"]
+    value: str
+
+
+class BackendTls(msgspec.Struct, frozen=True):
+    """How a backend is spoken to over TLS."""
+
+    server_name: str
+    """Sent in the handshake."""
+    trust: str
+    """Name of the trust bundle that its certificate must chain to; empty for the system's."""
+    names: tuple[SubjectName, ...] = ()
+    """One of these must be in the certificate; none given: ``server_name``."""
+    certificate: str = ""
+    """Name of the certificate to show it; empty for none."""
+
+
 class Cluster(msgspec.Struct, frozen=True):
     """A named set of endpoints that are spoken to alike."""
 
@@ -179,4 +250,5 @@ class Cluster(msgspec.Struct, frozen=True):
     """Stable while only endpoints change; ``[a-z0-9_-]``, starts with a letter, at most 63."""
     endpoints: tuple[Endpoint, ...]
     """Sorted."""
-    protocol: Literal["http", "h2c"] = "http"
+    protocol: Literal["http", "h2c", "grpc", "tcp", "udp"] = "http"
+    tls: BackendTls | None = None

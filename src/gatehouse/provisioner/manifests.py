@@ -25,8 +25,8 @@ PROPAGATED = "gatehouse.dev/keys"
 """Annotation listing the keys that came from ``spec.infrastructure``, so that a key taken away
 there is taken away here (see :mod:`gatehouse.kube.apply`)."""
 
-_TCP = ("HTTP", "HTTPS", "TLS", "TCP")
-"""Listener protocols that a TCP port serves (Gateway API ProtocolType)."""
+Ports = tuple[tuple[int, str], ...]
+"""Ports to serve, ascending, each with TCP or UDP."""
 
 
 class ProvisionerSettings(msgspec.Struct, frozen=True):
@@ -46,35 +46,32 @@ class ProvisionerSettings(msgspec.Struct, frozen=True):
 
 
 def desired(
-    gateway: Mapping[str, Any], settings: ProvisionerSettings
+    gateway: Mapping[str, Any], settings: ProvisionerSettings, ports: Ports
 ) -> tuple[tuple[Resource, Object], ...]:
     """Give everything to make for a Gateway, in the order in which to make it.
 
-    A Gateway without any listener that TCP serves gets no Service, since one without ports is
-    invalid.
+    ``ports`` are those of all its listeners, also of ListenerSets. A Gateway without any gets no
+    Service, since one without ports is invalid.
     """
-    made = _Made.of(gateway, settings)
+    made = _Made.of(gateway, settings, ports)
     objects = [
         (SERVICE_ACCOUNTS, made.service_account()),
         (CONFIG_MAPS, made.config_map()),
         (SERVICES, made.service()),
         (DEPLOYMENTS, made.deployment()),
     ]
-    if not made.shape.ports:
+    if not ports:
         objects = [pair for pair in objects if pair[0] is not SERVICES]
     return tuple(objects)
-
-
-def listener_ports(gateway: Mapping[str, Any]) -> tuple[int, ...]:
-    """Give the distinct ports of the listeners, ascending."""
-    listeners = gateway.get("spec", {}).get("listeners") or ()
-    return tuple(sorted({each["port"] for each in listeners if each.get("protocol") in _TCP}))
 
 
 class _Made(msgspec.Struct, frozen=True):
     """The parts that the objects of one Gateway share."""
 
     shape: PodShape
+    ports: Ports
+    address: str
+    """The address asked for; empty for any."""
     ca_bundle: str
     labels: dict[str, str]
     annotations: dict[str, str]
@@ -82,7 +79,7 @@ class _Made(msgspec.Struct, frozen=True):
     owner: Object
 
     @classmethod
-    def of(cls, gateway: Mapping[str, Any], settings: ProvisionerSettings) -> _Made:
+    def of(cls, gateway: Mapping[str, Any], settings: ProvisionerSettings, ports: Ports) -> _Made:
         metadata, spec = gateway["metadata"], gateway["spec"]
         gateway_name, class_name = metadata["name"], spec["gatewayClassName"]
         infrastructure = spec.get("infrastructure") or {}
@@ -93,7 +90,7 @@ class _Made(msgspec.Struct, frozen=True):
             shape=PodShape(
                 name=names.resource_name(gateway_name, class_name),
                 namespace=metadata["namespace"],
-                ports=listener_ports(gateway),
+                ports=tuple(port for port, _ in ports),
                 image=settings.image,
                 image_pull_policy=settings.image_pull_policy,
                 channel=AgentChannel(
@@ -103,6 +100,8 @@ class _Made(msgspec.Struct, frozen=True):
                     audience=settings.audience,
                 ),
             ),
+            ports=ports,
+            address=next((a["value"] for a in spec.get("addresses") or () if a.get("value")), ""),
             ca_bundle=settings.ca_bundle,
             # Ours last: a Gateway's author cannot hide its objects from us, nor have another
             # Gateway's Service select its Pods.
@@ -126,10 +125,17 @@ class _Made(msgspec.Struct, frozen=True):
 
     def service(self) -> Object:
         ports = [
-            {"name": f"port-{port}", "port": port, "targetPort": port, "protocol": "TCP"}
-            for port in self.shape.ports
+            {
+                "name": f"port-{port}" if protocol == "TCP" else f"port-{port}-udp",
+                "port": port,
+                "targetPort": port,
+                "protocol": protocol,
+            }
+            for port, protocol in self.ports
         ]
-        spec = {"type": "LoadBalancer", "selector": self.selector, "ports": ports}
+        spec: Object = {"type": "LoadBalancer", "selector": self.selector, "ports": ports}
+        if self.address:
+            spec["loadBalancerIP"] = self.address
         return self._object(SERVICES, spec=spec)
 
     def deployment(self) -> Object:

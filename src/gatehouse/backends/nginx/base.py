@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from gatehouse.backends.nginx import headers
+from gatehouse.backends.nginx import cors, headers
 from gatehouse.backends.nginx.capabilities import Capabilities
 from gatehouse.backends.nginx.tree import Directive, Node, block, simple, write
 
 
-def http_conf(capabilities: Capabilities, maps: Iterable[Directive]) -> str:
-    """Write the file that the main configuration includes in ``http``."""
+def http_conf(
+    capabilities: Capabilities, maps: Iterable[Directive], hidden: Mapping[int, int]
+) -> str:
+    """Write the file that the main configuration includes in ``http``.
+
+    ``hidden``: for each port that is served by way of another, that other port.
+    """
     nodes: list[Node] = [
         # Before the first map: NGINX fixes these sizes when it meets one.
         simple("map_hash_max_size", "65536"),
@@ -33,6 +38,15 @@ def http_conf(capabilities: Capabilities, maps: Iterable[Directive]) -> str:
             ("$http_host", "$gh_host"),
             (simple('""', "$host"), simple("default", "$http_host")),
         ),
+        block(
+            "map",
+            ("$server_port", "$gh_port"),
+            (
+                *(simple(str(inner), str(port)) for port, inner in sorted(hidden.items())),
+                simple("default", "$server_port"),
+            ),
+        ),
+        *cors.definitions(),
         *maps,
         simple("default_type", "application/octet-stream"),
         simple("server_tokens", "off"),
@@ -49,6 +63,12 @@ def http_conf(capabilities: Capabilities, maps: Iterable[Directive]) -> str:
         simple("proxy_next_upstream", "error", "timeout"),
         simple("proxy_next_upstream_tries", "3"),
         simple("proxy_connect_timeout", "5s"),
+        simple("grpc_next_upstream", "error", "timeout"),
+        simple("grpc_next_upstream_tries", "3"),
+        simple("grpc_connect_timeout", "5s"),
+        # Streams of calls may be silent for long.
+        simple("grpc_read_timeout", "1h"),
+        simple("grpc_send_timeout", "1h"),
         *headers.defaults(),
         simple("include", "gatehouse/upstreams/*.conf"),
         simple("include", "gatehouse/servers/*.conf"),

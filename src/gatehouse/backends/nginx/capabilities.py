@@ -30,3 +30,8 @@ class Capabilities(msgspec.Struct, frozen=True):
     def http2_upstreams(self) -> bool:
         """``proxy_http_version 2`` (1.29.4)."""
         return self.version >= (1, 29, 4)
+
+    @property
+    def stream_servers(self) -> bool:
+        """Virtual servers and ``pass`` in streams (1.25.5)."""
+        return self.version >= (1, 25, 5)

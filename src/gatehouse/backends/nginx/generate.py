@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from gatehouse.backends.nginx import names
-from gatehouse.backends.nginx.actions import Context
+from gatehouse.backends.nginx import names, sessions, streams
 from gatehouse.backends.nginx.base import http_conf
 from gatehouse.backends.nginx.capabilities import Capabilities
+from gatehouse.backends.nginx.forwarding import cluster_names
+from gatehouse.backends.nginx.quoting import UnwritableError
+from gatehouse.backends.nginx.served import Context
 from gatehouse.backends.nginx.servers import (
     Port,
     Unsupported,
@@ -34,7 +36,7 @@ class _Rendered(msgspec.Struct, frozen=True):
     port: Port
     uses: frozenset[str]
     empty: frozenset[str]
-    file: File
+    files: tuple[File, ...]
     unsupported: Unsupported
 
 
@@ -53,31 +55,74 @@ class Generator:
         empty = frozenset(name for name, cluster in clusters.items() if not cluster.endpoints)
         files: list[File] = []
         unsupported: list[tuple[str, str]] = []
-        sni_maps = []
+        maps = []
         rendered: dict[tuple[int, str], _Rendered] = {}
+        hidden = _hidden(gateway)
         for listener in gateway.listeners:
-            port = Port(listener.port, listener.protocol, gateway.bind_address)
+            port = Port(
+                listener.port, listener.protocol, gateway.bind_address,
+                hidden.get(listener.port, 0), listener.client_validation,
+            )  # fmt: skip
             if all(host.hostname for host in listener.virtual_hosts):
                 files.append(File.make(names.default_file(port.number), default_server(port)))
             if listener.protocol == "HTTPS":
-                sni_maps.append(names_by_sni(port, listener))
+                maps.append(names_by_sni(port, listener))
             for host in listener.virtual_hosts:
                 found = self._host(port, host, clusters, empty)
                 rendered[(port.number, host.hostname)] = found
-                files.append(found.file)
+                files += found.files
                 unsupported += found.unsupported
         self._hosts = rendered
-        files.append(File.make(f"{names.ROOT}/http.conf", http_conf(self._capabilities, sni_maps)))
+        base = http_conf(self._capabilities, maps, hidden)
+        files.append(File.make(f"{names.ROOT}/http.conf", base))
         files += [
             self._upstreams.get(cluster, _upstream_file)
             for cluster in gateway.clusters
-            if cluster.endpoints
+            if cluster.endpoints and cluster.protocol not in ("tcp", "udp")
         ]
+        files += _session_files(gateway, clusters)
+        files += self._streams(gateway, clusters, hidden, unsupported)
         for certificate in gateway.certificates:
             files += self._certificates.get(certificate, _certificate_files)
+        files += [File.make(names.trust_file(bundle.name), bundle.pem) for bundle in gateway.trust]
         self._upstreams.sweep()
         self._certificates.sweep()
         return Generated(Bundle(files), tuple(unsupported))
+
+    def _streams(
+        self,
+        gateway: ir_gateway.Gateway,
+        clusters: dict[str, ir.Cluster],
+        hidden: dict[int, int],
+        unsupported: list[tuple[str, str]],
+    ) -> list[File]:
+        if not gateway.streams:
+            return []
+        if not self._capabilities.stream_servers:
+            why = "TCP, UDP and TLS listeners need NGINX 1.25.5 or newer"
+            unsupported += [(f"{gateway.name}/{each.port}", why) for each in gateway.streams]
+            return []
+        https = {each.port: each for each in gateway.listeners}
+        files = [File.make(f"{names.ROOT}/stream.conf", streams.stream_conf())]
+        for listener in gateway.streams:
+            shared = https.get(listener.port) if listener.protocol == "TLS" else None
+            ports = streams.Ports(
+                gateway.bind_address,
+                _free(gateway, listener.port, 1),
+                hidden.get(listener.port, 0),
+                tuple(host.hostname for host in shared.virtual_hosts) if shared else (),
+            )
+            try:
+                text = streams.stream(listener, ports, clusters)
+            except UnwritableError as error:
+                unsupported.append((f"{gateway.name}/{listener.port}", str(error)))
+                continue
+            files.append(File.make(names.stream_file(listener.port, listener.protocol), text))
+        files += [
+            File.make(names.stream_upstream_file(name), text)
+            for name, text in streams.upstreams(gateway, clusters).items()
+        ]
+        return files
 
     def _host(
         self,
@@ -99,16 +144,54 @@ class Generator:
         written = server(port, host, Context(scope, clusters, self._capabilities))
         file = File.make(names.server_file(port.number, host.hostname), written.text)
         uses = _uses(host)
-        return _Rendered(host, port, uses, uses & empty, file, written.unsupported)
+        return _Rendered(host, port, uses, uses & empty, (file,), written.unsupported)
 
 
 def _uses(host: ir.VirtualHost) -> frozenset[str]:
     return frozenset(
-        backend.cluster
+        name
         for route in host.routes
         if isinstance(route.action, ir.Forward)
-        for backend in route.action.backends
+        for name in cluster_names(route.action)
     )
+
+
+def _hidden(gateway: ir_gateway.Gateway) -> dict[int, int]:
+    """Give, for each HTTPS port shared with TLS listeners, the port where HTTPS really listens."""
+    shared = {each.port for each in gateway.streams if each.protocol == "TLS"}
+    return {
+        each.port: _free(gateway, each.port, 0) for each in gateway.listeners if each.port in shared
+    }
+
+
+def _free(gateway: ir_gateway.Gateway, port: int, kind: int) -> int:
+    """Give a port of this Gateway's address that no listener has."""
+    taken = {each.port for each in gateway.listeners} | {each.port for each in gateway.streams}
+    ports = sorted(taken)
+    wanted = 40_000 + 2 * ports.index(port) + kind
+    while wanted in taken:
+        wanted += 2 * len(ports)
+    return wanted
+
+
+def _session_files(gateway: ir_gateway.Gateway, clusters: dict[str, ir.Cluster]) -> list[File]:
+    """Give the upstreams whose endpoints are chosen by session."""
+    found: dict[str, File] = {}
+    for listener in gateway.listeners:
+        for host in listener.virtual_hosts:
+            for route in host.routes:
+                if not isinstance(route.action, ir.Forward) or route.action.persistence is None:
+                    continue
+                wanted = route.action.persistence
+                variable = names.session_variable(wanted, route.name)
+                for backend in route.action.backends:
+                    cluster = clusters.get(backend.cluster)
+                    if cluster is None or not cluster.endpoints:
+                        continue
+                    name = sessions.upstream_name(cluster.name, wanted, route.name)
+                    text = upstream(cluster, name, by=variable)
+                    found[name] = File.make(names.upstream_file(name), text)
+    return list(found.values())
 
 
 def _upstream_file(cluster: ir.Cluster) -> File:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import msgspec
 
@@ -17,11 +18,14 @@ DEFAULTS: tuple[tuple[str, str], ...] = (
     ("X-Forwarded-For", "$proxy_add_x_forwarded_for"),
     ("X-Forwarded-Proto", "$scheme"),
     ("X-Forwarded-Host", "$gh_host"),
-    ("X-Forwarded-Port", "$server_port"),
+    ("X-Forwarded-Port", "$gh_port"),
     ("Upgrade", "$http_upgrade"),
     ("Connection", "$gh_connection"),
 )
 """Sent to every backend. A location that changes one repeats all: NGINX inherits all or none."""
+
+GRPC = tuple(pair for pair in DEFAULTS if pair[0] not in ("Upgrade", "Connection"))
+"""Sent to gRPC backends: HTTP/2 has no connection headers."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9-]+")
 
@@ -35,7 +39,10 @@ class RequestHeaders(msgspec.Struct, frozen=True):
 
 def defaults() -> list[Directive]:
     """Give the directives that every location inherits."""
-    return [simple("proxy_set_header", name, value) for name, value in DEFAULTS]
+    return [
+        *(simple("proxy_set_header", name, value) for name, value in DEFAULTS),
+        *(simple("grpc_set_header", name, value) for name, value in GRPC),
+    ]
 
 
 def joined(first: ir.HeaderEdit, second: ir.HeaderEdit) -> ir.HeaderEdit:
@@ -48,11 +55,12 @@ def joined(first: ir.HeaderEdit, second: ir.HeaderEdit) -> ir.HeaderEdit:
     )
 
 
-def request(edit: ir.HeaderEdit, hostname: str | None, scope: str) -> RequestHeaders:
+def request(module: str, edit: ir.HeaderEdit, hostname: str | None, scope: str) -> RequestHeaders:
     """Give the headers sent to a backend; nothing when the inherited ones are right."""
     if not edit and hostname is None:
         return RequestHeaders()
-    wanted: dict[str, tuple[str, str]] = {name.lower(): (name, value) for name, value in DEFAULTS}
+    known = GRPC if module == "grpc" else DEFAULTS
+    wanted: dict[str, tuple[str, str]] = {name.lower(): (name, value) for name, value in known}
     if hostname is not None:
         wanted["host"] = ("Host", quoting.text(hostname))
     for name in edit.remove:
@@ -63,7 +71,7 @@ def request(edit: ir.HeaderEdit, hostname: str | None, scope: str) -> RequestHea
     for item in edit.add:
         wanted[item.name.lower()] = (item.name, _appended(item, wanted, scope, maps))
     directives = tuple(
-        simple("proxy_set_header", quoting.header_name(name), value)
+        simple(f"{module}_set_header", quoting.header_name(name), value)
         for name, value in wanted.values()
     )
     return RequestHeaders(directives, tuple(maps))
@@ -90,14 +98,16 @@ def _appended(
     return f'"${{{variable}}}"'
 
 
-def response(edit: ir.HeaderEdit) -> list[Directive]:
-    """Give the directives that change what clients see; they work with every NGINX."""
-    directives: list[Directive] = []
-    hidden = dict.fromkeys([*(name.lower() for name in edit.remove)])
-    hidden.update(dict.fromkeys(item.name.lower() for item in edit.set))
-    for name in hidden:
-        directives.append(simple("proxy_hide_header", quoting.header_name(name)))
-    for item in (*edit.set, *edit.add):
-        name, value = quoting.header_name(item.name), quoting.text(item.value)
-        directives.append(simple("add_header", name, value, "always"))
-    return directives
+def hidden(module: str, edit: ir.HeaderEdit, others: Iterable[str] = ()) -> list[Directive]:
+    """Give the directives that keep a backend's headers from clients: those removed or replaced."""
+    found = dict.fromkeys(name.lower() for name in (*edit.remove, *others))
+    found.update(dict.fromkeys(item.name.lower() for item in edit.set))
+    return [simple(f"{module}_hide_header", quoting.header_name(name)) for name in found]
+
+
+def added(edit: ir.HeaderEdit) -> list[Directive]:
+    """Give the directives that add headers to what clients see; they work with every NGINX."""
+    return [
+        simple("add_header", quoting.header_name(item.name), quoting.text(item.value), "always")
+        for item in (*edit.set, *edit.add)
+    ]

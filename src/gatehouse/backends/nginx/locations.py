@@ -12,9 +12,9 @@ from urllib.parse import unquote
 import msgspec
 
 from gatehouse.backends.nginx import names, quoting
-from gatehouse.backends.nginx.actions import Served
 from gatehouse.backends.nginx.conditions import Condition, path_condition
 from gatehouse.backends.nginx.dispatch import Candidate, chain
+from gatehouse.backends.nginx.served import Served
 from gatehouse.backends.nginx.tree import Directive, Node, block, simple
 from gatehouse.ir import http as ir
 

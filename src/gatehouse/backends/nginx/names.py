@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 import re
 
+from gatehouse.ir.http import Persistence
+
 ROOT = "gatehouse"
 """The directory of all files, in NGINX's configuration directory."""
 
 NOT_FOUND = "@gh_404"
 FAILED = "@gh_500"
-UNAVAILABLE = "@gh_503"
+
+SYSTEM_TRUST = "system"
+"""The name of the bundle of the authorities that everybody trusts."""
 
 
 def digest(*parts: str) -> str:
@@ -28,6 +32,17 @@ def route(scope: str, name: str, backend: int = 0) -> str:
     return f"@gh_{digest(scope, name, str(backend))}"
 
 
+def session_variable(wanted: Persistence, route: str) -> str:
+    """Give the variable that holds a client's session."""
+    rule = route.rpartition("/")[0]
+    return variable("session", wanted.kind, wanted.name, rule)
+
+
+def mirror_path(*parts: str) -> str:
+    """Give the path of the location that copies requests; no client can ask for it."""
+    return f"/.gh-mirror-{digest(*parts)}"
+
+
 def server_file(port: int, hostname: str) -> str:
     """Give the file of a virtual host."""
     return f"{ROOT}/servers/{port}-{_readable(hostname) or 'any'}-{digest(hostname)[:8]}.conf"
@@ -41,6 +56,21 @@ def default_file(port: int) -> str:
 def upstream_file(cluster: str) -> str:
     """Give the file of a cluster."""
     return f"{ROOT}/upstreams/{cluster}.conf"
+
+
+def stream_file(port: int, protocol: str) -> str:
+    """Give the file of a port whose connections are forwarded as they are."""
+    return f"{ROOT}/streams/{port}-{protocol.lower()}.conf"
+
+
+def stream_upstream_file(name: str) -> str:
+    """Give the file of an upstream of streams."""
+    return f"{ROOT}/stream-upstreams/{name}.conf"
+
+
+def trust_file(bundle: str) -> str:
+    """Give the file of certificates of authorities."""
+    return f"{ROOT}/tls/{bundle}.pem"
 
 
 def certificate_file(certificate: str, kind: str) -> str:

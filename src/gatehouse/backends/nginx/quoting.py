@@ -42,6 +42,11 @@ def template(*parts: str | tuple[str]) -> str:
     return f'"{inner}"'
 
 
+def pattern(value: str) -> str:
+    """Give the regular expression that matches a name of letters, digits and punctuation."""
+    return "".join(c if c.isalnum() else f"\\{c}" for c in value)
+
+
 def map_key(value: str) -> str:
     """Quote a literal key of a map: words that a map understands itself are escaped."""
     if value in _MAP_WORDS or value[:1] in ("~", "\\"):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from gatehouse.backends.nginx import actions, names, quoting
-from gatehouse.backends.nginx.actions import Context, Served
 from gatehouse.backends.nginx.conditions import Condition, conditions, path_condition
 from gatehouse.backends.nginx.locations import Target, locations
 from gatehouse.backends.nginx.quoting import UnwritableError
+from gatehouse.backends.nginx.served import Context, Served
 from gatehouse.backends.nginx.tree import Directive, block, simple, write
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import http as ir
@@ -22,6 +22,9 @@ class Port(msgspec.Struct, frozen=True):
     number: int
     protocol: str
     bind_address: str
+    hidden: int = 0
+    """Given: where to listen instead, since connections come by way of a stream."""
+    client_validation: ir_gateway.ClientValidation | None = None
 
 
 class Server(msgspec.Struct, frozen=True):
@@ -53,6 +56,7 @@ def server(port: Port, host: ir.VirtualHost, context: Context) -> Server:
         *_tls(port, host),
         *_misdirected(port, host),
         *found,
+        *(location for target in targets for location in target.served.fixed),
         *named,
         *_fixed(),
     ]
@@ -70,11 +74,10 @@ def default_server(port: Port) -> str:
 
 
 def names_by_sni(port: Port, listener: ir_gateway.Listener) -> Directive:
-    """Give the map from the name in a TLS handshake to the virtual host that it belongs to."""
+    """Give the map from the name in a TLS handshake to the listener that it belongs to."""
+    hostnames = sorted({host.listener for host in listener.virtual_hosts} - {""})
     rows = [simple("hostnames")] + [
-        simple(quoting.map_key(host.hostname), quoting.word(names.digest(host.hostname)))
-        for host in listener.virtual_hosts
-        if host.hostname
+        simple(quoting.map_key(name), quoting.word(names.digest(name))) for name in hostnames
     ]
     variable = _sni_variable(port)
     return block("map", ("$ssl_server_name", f"${variable}"), [*rows, simple("default", '""')])
@@ -132,7 +135,10 @@ def _listen(port: Port, *, default: bool) -> list[Directive]:
     address = port.bind_address
     if ":" in address:
         address = f"[{address}]"
-    where = [f"{address}:{port.number}"] if address else [f"{port.number}", f"[::]:{port.number}"]
+    number = port.hidden or port.number
+    if port.hidden and not address:
+        address = "127.0.0.1"
+    where = [f"{address}:{number}"] if address else [f"{number}", f"[::]:{number}"]
     words = [*(("ssl",) if port.protocol == "HTTPS" else ())]
     words += ["default_server"] if default else []
     return [simple("listen", quoting.word(each), *words) for each in where]
@@ -145,14 +151,30 @@ def _tls(port: Port, host: ir.VirtualHost) -> list[Directive]:
     for certificate in host.certificates:
         for directive, kind in (("ssl_certificate", "crt"), ("ssl_certificate_key", "key")):
             found.append(simple(directive, names.certificate_file(certificate, kind)))
+    return [*found, *_clients(port)]
+
+
+def _clients(port: Port) -> list[Directive]:
+    """Check clients' certificates; a connection without a good one is closed without an answer."""
+    wanted = port.client_validation
+    if wanted is None:
+        return []
+    found = [
+        simple("ssl_client_certificate", names.trust_file(wanted.trust)),
+        simple("ssl_verify_client", "optional_no_ca"),
+        simple("ssl_verify_depth", "10"),
+    ]
+    if wanted.required:
+        test = ("($ssl_client_verify", "!=", '"SUCCESS")')
+        found.append(block("if", test, (simple("return", "444"),)))
     return found
 
 
 def _misdirected(port: Port, host: ir.VirtualHost) -> list[Directive]:
-    """Refuse requests whose connection was made for another virtual host (RFC 9110, 421)."""
+    """Refuse requests whose connection was made for another listener (RFC 9110, 421)."""
     if port.protocol != "HTTPS":
         return []
-    expected = f'"{names.digest(host.hostname)}"' if host.hostname else '""'
+    expected = f'"{names.digest(host.listener)}"' if host.listener else '""'
     test = (f"(${_sni_variable(port)}", "!=", f"{expected})")
     return [block("if", test, (simple("return", "421"),))]
 

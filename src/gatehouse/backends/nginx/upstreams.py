@@ -10,13 +10,15 @@ KEEPALIVE = 32
 """Idle connections kept per worker; without any, a request costs 3.5 times as much (measured)."""
 
 
-def upstream(cluster: ir.Cluster) -> str:
-    """Write a cluster that has endpoints."""
-    servers = [simple("server", quoting.word(_address(endpoint))) for endpoint in cluster.endpoints]
-    inner = [*servers, simple("keepalive", str(KEEPALIVE))]
-    return write([block("upstream", (quoting.word(cluster.name),), inner)])
+def upstream(cluster: ir.Cluster, name: str = "", *, by: str = "") -> str:
+    """Write a cluster that has endpoints; ``by``: the variable that decides which answers."""
+    servers = [simple("server", quoting.word(address(endpoint))) for endpoint in cluster.endpoints]
+    chosen = [simple("hash", quoting.word(f"${by}"), "consistent")] if by else []
+    inner = [*chosen, *servers, simple("keepalive", str(KEEPALIVE))]
+    return write([block("upstream", (quoting.word(name or cluster.name),), inner)])
 
 
-def _address(endpoint: ir.Endpoint) -> str:
+def address(endpoint: ir.Endpoint) -> str:
+    """Give an endpoint as NGINX writes it."""
     host = f"[{endpoint.address}]" if ":" in endpoint.address else endpoint.address
     return f"{host}:{endpoint.port}"

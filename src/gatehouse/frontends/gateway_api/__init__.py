@@ -1,30 +1,37 @@
-"""Gateway API v1: GatewayClass, Gateway and HTTPRoute, and what they refer to.
+"""Gateway API v1: every kind of it, and what it refers to.
 
-Reading order: :mod:`inputs` (what is read), :mod:`listeners`, :mod:`attachment`, :mod:`rules`
-(:mod:`filters`, :mod:`backends`, :mod:`precedence`), :mod:`assemble` (the build plan),
-:mod:`findings` and :mod:`status`, :mod:`merging`. Each module answers one question; kinds of routes
-and reasons are data. "My route is not accepted": :mod:`attachment`. "Another route answers":
-:mod:`precedence`. "The text of a condition": where the finding is made; its type: :mod:`findings`.
-Never here: I/O, clocks, anything that knows a proxy.
+Reading order: :mod:`inputs` (what is read), :mod:`listeners` (with :mod:`sets`, :mod:`conflicts`,
+:mod:`certificates`, :mod:`clients`), :mod:`attachment`, :mod:`rules` (:mod:`filters`, :mod:`calls`,
+:mod:`retries`, :mod:`backends`, :mod:`backend_tls`, :mod:`precedence`) and :mod:`streams`,
+:mod:`hosts`, :mod:`assemble` (the build plan), :mod:`findings` and :mod:`status` (with
+:mod:`gateway_status`, :mod:`route_status`, :mod:`policy_status`), :mod:`merging`. Each module
+answers one question; kinds of routes and reasons are data. "My route is not accepted":
+:mod:`attachment`. "Another route answers": :mod:`precedence`. "The text of a condition": where the
+finding is made; its type: :mod:`findings`. Never here: I/O, clocks, anything that knows a proxy.
 """
 
-from gatehouse.frontends.gateway_api.assemble import compile_gateway, gateway_addresses
+from gatehouse.frontends.gateway_api.addresses import gateway_addresses
+from gatehouse.frontends.gateway_api.assemble import compile_gateway
 from gatehouse.frontends.gateway_api.classes import gateways
 from gatehouse.frontends.gateway_api.inputs import (
     INDEXES,
     KINDS,
+    ROUTE_KINDS,
     SETTINGS_KEY,
     DataPlane,
     Settings,
     Unsupported,
     decode,
 )
+from gatehouse.frontends.gateway_api.listeners import service_ports
 from gatehouse.frontends.gateway_api.merging import merge_status
-from gatehouse.frontends.gateway_api.status import Status, gateways_of_route, status, subjects
+from gatehouse.frontends.gateway_api.status import gateways_of_route, status, subjects
+from gatehouse.frontends.gateway_api.statuses import Status
 
 __all__ = [
     "INDEXES",
     "KINDS",
+    "ROUTE_KINDS",
     "SETTINGS_KEY",
     "DataPlane",
     "Settings",
@@ -36,6 +43,7 @@ __all__ = [
     "gateways",
     "gateways_of_route",
     "merge_status",
+    "service_ports",
     "status",
     "subjects",
 ]

@@ -1,104 +1,50 @@
 """The build plan: from a Gateway to everything its data plane serves.
 
 1. addresses: a Gateway that must listen on its own address waits for it;
-2. hosts: every route's attachments, folded into hostnames per port;
-3. virtual hosts: the matches of all routes of one hostname, in the order they are tried;
-4. clusters and certificates: those that are named, and no others.
+2. hosts: every route's attachments, folded into hostnames per port (:mod:`hosts`);
+3. virtual hosts: the matches of all routes of one hostname, in the order they are tried; streams;
+4. clusters, certificates and trust bundles: those that are named, and no others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import Literal
 
 import msgspec
 
-from gatehouse.apis import core
-from gatehouse.frontends.gateway_api import hostnames
+from gatehouse.apis import gateway
+from gatehouse.frontends.gateway_api import backend_tls, clients, hostnames, streams
 from gatehouse.frontends.gateway_api import listeners as listening
-from gatehouse.frontends.gateway_api.attachment import attachments
-from gatehouse.frontends.gateway_api.backends import ClusterKey, cluster
-from gatehouse.frontends.gateway_api.classes import gateways, settings
+from gatehouse.frontends.gateway_api.addresses import bind_address
+from gatehouse.frontends.gateway_api.backends import ClusterKey, cluster, policy_of
+from gatehouse.frontends.gateway_api.certificates import resolve
+from gatehouse.frontends.gateway_api.classes import gateways
+from gatehouse.frontends.gateway_api.findings import Finding
+from gatehouse.frontends.gateway_api.hosts import HostKey, StreamKey, stream_hosts, virtual_hosts
 from gatehouse.frontends.gateway_api.rules import Ranked, translate
 from gatehouse.ir import gateway as ir
 from gatehouse.ir.http import Cluster, VirtualHost
 from gatehouse.query import Ask, Key
 
-
-class HostKey(msgspec.Struct, frozen=True, order=True):
-    """A hostname of a port, and who serves it: all that identifies a virtual host's content."""
-
-    port: int
-    protocol: str
-    hostname: str
-    routes: tuple[Key, ...]
-    certificates: tuple[str, ...]
+_PROTOCOLS: dict[str, Literal["TCP", "UDP", "TLS"]] = {"TCP": "TCP", "UDP": "UDP", "TLS": "TLS"}
 
 
 def compile_gateway(ask: Ask, key: Key) -> ir.Gateway | None:
     """Give what a Gateway's data plane serves; None while it waits for an address, or may not."""
     if key not in ask(gateways, ""):
         return None
-    found = ask.read(key)
-    if any(entry.value for entry in found.spec.addresses):
+    address = ask(bind_address, key)
+    if address is None:
         return None
-    address = ""
-    if ask(settings, "").bind == "load-balancer":
-        addresses = ask(gateway_addresses, key)
-        if not addresses:
-            return None
-        address = addresses[0]
-    hosts = ask(virtual_hosts, key)
+    clusters = ask(gateway_clusters, key)
     return ir.Gateway(
         name=f"{key[1]}/{key[2]}",
         bind_address=address,
-        listeners=_by_port(ask, hosts),
-        clusters=_clusters(ask, hosts),
-        certificates=_certificates(ask, key, hosts),
-    )
-
-
-def gateway_addresses(ask: Ask, key: Key) -> tuple[str, ...]:
-    """Give the addresses of the Service that was provisioned for a Gateway."""
-    found: list[str] = []
-    for service_key in ask.read(("@service", key[1], key[2])):
-        service = ask.read(service_key)
-        if isinstance(service, core.Service):
-            found += [entry.ip for entry in service.status.load_balancer.ingress if entry.ip]
-    return tuple(found)
-
-
-def virtual_hosts(ask: Ask, key: Key) -> tuple[HostKey, ...]:
-    """Give the virtual hosts of a Gateway, sorted; a listener's own hostname is always one."""
-    ports: dict[int, str] = {}
-    certificates: dict[tuple[int, str], list[str]] = {}
-    routes: dict[tuple[int, str], dict[Key, None]] = {}
-    served: dict[str, tuple[str, ...]] = {}
-    for state in ask(listening.listeners, key):
-        if not state.served:
-            continue
-        shape = state.shape
-        served[shape.name] = tuple(entry.name for entry in state.certificates)
-        ports[shape.port] = shape.protocol
-        routes.setdefault((shape.port, shape.hostname), {})
-        certificates.setdefault((shape.port, shape.hostname), []).extend(served[shape.name])
-    for route in ask.read(("@routes", key[1], key[2])):
-        for attachment in ask(attachments, route):
-            if attachment.gateway != key:
-                continue
-            for place in attachment.places:
-                if place.listener in served:
-                    where = (place.port, place.hostname)
-                    routes.setdefault(where, {})[route] = None
-                    certificates.setdefault(where, []).extend(served[place.listener])
-    return tuple(
-        HostKey(
-            port,
-            ports[port],
-            hostname,
-            tuple(sorted(found)),
-            tuple(sorted(set(certificates[(port, hostname)]))),
-        )
-        for (port, hostname), found in sorted(routes.items())
+        listeners=_listeners(ask, key),
+        streams=_streams(ask, key),
+        clusters=clusters,
+        certificates=_certificates(ask, key, clusters),
+        trust=_trust(ask, key, clusters),
     )
 
 
@@ -111,7 +57,8 @@ def virtual_host(ask: Ask, host: HostKey) -> VirtualHost:
         found += [((not named[0], -named[1]), item) for item in ranked]
     # A route that names the host itself goes before one that only covers it.
     found.sort(key=lambda entry: (entry[0], entry[1].rank))
-    return VirtualHost(host.hostname, tuple(item.route for _, item in found), host.certificates)
+    ordered = tuple(item.route for _, item in found)
+    return VirtualHost(host.hostname, ordered, host.certificates, host.listener)
 
 
 def own_hostname(ask: Ask, which: tuple[Key, str]) -> tuple[bool, int]:
@@ -122,35 +69,102 @@ def own_hostname(ask: Ask, which: tuple[Key, str]) -> tuple[bool, int]:
     return max(hostnames.specificity(name) for name in covering or [""])
 
 
-def _by_port(ask: Ask, hosts: tuple[HostKey, ...]) -> tuple[ir.Listener, ...]:
+def _listeners(ask: Ask, key: Key) -> tuple[ir.Listener, ...]:
     ports: dict[int, list[VirtualHost]] = {}
     protocols: dict[int, str] = {}
-    for host in hosts:
+    for host in ask(virtual_hosts, key):
         ports.setdefault(host.port, []).append(ask(virtual_host, host))
         protocols[host.port] = host.protocol
     return tuple(
-        ir.Listener(port, "HTTPS" if protocols[port] == "HTTPS" else "HTTP", tuple(found))
+        ir.Listener(
+            port,
+            "HTTPS" if protocols[port] == "HTTPS" else "HTTP",
+            tuple(found),
+            ask(clients.client_validation, (key, port)) if protocols[port] == "HTTPS" else None,
+        )
         for port, found in sorted(ports.items())
     )
 
 
-def _clusters(ask: Ask, hosts: Iterable[HostKey]) -> tuple[Cluster, ...]:
-    keys: set[ClusterKey] = {
-        key
-        for host in hosts
-        for route in host.routes
-        for key in ask(translate, (route, host.port, host.protocol)).clusters
-    }
-    found = [ask(cluster, key) for key in keys]
+def _streams(ask: Ask, key: Key) -> tuple[ir.StreamListener, ...]:
+    found: dict[tuple[int, str], list[ir.StreamHost]] = {}
+    for host in ask(stream_hosts, key):
+        listed = found.setdefault((host.port, host.protocol), [])
+        listed.append(ask(stream_host, host))
+    return tuple(
+        ir.StreamListener(port, _PROTOCOLS[protocol], tuple(hosts))
+        for (port, protocol), hosts in sorted(found.items())
+    )
+
+
+def stream_host(ask: Ask, host: StreamKey) -> ir.StreamHost:
+    """Give where the connections of one name go."""
+    backends = ask(streams.targets, host.route).backends if host.route else ()
+    return ir.StreamHost(host.hostname, backends, host.certificates)
+
+
+def cluster_keys(ask: Ask, key: Key) -> tuple[ClusterKey, ...]:
+    """Give what identifies every cluster that a Gateway's routes name, sorted."""
+    found: set[ClusterKey] = set()
+    for host in ask(virtual_hosts, key):
+        for route in host.routes:
+            found.update(ask(translate, (route, host.port, host.protocol)).clusters)
+    for stream in ask(stream_hosts, key):
+        if stream.route:
+            found.update(ask(streams.targets, stream.route).clusters)
+    return tuple(sorted(found))
+
+
+def gateway_clusters(ask: Ask, key: Key) -> tuple[Cluster, ...]:
+    """Give every cluster that a Gateway's routes name, sorted."""
+    certificate = ask(client_certificate, key)
+    found = []
+    for each in ask(cluster_keys, key):
+        made = ask(cluster, each)
+        if made.tls is not None and isinstance(certificate, ir.Certificate):
+            tls = msgspec.structs.replace(made.tls, certificate=certificate.name)
+            made = msgspec.structs.replace(made, tls=tls)
+        found.append(made)
     return tuple(sorted(found, key=lambda entry: entry.name))
 
 
-def _certificates(ask: Ask, key: Key, hosts: Iterable[HostKey]) -> tuple[ir.Certificate, ...]:
-    named = {name for host in hosts for name in host.certificates}
-    found = {
-        certificate.name: certificate
-        for state in ask(listening.listeners, key)
-        for certificate in state.certificates
-        if certificate.name in named
-    }
+def client_certificate(ask: Ask, key: Key) -> ir.Certificate | Finding | None:
+    """Give the certificate that a Gateway shows to its backends, or why it has none to show."""
+    found = ask.read(key)
+    if not isinstance(found, gateway.Gateway):
+        return None
+    reference = found.spec.tls.backend.client_certificate_ref
+    return resolve(ask, key, reference) if reference is not None else None
+
+
+def _certificates(ask: Ask, key: Key, clusters: tuple[Cluster, ...]) -> tuple[ir.Certificate, ...]:
+    named = {name for host in ask(virtual_hosts, key) for name in host.certificates}
+    named |= {name for host in ask(stream_hosts, key) for name in host.certificates}
+    named |= {each.tls.certificate for each in clusters if each.tls is not None}
+    known = [c for state in ask(listening.listeners, key) for c in state.certificates]
+    own = ask(client_certificate, key)
+    if isinstance(own, ir.Certificate):
+        known.append(own)
+    found = {certificate.name: certificate for certificate in known if certificate.name in named}
     return tuple(found[name] for name in sorted(found))
+
+
+def _trust(ask: Ask, key: Key, clusters: tuple[Cluster, ...]) -> tuple[ir.TrustBundle, ...]:
+    found: dict[str, ir.TrustBundle] = {}
+    for host in ask(virtual_hosts, key):
+        if host.protocol == "HTTPS":
+            bundle, _ = ask(clients.client_trust, (key, host.port))
+            if bundle is not None:
+                found[bundle.name] = bundle
+    wanted = {each.tls.trust for each in clusters if each.tls is not None}
+    for policy in ask(gateway_policies, key):
+        trusted = ask(backend_tls.resolve, policy).trust
+        if trusted is not None and trusted.name in wanted:
+            found[trusted.name] = trusted
+    return tuple(found[name] for name in sorted(found))
+
+
+def gateway_policies(ask: Ask, key: Key) -> tuple[Key, ...]:
+    """Give the BackendTLSPolicies in force behind a Gateway."""
+    found = {ask(policy_of, each) for each in ask(cluster_keys, key)}
+    return tuple(sorted(each for each in found if each is not None))

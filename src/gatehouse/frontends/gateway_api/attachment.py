@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import msgspec
 
-from gatehouse.apis import core, gateway
-from gatehouse.frontends.gateway_api import hostnames
+from gatehouse.apis import gateway, routes
+from gatehouse.frontends.gateway_api import hostnames, sets
 from gatehouse.frontends.gateway_api.classes import gateways
+from gatehouse.frontends.gateway_api.conflicts import FAMILIES
 from gatehouse.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.frontends.gateway_api.listeners import Shape, shapes
+from gatehouse.frontends.gateway_api.namespaces import admits
 from gatehouse.query import Ask, Key
+
+NAMED = ("HTTPRoute", "GRPCRoute", "TLSRoute")
+"""The kinds of route that are told apart by hostname."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -17,18 +22,20 @@ class Place(msgspec.Struct, frozen=True):
 
     port: int
     protocol: str
-    listener: str
+    listener: tuple[Key, str]
     hostname: str
 
 
 class Attachment(msgspec.Struct, frozen=True):
-    """What became of one parentRef that names one of our Gateways."""
+    """What became of one parentRef that names something of ours."""
 
     index: int
     """Of the parentRef in the route's spec."""
+    parent: Key
+    """The Gateway or ListenerSet."""
     gateway: Key
     places: tuple[Place, ...] = ()
-    listeners: tuple[str, ...] = ()
+    listeners: tuple[tuple[Key, str], ...] = ()
     """The listeners it attached to; counted in their status."""
     refusal: Finding | None = None
 
@@ -36,60 +43,73 @@ class Attachment(msgspec.Struct, frozen=True):
 def attachments(ask: Ask, key: Key) -> tuple[Attachment, ...]:
     """Give what became of each parentRef of a route; those of others' Gateways are left out."""
     route = ask.read(key)
-    if not isinstance(route, gateway.HTTPRoute):
+    if not isinstance(route, routes.Route):
         return ()
     found = []
     for index, parent in enumerate(route.spec.parent_refs):
-        if parent.group not in (None, gateway.GROUP) or parent.kind not in (None, "Gateway"):
+        kind = parent.kind or "Gateway"
+        if parent.group not in (None, gateway.GROUP) or kind not in ("Gateway", "ListenerSet"):
             continue
-        target: Key = ("Gateway", parent.namespace or key[1], parent.name)
-        if target in ask(gateways, ""):
-            found.append(_attach(ask, key, route, index, target))
+        target: Key = (kind, parent.namespace or key[1], parent.name)
+        owner = target if kind == "Gateway" else ask(sets.parent_of, target)
+        if owner is not None and owner in ask(gateways, ""):
+            found.append(_attach(ask, key, route, index, target, owner))
     return tuple(found)
 
 
-def _attach(ask: Ask, key: Key, route: gateway.HTTPRoute, index: int, target: Key) -> Attachment:
+def _attach(
+    ask: Ask, key: Key, route: routes.Route, index: int, target: Key, owner: Key
+) -> Attachment:
     """Walk the ladder: is there such a listener, may the route attach, is a name in common?"""
+
+    def refused(reason: Reason, message: str) -> Attachment:
+        said = Finding(reason, f"parentRefs[{index}]: {message}")
+        return Attachment(index, target, owner, refusal=said)
+
     parent = route.spec.parent_refs[index]
-    everyone = ask(shapes, target)
-    where = f"parentRefs[{index}]"
+    shown = f"{target[0]} {target[1]}/{target[2]}"
+    everyone = ask(shapes, owner)
     matching = [
         shape
         for shape in everyone
-        if parent.section_name in (None, shape.name) and parent.port in (None, shape.port)
+        if shape.owner == target
+        and parent.section_name in (None, shape.name)
+        and parent.port in (None, shape.port)
     ]
     if not matching:
         wanted = f"sectionName {parent.section_name}" if parent.section_name else ""
         wanted += f" port {parent.port}" if parent.port else ""
-        message = f"{where}: Gateway {target[1]}/{target[2]} has no listener {wanted.strip()}"
-        return _refused(index, target, Reason.NO_MATCHING_PARENT, message.strip())
-    allowed = [shape for shape in matching if _allowed(ask, shape, key, target[1])]
+        message = f"{shown} has no listener {wanted.strip()}"
+        return refused(Reason.NO_MATCHING_PARENT, message.strip())
+    allowed = [
+        shape
+        for shape in matching
+        if key[0] in shape.kinds and admits(ask, shape.namespaces, key[1], target[1])
+    ]
     if not allowed:
         names = ", ".join(shape.name for shape in matching)
-        message = f"{where}: listener {names} allows no HTTPRoute of namespace {key[1]}"
-        return _refused(index, target, Reason.NOT_ALLOWED, message)
+        message = f"listener {names} allows no {key[0]} of namespace {key[1]}"
+        return refused(Reason.NOT_ALLOWED, message)
     places, joined = [], []
     for shape in allowed:
-        common = _common(route, shape)
+        common = _common(key[0], route, shape)
         if common:
-            joined.append(shape.name)
+            joined.append(shape.place)
         places += [
-            Place(shape.port, shape.protocol, shape.name, name)
+            Place(shape.port, shape.protocol, shape.place, name)
             for name in common
             if shape.accepted and not _isolated(name, shape, everyone)
         ]
     if not joined:
         names = ", ".join(shape.name for shape in allowed)
-        message = f"{where}: hostnames has no name in common with listener {names}"
-        return _refused(index, target, Reason.NO_MATCHING_HOSTNAME, message)
-    return Attachment(index, target, tuple(places), tuple(joined))
+        message = f"hostnames has no name in common with listener {names}"
+        return refused(Reason.NO_MATCHING_HOSTNAME, message)
+    return Attachment(index, target, owner, tuple(places), tuple(joined))
 
 
-def _refused(index: int, target: Key, reason: Reason, message: str) -> Attachment:
-    return Attachment(index, target, refusal=Finding(reason, message))
-
-
-def _common(route: gateway.HTTPRoute, shape: Shape) -> tuple[str, ...]:
+def _common(kind: str, route: routes.Route, shape: Shape) -> tuple[str, ...]:
+    if kind not in NAMED:
+        return ("",)
     names = [name.lower() for name in route.spec.hostnames] or [""]
     found = (hostnames.intersect(shape.hostname, name) for name in names)
     return tuple(dict.fromkeys(name for name in found if name is not None))
@@ -101,47 +121,8 @@ def _isolated(name: str, shape: Shape, everyone: tuple[Shape, ...]) -> bool:
     return any(
         other.port == shape.port
         and other.accepted
+        and FAMILIES[other.protocol] == FAMILIES[shape.protocol]
         and hostnames.specificity(other.hostname) > own
         and hostnames.covers(other.hostname, name)
         for other in everyone
     )
-
-
-def _allowed(ask: Ask, shape: Shape, key: Key, gateway_namespace: str) -> bool:
-    if key[0] not in shape.kinds:
-        return False
-    match shape.namespaces.from_:
-        case "All":
-            return True
-        case "Same":
-            return key[1] == gateway_namespace
-        case "Selector":
-            selector = shape.namespaces.selector
-            return selector is not None and _selects(selector, ask(labels_of, key[1]))
-    return False
-
-
-def labels_of(ask: Ask, namespace: str) -> dict[str, str] | None:
-    """Give the labels of a namespace; None if it does not exist."""
-    found = ask.read(("Namespace", "", namespace))
-    return found.metadata.labels if isinstance(found, core.Namespace) else None
-
-
-def _selects(selector: gateway.LabelSelector, labels: dict[str, str] | None) -> bool:
-    if labels is None or not selector.match_labels.items() <= labels.items():
-        return False
-    return all(_holds(requirement, labels) for requirement in selector.match_expressions)
-
-
-def _holds(requirement: gateway.SelectorRequirement, labels: dict[str, str]) -> bool:
-    present = requirement.key in labels
-    match requirement.operator:
-        case "In":
-            return present and labels[requirement.key] in requirement.values
-        case "NotIn":
-            return not present or labels[requirement.key] not in requirement.values
-        case "Exists":
-            return present
-        case "DoesNotExist":
-            return not present
-    return False

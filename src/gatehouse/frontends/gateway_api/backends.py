@@ -8,16 +8,33 @@ from typing import Literal
 
 import msgspec
 
-from gatehouse.apis import core, gateway
+from gatehouse.apis import core, gateway, routes
+from gatehouse.frontends.gateway_api import backend_tls
 from gatehouse.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.frontends.gateway_api.grants import Reference, permitted
 from gatehouse.ir import http as ir
-from gatehouse.query import Ask
+from gatehouse.query import Ask, Key
 
-PROTOCOLS = {"": "http", "http": "http", "kubernetes.io/h2c": "h2c", "kubernetes.io/ws": "http"}
-"""How each ``appProtocol`` is spoken; others are not."""
+Protocol = Literal["http", "h2c", "grpc", "tcp", "udp"]
 
-__all__ = ["ClusterKey", "cluster", "resolve"]
+SPOKEN: dict[str, Protocol] = {
+    "": "http",
+    "http": "http",
+    "https": "http",
+    "kubernetes.io/h2c": "h2c",
+    "kubernetes.io/ws": "http",
+    "kubernetes.io/wss": "http",
+}
+"""How each ``appProtocol`` is spoken for an HTTPRoute; others are not. TLS is a policy's matter."""
+
+_FIXED: dict[str, Protocol] = {
+    "GRPCRoute": "grpc",
+    "TLSRoute": "tcp",
+    "TCPRoute": "tcp",
+    "UDPRoute": "udp",
+}
+
+BackendReference = routes.BackendRef | routes.BackendObject
 
 
 class ClusterKey(msgspec.Struct, frozen=True, order=True):
@@ -26,7 +43,7 @@ class ClusterKey(msgspec.Struct, frozen=True, order=True):
     namespace: str
     service: str
     port: int
-    protocol: str
+    protocol: Protocol
 
     @property
     def name(self) -> str:
@@ -36,60 +53,78 @@ class ClusterKey(msgspec.Struct, frozen=True, order=True):
         readable = re.sub(r"[^a-z0-9]+", "-", f"{self.namespace}-{self.service}-{self.port}")
         return f"c-{readable[:46].strip('-')}-{digest}"
 
+    @property
+    def transport(self) -> str:
+        """The protocol as Services write it."""
+        return "UDP" if self.protocol == "udp" else "TCP"
 
-def service_port(ask: Ask, which: tuple[str, str, int]) -> core.ServicePort | str:
+
+def service_port(ask: Ask, which: tuple[str, str, int, str]) -> core.ServicePort | str:
     """Give a Service's port, or what is missing. Small, so that little depends on the Service."""
-    namespace, name, port = which
+    namespace, name, port, transport = which
     service = ask.read(("Service", namespace, name))
     if service is None:
         return f"Service {namespace}/{name} does not exist"
     if not isinstance(service, core.Service):
         return f"Service {namespace}/{name} cannot be read"
-    found = next(
-        (entry for entry in service.spec.ports if (entry.port, entry.protocol) == (port, "TCP")),
-        None,
-    )
-    return found or f"Service {namespace}/{name} has no port {port}"
+    wanted = (port, transport)
+    found = next((e for e in service.spec.ports if (e.port, e.protocol) == wanted), None)
+    return found or f"Service {namespace}/{name} has no {transport} port {port}"
 
 
-def resolve(
-    ask: Ask, namespace: str, reference: gateway.BackendRef, where: str
-) -> ClusterKey | Finding:
-    """Give the cluster that a route in ``namespace`` refers to, or why there is none."""
-    target = reference.namespace or namespace
+def resolve(ask: Ask, route: Key, reference: BackendReference, where: str) -> ClusterKey | Finding:
+    """Give the cluster that a route refers to, or why there is none."""
+    target = reference.namespace or route[1]
     if (reference.group, reference.kind) != ("", "Service"):
         kind = f"{reference.group}/{reference.kind}".lstrip("/")
         return Finding(Reason.INVALID_KIND, f"{where}: kind {kind} is no Service")
-    across = Reference(gateway.GROUP, "HTTPRoute", namespace, "", "Service", target, reference.name)
+    name = reference.name
+    across = Reference(gateway.GROUP, route[0], route[1], "", "Service", target, name)
     if not ask(permitted, across):
-        message = (
-            f"{where}: no ReferenceGrant in namespace {target} allows Service {reference.name}"
-        )
+        message = f"{where}: no ReferenceGrant in namespace {target} allows Service {name}"
         return Finding(Reason.REF_NOT_PERMITTED, message)
     if reference.port is None:
         return Finding(Reason.BACKEND_NOT_FOUND, f"{where}: port is not set")
-    found = ask(service_port, (target, reference.name, reference.port))
+    transport = "UDP" if route[0] == "UDPRoute" else "TCP"
+    found = ask(service_port, (target, name, reference.port, transport))
     if isinstance(found, str):
         return Finding(Reason.BACKEND_NOT_FOUND, f"{where}: {found}")
-    protocol = PROTOCOLS.get(found.app_protocol.lower())
+    protocol = _FIXED.get(route[0]) or SPOKEN.get(found.app_protocol.lower())
     if protocol is None:
         message = f"{where}: appProtocol {found.app_protocol} is not spoken"
         return Finding(Reason.UNSUPPORTED_BACKEND_PROTOCOL, message)
-    return ClusterKey(target, reference.name, reference.port, protocol)
+    return ClusterKey(target, name, reference.port, protocol)
+
+
+def policy_of(ask: Ask, key: ClusterKey) -> Key | None:
+    """Give the BackendTLSPolicy that holds for a cluster."""
+    if key.protocol == "udp":
+        return None
+    port = ask(service_port, (key.namespace, key.service, key.port, key.transport))
+    if not isinstance(port, core.ServicePort):
+        return None
+    return ask(backend_tls.effective, (key.namespace, key.service, port.name))
+
+
+def reachable(ask: Ask, key: ClusterKey) -> bool:
+    """Whether a cluster can be spoken to as its policy asks."""
+    policy = ask(policy_of, key)
+    return policy is None or ask(backend_tls.resolve, policy).tls is not None
 
 
 def cluster(ask: Ask, key: ClusterKey) -> ir.Cluster:
     """Give a cluster with its ready endpoints."""
-    port = ask(service_port, (key.namespace, key.service, key.port))
+    port = ask(service_port, (key.namespace, key.service, key.port, key.transport))
     endpoints: set[ir.Endpoint] = set()
     if isinstance(port, core.ServicePort):
         for slice_key in ask.read(("@slices", key.namespace, key.service)):
-            endpoints |= ask(slice_endpoints, (slice_key, port.name))
-    protocol: Literal["http", "h2c"] = "h2c" if key.protocol == "h2c" else "http"
-    return ir.Cluster(key.name, tuple(sorted(endpoints)), protocol)
+            endpoints |= ask(slice_endpoints, (slice_key, port.name, key.transport))
+    policy = ask(policy_of, key)
+    tls = ask(backend_tls.resolve, policy).tls if policy is not None else None
+    return ir.Cluster(key.name, tuple(sorted(endpoints)), key.protocol, tls)
 
 
-def slice_endpoints(ask: Ask, which: tuple[tuple[str, ...], str]) -> frozenset[ir.Endpoint]:
+def slice_endpoints(ask: Ask, which: tuple[Key, str, str]) -> frozenset[ir.Endpoint]:
     """Give the ready endpoints that a slice has for the Service port of a name."""
     found = ask.read(which[0])
     if not isinstance(found, core.EndpointSlice) or found.address_type not in ("IPv4", "IPv6"):
@@ -97,7 +132,7 @@ def slice_endpoints(ask: Ask, which: tuple[tuple[str, ...], str]) -> frozenset[i
     numbers = [
         port.port
         for port in found.ports
-        if port.name == which[1] and port.port and port.protocol == "TCP"
+        if port.name == which[1] and port.port and port.protocol == which[2]
     ]
     return frozenset(
         ir.Endpoint(address, number)

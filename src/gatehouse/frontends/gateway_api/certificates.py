@@ -13,7 +13,7 @@ from gatehouse.apis import core, gateway
 from gatehouse.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.frontends.gateway_api.grants import Reference, permitted
 from gatehouse.ir.gateway import Certificate, SecretBytes
-from gatehouse.query import Ask
+from gatehouse.query import Ask, Key
 
 
 def certificate(ask: Ask, name: tuple[str, str]) -> Certificate | str:
@@ -57,9 +57,9 @@ def _trouble(chain: bytes, key: bytes) -> str:
 
 
 def listener_certificates(
-    ask: Ask, namespace: str, listener: gateway.Listener
-) -> tuple[tuple[Certificate, ...], tuple[Finding, ...]]:
-    """Give the certificates of an HTTPS listener, and a finding for each that cannot be had."""
+    ask: Ask, owner: Key, listener: gateway.Listener
+) -> tuple[tuple[Certificate, ...], list[Finding]]:
+    """Give the certificates of a listener, and a finding for each that cannot be had."""
     found: dict[str, Certificate] = {}
     findings: list[Finding] = []
     references = listener.tls.certificate_refs if listener.tls else ()
@@ -68,20 +68,21 @@ def listener_certificates(
         findings.append(Finding(Reason.INVALID_CERTIFICATE_REF, f"{place} is empty"))
     for index, reference in enumerate(references):
         where = f"{place}[{index}]"
-        result = _resolve(ask, namespace, reference)
+        result = resolve(ask, owner, reference)
         if isinstance(result, Certificate):
             found[result.name] = result
         else:
             findings.append(Finding(result.reason, f"{where}: {result.message}"))
-    return tuple(found.values()), tuple(findings)
+    return tuple(found.values()), findings
 
 
-def _resolve(ask: Ask, namespace: str, reference: gateway.ObjectReference) -> Certificate | Finding:
+def resolve(ask: Ask, owner: Key, reference: gateway.ObjectReference) -> Certificate | Finding:
+    """Give the certificate that a Gateway or ListenerSet refers to, or why there is none."""
     if (reference.group, reference.kind) != ("", "Secret"):
         kind = f"{reference.group}/{reference.kind}".lstrip("/")
         return Finding(Reason.INVALID_CERTIFICATE_REF, f"kind {kind} is no Secret")
-    target = (reference.namespace or namespace, reference.name)
-    across = Reference(gateway.GROUP, "Gateway", namespace, "", "Secret", *target)
+    target = (reference.namespace or owner[1], reference.name)
+    across = Reference(gateway.GROUP, owner[0], owner[1], "", "Secret", *target)
     if not ask(permitted, across):
         message = f"no ReferenceGrant in namespace {target[0]} allows Secret {target[1]}"
         return Finding(Reason.REF_NOT_PERMITTED, message)

@@ -1,4 +1,4 @@
-"""Filters of HTTPRoute rules and backends: each from its object's form to the IR's."""
+"""Filters of rules and backends: each from its object's form to the IR's."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Literal
 
 import msgspec
 
-from gatehouse.apis import gateway
+from gatehouse.apis import policies, routes
+from gatehouse.frontends.gateway_api.backends import ClusterKey, reachable, resolve
 from gatehouse.frontends.gateway_api.classes import settings
 from gatehouse.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.ir import http as ir
-from gatehouse.query import Ask
+from gatehouse.query import Ask, Key
 
 SNIPPET_CONTEXT = "http.server.location"
 
@@ -29,33 +30,43 @@ class Filters(msgspec.Struct, frozen=True):
 
     request_headers: ir.HeaderEdit = ir.HeaderEdit()
     response_headers: ir.HeaderEdit = ir.HeaderEdit()
-    redirect: gateway.RequestRedirect | None = None
+    redirect: routes.RequestRedirect | None = None
     rewrite: ir.Rewrite = ir.Rewrite()
+    mirrors: tuple[ir.Mirror, ...] = ()
+    cors: ir.Cors | None = None
     snippet: str = ""
+    clusters: tuple[ClusterKey, ...] = ()
+    """Those that mirrors name."""
+    notes: tuple[Finding, ...] = ()
+    """What is wrong with a mirror, without which requests are served all the same."""
     findings: tuple[Finding, ...] = ()
     """Why a filter cannot be honoured; what it belongs to then answers 500."""
 
 
 def compile_filters(
-    ask: Ask, namespace: str, filters: tuple[gateway.Filter, ...], where: str
+    ask: Ask, route: Key, filters: tuple[routes.Filter, ...], where: str
 ) -> Filters:
-    """Give what ``filters`` ask for; ``where`` is their place in the object."""
+    """Give what ``filters`` ask for; ``where`` is their place in the route."""
     result = Filters()
     for index, item in enumerate(filters):
         place = f"{where}.filters[{index}]"
         match item:
-            case gateway.Filter(type="RequestHeaderModifier", request_header_modifier=edit) if edit:
+            case routes.Filter(type="RequestHeaderModifier", request_header_modifier=edit) if edit:
                 result = _replace(result, request_headers=_edit(edit))
-            case gateway.Filter(type="ResponseHeaderModifier", response_header_modifier=edit) if (
+            case routes.Filter(type="ResponseHeaderModifier", response_header_modifier=edit) if (
                 edit
             ):
                 result = _replace(result, response_headers=_edit(edit))
-            case gateway.Filter(type="RequestRedirect", request_redirect=redirect) if redirect:
+            case routes.Filter(type="RequestRedirect", request_redirect=redirect) if redirect:
                 result = _replace(result, redirect=redirect)
-            case gateway.Filter(type="URLRewrite", url_rewrite=rewrite) if rewrite:
+            case routes.Filter(type="URLRewrite", url_rewrite=rewrite) if rewrite:
                 result = _replace(result, rewrite=_rewrite(rewrite))
-            case gateway.Filter(type="ExtensionRef", extension_ref=reference) if reference:
-                found = _snippet(ask, namespace, reference, place)
+            case routes.Filter(type="RequestMirror", request_mirror=mirror) if mirror:
+                result = _mirrored(ask, route, result, mirror, f"{place}.requestMirror")
+            case routes.Filter(type="CORS", cors=cors) if cors:
+                result = _replace(result, cors=_cors(cors))
+            case routes.Filter(type="ExtensionRef", extension_ref=reference) if reference:
+                found = _snippet(ask, route[1], reference, place)
                 if isinstance(found, Finding):
                     result = _replace(result, findings=(*result.findings, found))
                 else:
@@ -67,11 +78,39 @@ def compile_filters(
     return result
 
 
+def _mirrored(
+    ask: Ask, route: Key, result: Filters, mirror: routes.RequestMirror, place: str
+) -> Filters:
+    found = resolve(ask, route, mirror.backend_ref, f"{place}.backendRef")
+    if isinstance(found, Finding):
+        return _replace(result, notes=(*result.notes, found))
+    if not ask(reachable, found):
+        return result
+    numerator, denominator = 100, 100
+    if mirror.percent is not None:
+        numerator = mirror.percent
+    elif mirror.fraction is not None:
+        numerator, denominator = mirror.fraction.numerator, mirror.fraction.denominator
+    added = ir.Mirror(found.name, numerator, denominator)
+    return _replace(result, mirrors=(*result.mirrors, added), clusters=(*result.clusters, found))
+
+
+def _cors(cors: routes.Cors) -> ir.Cors:
+    return ir.Cors(
+        origins=tuple(origin.lower() for origin in cors.allow_origins),
+        methods=cors.allow_methods,
+        headers=cors.allow_headers,
+        expose=cors.expose_headers,
+        credentials=cors.allow_credentials,
+        max_age=cors.max_age,
+    )
+
+
 def _replace(filters: Filters, **changes: object) -> Filters:
     return msgspec.structs.replace(filters, **changes)
 
 
-def _edit(edit: gateway.HeaderModifier) -> ir.HeaderEdit:
+def _edit(edit: routes.HeaderModifier) -> ir.HeaderEdit:
     return ir.HeaderEdit(
         set=tuple(ir.HeaderValue(item.name, item.value) for item in edit.set),
         add=tuple(ir.HeaderValue(item.name, item.value) for item in edit.add),
@@ -79,11 +118,11 @@ def _edit(edit: gateway.HeaderModifier) -> ir.HeaderEdit:
     )
 
 
-def _rewrite(rewrite: gateway.UrlRewrite) -> ir.Rewrite:
+def _rewrite(rewrite: routes.UrlRewrite) -> ir.Rewrite:
     return ir.Rewrite(hostname=rewrite.hostname or None, path=path_rewrite(rewrite.path))
 
 
-def path_rewrite(path: gateway.PathModifier | None) -> ir.PathRewrite | None:
+def path_rewrite(path: routes.PathModifier | None) -> ir.PathRewrite | None:
     """Give the IR's form of a path modifier."""
     if path is None:
         return None
@@ -92,9 +131,7 @@ def path_rewrite(path: gateway.PathModifier | None) -> ir.PathRewrite | None:
     return ir.PrefixPath(path.replace_prefix_match or "/")
 
 
-def _snippet(
-    ask: Ask, namespace: str, reference: gateway.ExtensionRef, where: str
-) -> str | Finding:
+def _snippet(ask: Ask, namespace: str, reference: routes.ExtensionRef, where: str) -> str | Finding:
     if (reference.group, reference.kind) != ("gateway.nginx.org", "SnippetsFilter"):
         message = f"{where}: {reference.group}/{reference.kind} is no known filter"
         return Finding(Reason.INVALID_FILTER, message)
@@ -102,7 +139,7 @@ def _snippet(
         message = f"{where}: SnippetsFilters are not allowed by this installation (--snippets)"
         return Finding(Reason.INVALID_FILTER, message)
     found = ask.read(("SnippetsFilter", namespace, reference.name))
-    if not isinstance(found, gateway.SnippetsFilter):
+    if not isinstance(found, policies.SnippetsFilter):
         message = f"{where}: SnippetsFilter {namespace}/{reference.name} does not exist"
         return Finding(Reason.INVALID_FILTER, message)
     other = [s.context for s in found.spec.snippets if s.context != SNIPPET_CONTEXT]
@@ -112,7 +149,7 @@ def _snippet(
     return "".join(f"{snippet.value}\n" for snippet in found.spec.snippets)
 
 
-def redirect(redirect: gateway.RequestRedirect, port: int, protocol: str) -> ir.Redirect:
+def redirect(redirect: routes.RequestRedirect, port: int, protocol: str) -> ir.Redirect:
     """Give the IR's redirect for a listener's port.
 
     The port in Location: the explicit one; else, if a scheme is given, its well-known one; else

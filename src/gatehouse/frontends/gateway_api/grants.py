@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gatehouse.apis import gateway
+from gatehouse.apis import policies
 from gatehouse.query import Ask
 
 
@@ -29,7 +29,7 @@ def permitted(ask: Ask, reference: Reference) -> bool:
 
 
 def _allows(grant: object, reference: Reference) -> bool:
-    if not isinstance(grant, gateway.ReferenceGrant):
+    if not isinstance(grant, policies.ReferenceGrant):
         return False
     source = (reference.from_group, reference.from_kind, reference.from_namespace)
     return any(

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from gatehouse.apis import core, gateway, meta, resources
+from gatehouse.apis import core, gateway, meta, policies, resources, routes
 from gatehouse.query import Index, Key
 
 VIEWS: Mapping[str, type[meta.Resource]] = {
@@ -15,22 +15,38 @@ VIEWS: Mapping[str, type[meta.Resource]] = {
     "Service": core.Service,
     "EndpointSlice": core.EndpointSlice,
     "Secret": core.Secret,
+    "ConfigMap": core.ConfigMap,
     "GatewayClass": gateway.GatewayClass,
     "Gateway": gateway.Gateway,
-    "HTTPRoute": gateway.HTTPRoute,
-    "ReferenceGrant": gateway.ReferenceGrant,
-    "SnippetsFilter": gateway.SnippetsFilter,
+    "ListenerSet": gateway.ListenerSet,
+    "HTTPRoute": routes.HTTPRoute,
+    "GRPCRoute": routes.GRPCRoute,
+    "TLSRoute": routes.TLSRoute,
+    "TCPRoute": routes.TCPRoute,
+    "UDPRoute": routes.UDPRoute,
+    "ReferenceGrant": policies.ReferenceGrant,
+    "BackendTLSPolicy": policies.BackendTLSPolicy,
+    "SnippetsFilter": policies.SnippetsFilter,
 }
+
+ROUTE_KINDS = ("HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute")
 
 KINDS: tuple[resources.Resource, ...] = (
     resources.NAMESPACES,
     resources.SERVICES,
     resources.ENDPOINT_SLICES,
     resources.SECRETS,
+    resources.CONFIG_MAPS,
     resources.GATEWAY_CLASSES,
     resources.GATEWAYS,
+    resources.LISTENER_SETS,
     resources.HTTP_ROUTES,
+    resources.GRPC_ROUTES,
+    resources.TLS_ROUTES,
+    resources.TCP_ROUTES,
+    resources.UDP_ROUTES,
     resources.REFERENCE_GRANTS,
+    resources.BACKEND_TLS_POLICIES,
     resources.SNIPPETS_FILTERS,
 )
 """The resources to watch."""
@@ -39,6 +55,8 @@ MANAGED_BY = "app.kubernetes.io/managed-by"
 SERVICE_NAME = "kubernetes.io/service-name"
 
 ROUTES: Key = ("@routes",)
+SETS: Key = ("@sets",)
+POLICIES: Key = ("@policies",)
 CLASSES: Key = ("@classes",)
 
 
@@ -88,10 +106,25 @@ def _gateway_buckets(value: Any) -> Iterable[Key]:
 
 def _route_buckets(value: Any) -> Iterable[Key]:
     yield ROUTES
-    if isinstance(value, gateway.HTTPRoute):
+    if isinstance(value, routes.Route):
         for parent in value.spec.parent_refs:
             namespace = parent.namespace or value.metadata.namespace
-            yield ("@routes", namespace, parent.name)
+            yield ("@routes", parent.kind or "Gateway", namespace, parent.name)
+
+
+def _set_buckets(value: Any) -> Iterable[Key]:
+    yield SETS
+    if isinstance(value, gateway.ListenerSet):
+        parent = value.spec.parent_ref
+        yield ("@sets", parent.namespace or value.metadata.namespace, parent.name)
+
+
+def _policy_buckets(value: Any) -> Iterable[Key]:
+    yield POLICIES
+    if isinstance(value, policies.BackendTLSPolicy):
+        for target in value.spec.target_refs:
+            if (target.group, target.kind) == ("", "Service"):
+                yield ("@policies", value.metadata.namespace, target.name)
 
 
 def _slice_buckets(value: Any) -> Iterable[Key]:
@@ -114,7 +147,9 @@ def _service_buckets(value: Any) -> Iterable[Key]:
 INDEXES: Mapping[str, tuple[Index, ...]] = {
     "GatewayClass": (_class_buckets,),
     "Gateway": (_gateway_buckets,),
-    "HTTPRoute": (_route_buckets,),
+    "ListenerSet": (_set_buckets,),
+    **dict.fromkeys(ROUTE_KINDS, (_route_buckets,)),
+    "BackendTLSPolicy": (_policy_buckets,),
     "EndpointSlice": (_slice_buckets,),
     "ReferenceGrant": (_grant_buckets,),
     "Service": (_service_buckets,),

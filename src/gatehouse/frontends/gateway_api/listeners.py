@@ -1,22 +1,33 @@
-"""The listeners of a Gateway: which are valid, which conflict, which kinds of route they take."""
+"""Listeners of a Gateway and its ListenerSets: which are valid, which kinds of route they take."""
 
 from __future__ import annotations
 
 import msgspec
 
 from gatehouse.apis import gateway
+from gatehouse.frontends.gateway_api import clients
 from gatehouse.frontends.gateway_api.certificates import listener_certificates
+from gatehouse.frontends.gateway_api.conflicts import Entry, conflicts
 from gatehouse.frontends.gateway_api.findings import Finding, Reason
+from gatehouse.frontends.gateway_api.sets import owners
 from gatehouse.ir.gateway import Certificate
 from gatehouse.query import Ask, Key
 
-PROTOCOLS = {"HTTP": ("HTTPRoute",), "HTTPS": ("HTTPRoute",)}
+KINDS = {
+    "HTTP": ("HTTPRoute", "GRPCRoute"),
+    "HTTPS": ("HTTPRoute", "GRPCRoute"),
+    "TLS": ("TLSRoute",),
+    "TCP": ("TCPRoute",),
+    "UDP": ("UDPRoute",),
+}
 """The kinds of route of each protocol that is served."""
 
 
 class Shape(msgspec.Struct, frozen=True):
     """What routes need to know of a listener."""
 
+    owner: Key
+    """The Gateway or ListenerSet that it stands in."""
     name: str
     port: int
     protocol: str
@@ -24,6 +35,12 @@ class Shape(msgspec.Struct, frozen=True):
     namespaces: gateway.RouteNamespaces
     kinds: tuple[str, ...]
     accepted: bool
+    passthrough: bool = False
+
+    @property
+    def place(self) -> tuple[Key, str]:
+        """What identifies it among all listeners of the Gateway."""
+        return self.owner, self.name
 
 
 class ListenerState(msgspec.Struct, frozen=True):
@@ -36,17 +53,29 @@ class ListenerState(msgspec.Struct, frozen=True):
     @property
     def served(self) -> bool:
         """Whether it can be served: valid, without conflict, with the certificates it needs."""
-        return self.shape.accepted and (self.shape.protocol == "HTTP" or bool(self.certificates))
+        terminates = self.shape.protocol in ("HTTPS", "TLS") and not self.shape.passthrough
+        return self.shape.accepted and (not terminates or bool(self.certificates))
 
 
 def listeners(ask: Ask, key: Key) -> tuple[ListenerState, ...]:
-    """Give the listeners of a Gateway, in its own order."""
-    found = ask.read(key)
-    if not isinstance(found, gateway.Gateway):
-        return ()
-    everyone = found.spec.listeners
-    unserved = tuple(f"spec.tls.{field}" for field in sorted(found.spec.tls))
-    return tuple(_state(ask, key[1], listener, everyone, unserved) for listener in everyone)
+    """Give the listeners of a Gateway and its ListenerSets, the strongest first."""
+    entries: list[Entry] = []
+    invalid: list[list[Finding]] = []
+    for owner in ask(owners, key):
+        for listener in ask(own_listeners, owner):
+            findings = _validity(listener)
+            invalid.append(findings)
+            entries.append(Entry(owner, listener, not findings))
+    found = zip(entries, invalid, conflicts(entries), strict=True)
+    return tuple(_state(ask, key, entry, [*bad, *rivals]) for entry, bad, rivals in found)
+
+
+def own_listeners(ask: Ask, owner: Key) -> tuple[gateway.Listener, ...]:
+    """Give the listeners that stand in a Gateway or ListenerSet."""
+    found = ask.read(owner)
+    if isinstance(found, gateway.Gateway | gateway.ListenerSet):
+        return found.spec.listeners
+    return ()
 
 
 def shapes(ask: Ask, key: Key) -> tuple[Shape, ...]:
@@ -54,83 +83,60 @@ def shapes(ask: Ask, key: Key) -> tuple[Shape, ...]:
     return tuple(state.shape for state in ask(listeners, key))
 
 
-def _state(
-    ask: Ask,
-    namespace: str,
-    listener: gateway.Listener,
-    everyone: tuple[gateway.Listener, ...],
-    unserved: tuple[str, ...],
-) -> ListenerState:
-    findings = [*_validity(listener), *_conflicts(listener, everyone)]
-    if unserved and listener.protocol == "HTTPS":
-        # Without it clients would go unchecked: better not served than served to anybody.
-        message = (
-            f"listener {listener.name}: {', '.join(unserved)} of the Gateway is not served yet"
-        )
-        findings.append(Finding(Reason.UNSUPPORTED_VALUE, message))
-    accepted = not findings
+def service_ports(ask: Ask, key: Key) -> tuple[tuple[int, str], ...]:
+    """Give the ports that clients of a Gateway connect to, each with TCP or UDP."""
+    found = {
+        (shape.port, "UDP" if shape.protocol == "UDP" else "TCP")
+        for shape in ask(shapes, key)
+        if shape.accepted
+    }
+    return tuple(sorted(found))
+
+
+def _state(ask: Ask, key: Key, entry: Entry, findings: list[Finding]) -> ListenerState:
+    listener = entry.listener
     kinds, kind_findings = _kinds(listener)
-    findings += kind_findings
     certificates: tuple[Certificate, ...] = ()
+    passthrough = listener.protocol == "TLS" and _mode(listener) == "Passthrough"
+    if listener.protocol in ("HTTPS", "TLS") and not passthrough:
+        certificates, found = listener_certificates(ask, entry.owner, listener)
+        kind_findings += found
     if listener.protocol == "HTTPS":
-        certificates, certificate_findings = listener_certificates(ask, namespace, listener)
-        findings += certificate_findings
+        unresolved, refused = ask(clients.validation_findings, (key, listener.port))
+        findings += refused
+        kind_findings += unresolved
     shape = Shape(
+        owner=entry.owner,
         name=listener.name,
         port=listener.port,
         protocol=listener.protocol,
         hostname=listener.hostname.lower(),
         namespaces=listener.allowed_routes.namespaces,
         kinds=kinds,
-        accepted=accepted,
+        accepted=not findings,
+        passthrough=passthrough,
     )
-    return ListenerState(shape, tuple(findings), certificates)
+    return ListenerState(shape, (*findings, *kind_findings), certificates)
+
+
+def _mode(listener: gateway.Listener) -> str:
+    return listener.tls.mode if listener.tls else "Terminate"
 
 
 def _validity(listener: gateway.Listener) -> list[Finding]:
     where = f"listener {listener.name}"
-    if listener.protocol not in PROTOCOLS:
-        message = f"{where}: protocol {listener.protocol} is not served; HTTP and HTTPS are"
+    if listener.protocol not in KINDS:
+        message = f"{where}: protocol {listener.protocol} is not served; {', '.join(KINDS)} are"
         return [Finding(Reason.UNSUPPORTED_PROTOCOL, message)]
-    mode = listener.tls.mode if listener.tls else "Terminate"
-    if listener.protocol == "HTTPS" and mode != "Terminate":
-        message = f"{where}: tls.mode {mode} is not served for HTTPS; Terminate is"
+    if listener.protocol == "HTTPS" and _mode(listener) != "Terminate":
+        message = f"{where}: tls.mode {_mode(listener)} is not served for HTTPS; Terminate is"
         return [Finding(Reason.UNSUPPORTED_VALUE, message)]
-    return []
-
-
-def _conflicts(listener: gateway.Listener, everyone: tuple[gateway.Listener, ...]) -> list[Finding]:
-    """Listeners of one port must speak one protocol and have distinct hostnames; else all lose."""
-    rivals = [other for other in everyone if other.port == listener.port and other != listener]
-    rivals = [other for other in rivals if other.protocol in PROTOCOLS]
-    other_protocol = [other.name for other in rivals if other.protocol != listener.protocol]
-    same_name = [
-        other.name
-        for other in rivals
-        if other.protocol == listener.protocol
-        and other.hostname.lower() == listener.hostname.lower()
-    ]
-    where = f"listener {listener.name}"
-    if other_protocol and listener.protocol in PROTOCOLS:
-        message = (
-            f"{where}: port {listener.port} has another protocol in {', '.join(other_protocol)}"
-        )
-        return [
-            Finding(Reason.PROTOCOL_CONFLICT, message),
-            Finding(Reason.LISTENER_CONFLICTED, message),
-        ]
-    if same_name and listener.protocol in PROTOCOLS:
-        message = f"{where}: port {listener.port} and hostname are those of {', '.join(same_name)}"
-        return [
-            Finding(Reason.HOSTNAME_CONFLICT, message),
-            Finding(Reason.LISTENER_CONFLICTED, message),
-        ]
     return []
 
 
 def _kinds(listener: gateway.Listener) -> tuple[tuple[str, ...], list[Finding]]:
     """Give the kinds of route it takes, and a finding for kinds it was asked to take but cannot."""
-    possible = PROTOCOLS.get(listener.protocol, ())
+    possible = KINDS.get(listener.protocol, ())
     asked = listener.allowed_routes.kinds
     if not asked:
         return possible, []

@@ -9,15 +9,20 @@ import msgspec
 
 from gatehouse.apis import gateway
 from gatehouse.frontends.gateway_api.findings import Condition
-from gatehouse.frontends.gateway_api.status import (
+from gatehouse.frontends.gateway_api.statuses import (
     ClassStatus,
     GatewayStatus,
     ListenerStatus,
+    PolicyStatus,
     RouteStatus,
+    SetStatus,
     Status,
 )
+from gatehouse.query import Key
 
 Object = dict[str, Any]
+
+_OPTIONAL = {"PartiallyInvalid", "InsecureFrontendValidationMode"}
 
 
 def merge_status(current: Mapping[str, Any] | None, desired: Status, now: str) -> Object | None:
@@ -36,21 +41,34 @@ def merge_status(current: Mapping[str, Any] | None, desired: Status, now: str) -
             }
         case GatewayStatus():
             wanted = _gateway(before, desired, now)
+        case SetStatus():
+            wanted = {
+                "conditions": _conditions(before.get("conditions"), desired.conditions, now),
+                "listeners": _listeners(before, desired.listeners, now),
+            }
         case RouteStatus():
-            parents = _parents(before.get("parents") or (), desired, now)
+            ours = [(msgspec.to_builtins(p.parent), p.conditions) for p in desired.parents]
+            parents = _entries(before.get("parents"), "parentRef", ours, desired.controller, now)
             if not parents and not before:
                 # A route of somebody else's Gateways is none of our business.
                 return None
             wanted = {"parents": parents}
+        case PolicyStatus():
+            ours = [(_reference(a.gateway), a.conditions) for a in desired.ancestors]
+            before_us = before.get("ancestors")
+            ancestors = _entries(before_us, "ancestorRef", ours, desired.controller, now)
+            if not ancestors and not before:
+                return None
+            wanted = {"ancestors": ancestors}
     merged = {**before, **wanted}
     return None if merged == before else merged
 
 
 def _conditions(current: Any, wanted: Sequence[Condition], now: str) -> list[Object]:
     before = {entry.get("type"): entry for entry in current or ()}
-    # PartiallyInvalid is ours and goes when nothing is to be said; what others wrote stays.
-    if not any(condition.type == "PartiallyInvalid" for condition in wanted):
-        before.pop("PartiallyInvalid", None)
+    # Some conditions are only there when something is to be said; what others wrote stays.
+    for kind in _OPTIONAL - {condition.type for condition in wanted}:
+        before.pop(kind, None)
     # Everything keeps its place: two writers with an order of their own would never agree.
     found: dict[str, Object] = dict(before)
     for condition in wanted:
@@ -63,14 +81,19 @@ def _conditions(current: Any, wanted: Sequence[Condition], now: str) -> list[Obj
 
 
 def _gateway(before: Object, desired: GatewayStatus, now: str) -> Object:
-    listeners = {entry.get("name"): entry for entry in before.get("listeners") or ()}
-    return {
+    found: Object = {
         "addresses": [{"type": "IPAddress", "value": value} for value in desired.addresses],
         "conditions": _conditions(before.get("conditions"), desired.conditions, now),
-        "listeners": [
-            _listener(listeners.get(entry.name, {}), entry, now) for entry in desired.listeners
-        ],
+        "listeners": _listeners(before, desired.listeners, now),
     }
+    if desired.sets or "attachedListenerSets" in before:
+        found["attachedListenerSets"] = desired.sets
+    return found
+
+
+def _listeners(before: Object, wanted: Sequence[ListenerStatus], now: str) -> list[Object]:
+    known = {entry.get("name"): entry for entry in before.get("listeners") or ()}
+    return [_listener(known.get(entry.name, {}), entry, now) for entry in wanted]
 
 
 def _listener(before: Mapping[str, Any], entry: ListenerStatus, now: str) -> Object:
@@ -82,32 +105,34 @@ def _listener(before: Mapping[str, Any], entry: ListenerStatus, now: str) -> Obj
     }
 
 
-def _parents(before: Sequence[Mapping[str, Any]], desired: RouteStatus, now: str) -> list[Object]:
+def _reference(gateway_key: Key) -> Object:
+    kind, namespace, name = gateway_key
+    return {"group": gateway.GROUP, "kind": kind, "namespace": namespace, "name": name}
+
+
+def _entries(
+    before: Sequence[Mapping[str, Any]] | None,
+    field: str,
+    ours: Sequence[tuple[Object, Sequence[Condition]]],
+    controller: str,
+    now: str,
+) -> list[Object]:
     """Replace our entries where they stand, append new ones, drop those of ours not wanted."""
-    wanted: list[tuple[Object, Sequence[Condition]]] = [
-        (msgspec.to_builtins(parent.parent), parent.conditions) for parent in desired.parents
-    ]
-    found: list[Object] = []
-    for entry in before:
-        if entry.get("controllerName") != desired.controller:
-            found.append(dict(entry))
+    wanted, found = list(ours), list[Object]()
+
+    def entry(reference: Object, current: Any, said: Sequence[Condition]) -> Object:
+        conditions = _conditions(current, said, now)
+        return {field: reference, "controllerName": controller, "conditions": conditions}
+
+    for known in before or ():
+        if known.get("controllerName") != controller:
+            found.append(dict(known))
             continue
         position = next(
-            (i for i, (reference, _) in enumerate(wanted) if reference == entry.get("parentRef")),
-            None,
+            (i for i, (reference, _) in enumerate(wanted) if reference == known.get(field)), None
         )
         if position is not None:
             reference, said = wanted.pop(position)
-            found.append(_parent(reference, entry.get("conditions"), said, desired, now))
-    found += [_parent(reference, None, said, desired, now) for reference, said in wanted]
+            found.append(entry(reference, known.get("conditions"), said))
+    found += [entry(reference, None, said) for reference, said in wanted]
     return found
-
-
-def _parent(
-    reference: Object, current: Any, said: Sequence[Condition], desired: RouteStatus, now: str
-) -> Object:
-    return {
-        "parentRef": reference,
-        "controllerName": desired.controller,
-        "conditions": _conditions(current, said, now),
-    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gatehouse.apis import gateway
+from gatehouse.apis import routes
 from gatehouse.apis.meta import Meta
 
 Rank = tuple[int, int, bool, int, int, str, str, str, int, int]
@@ -11,7 +11,7 @@ Rank = tuple[int, int, bool, int, int, str, str, str, int, int]
 _KINDS = {"Exact": 0, "PathPrefix": 1, "RegularExpression": 2}
 
 
-def rank(match: gateway.RouteMatch, meta: Meta, rule: int, number: int) -> Rank:
+def rank(match: routes.RouteMatch, meta: Meta, rule: int, number: int) -> Rank:
     """Give the place of a match among all of its virtual host.
 
     Exact path, then longest prefix, then (our choice, the specification leaves it open) regular

@@ -1,12 +1,12 @@
-"""The rules of an HTTPRoute as the IR's routes: one for each match, not yet in order."""
+"""The rules of HTTPRoutes and GRPCRoutes as the IR's routes: one for each match, unordered."""
 
 from __future__ import annotations
 
 import msgspec
 
-from gatehouse.apis import gateway
-from gatehouse.frontends.gateway_api import durations, filters
-from gatehouse.frontends.gateway_api.backends import ClusterKey, resolve
+from gatehouse.apis import routes as api
+from gatehouse.frontends.gateway_api import calls, durations, filters, retries
+from gatehouse.frontends.gateway_api.backends import ClusterKey, reachable, resolve
 from gatehouse.frontends.gateway_api.filters import Filters
 from gatehouse.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.frontends.gateway_api.precedence import Rank, rank
@@ -27,6 +27,8 @@ class Translated(msgspec.Struct, frozen=True):
     routes: tuple[Ranked, ...] = ()
     clusters: tuple[ClusterKey, ...] = ()
     findings: tuple[Finding, ...] = ()
+    services: tuple[tuple[str, str], ...] = ()
+    """The Services that exist and are referred to."""
     whole: bool = True
     """Whether at least one rule is served as asked."""
 
@@ -35,18 +37,22 @@ def translate(ask: Ask, which: tuple[Key, int, str]) -> Translated:
     """Translate the route at ``which[0]`` for listeners of port ``which[1]``, protocol ``[2]``."""
     key, port, protocol = which
     route = ask.read(key)
-    if not isinstance(route, gateway.HTTPRoute):
+    if isinstance(route, api.GRPCRoute):
+        rules = tuple(calls.as_http(rule) for rule in route.spec.rules)
+    elif isinstance(route, api.HTTPRoute):
+        rules = route.spec.rules
+    else:
         return Translated()
     routes: list[Ranked] = []
     clusters: set[ClusterKey] = set()
     findings: list[Finding] = []
     served = 0
-    for index, rule in enumerate(route.spec.rules):
+    for index, rule in enumerate(rules):
         compiled = _rule(ask, key, rule, f"rules[{index}]", port, protocol)
         findings += compiled.findings
         clusters |= set(compiled.clusters)
         served += not compiled.broken
-        for number, match in enumerate(rule.matches or (gateway.RouteMatch(),)):
+        for number, match in enumerate(rule.matches or (api.RouteMatch(),)):
             name = f"{key[1]}/{key[2]}/{index}/{number}"
             routes.append(
                 Ranked(
@@ -54,7 +60,13 @@ def translate(ask: Ask, which: tuple[Key, int, str]) -> Translated:
                     msgspec.structs.replace(compiled.route, name=name, match=_match(match)),
                 )
             )
-    return Translated(tuple(routes), tuple(sorted(clusters)), tuple(findings), served > 0)
+    return Translated(
+        tuple(routes),
+        tuple(sorted(each for each in clusters if ask(reachable, each))),
+        tuple(findings),
+        tuple(sorted({(each.namespace, each.service) for each in clusters})),
+        served > 0,
+    )
 
 
 class _Rule(msgspec.Struct, frozen=True):
@@ -64,10 +76,8 @@ class _Rule(msgspec.Struct, frozen=True):
     broken: bool = False
 
 
-def _rule(
-    ask: Ask, key: Key, rule: gateway.RouteRule, where: str, port: int, protocol: str
-) -> _Rule:
-    asked = filters.compile_filters(ask, key[1], rule.filters, where)
+def _rule(ask: Ask, key: Key, rule: api.RouteRule, where: str, port: int, protocol: str) -> _Rule:
+    asked = filters.compile_filters(ask, key, rule.filters, where)
     findings = [*asked.findings, *_unserved(rule, where)]
     if findings:
         broken = ir.Route("", ir.Match(), ir.Respond(500))
@@ -76,15 +86,22 @@ def _rule(
     if asked.redirect is not None:
         action: ir.Action = filters.redirect(asked.redirect, port, protocol)
         return _Rule(_route(action, asked))
-    backends, clusters, backend_findings = _backends(ask, key[1], rule, where)
-    timeouts = rule.timeouts or gateway.Timeouts()
+    backends, clusters, backend_findings = _backends(ask, key, rule, where)
+    timeouts = rule.timeouts or api.Timeouts()
+    limits = [durations.seconds(text) for text in (timeouts.request, timeouts.backend_request)]
     action = ir.Forward(
         backends=backends,
         rewrite=asked.rewrite,
-        request_timeout=durations.seconds(timeouts.request) or 0.0,
-        backend_timeout=durations.seconds(timeouts.backend_request) or 0.0,
+        request_timeout=limits[0] or 0.0,
+        backend_timeout=limits[1] or 0.0,
+        unlimited=0.0 in limits and not any(limits),
+        mirrors=asked.mirrors,
+        retry=retries.retry(rule.retry),
+        persistence=retries.persistence(rule.session_persistence, f"{key}/{where}"),
     )
-    return _Rule(_route(action, asked), clusters, backend_findings)
+    return _Rule(
+        _route(action, asked), (*clusters, *asked.clusters), (*asked.notes, *backend_findings)
+    )
 
 
 def _route(action: ir.Action, asked: Filters) -> ir.Route:
@@ -94,18 +111,16 @@ def _route(action: ir.Action, asked: Filters) -> ir.Route:
         action=action,
         request_headers=asked.request_headers,
         response_headers=asked.response_headers,
+        cors=asked.cors,
         snippet=asked.snippet,
     )
 
 
-def _unserved(rule: gateway.RouteRule, where: str) -> list[Finding]:
+def _unserved(rule: api.RouteRule, where: str) -> list[Finding]:
     """Give a finding for each field that would be silently ignored otherwise."""
     messages = []
-    if rule.retry is not None:
-        messages.append(f"{where}.retry is not served yet")
-    if rule.session_persistence is not None:
-        messages.append(f"{where}.sessionPersistence is not served yet")
-    timeouts = rule.timeouts or gateway.Timeouts()
+    messages += retries.troubles(rule, where)
+    timeouts = rule.timeouts or api.Timeouts()
     for field, text in (
         ("request", timeouts.request),
         ("backendRequest", timeouts.backend_request),
@@ -126,24 +141,24 @@ def _unserved(rule: gateway.RouteRule, where: str) -> list[Finding]:
 
 
 def _backends(
-    ask: Ask, namespace: str, rule: gateway.RouteRule, where: str
+    ask: Ask, route: Key, rule: api.RouteRule, where: str
 ) -> tuple[tuple[ir.Backend, ...], tuple[ClusterKey, ...], tuple[Finding, ...]]:
     backends: list[ir.Backend] = []
     clusters: list[ClusterKey] = []
     findings: list[Finding] = []
     for index, reference in enumerate(rule.backend_refs):
         place = f"{where}.backendRefs[{index}]"
-        found = resolve(ask, namespace, reference, place)
-        asked = filters.compile_filters(ask, namespace, reference.filters, place)
+        found = resolve(ask, route, reference, place)
+        asked = filters.compile_filters(ask, route, reference.filters, place)
         troubles = [*asked.findings]
-        if asked.redirect is not None or asked.snippet or asked.rewrite != ir.Rewrite():
+        if asked != _plain(asked):
             message = f"{place}.filters: only header modifiers are served on a backend"
             troubles.append(Finding(Reason.UNSUPPORTED_VALUE, message))
         name = ""
         if isinstance(found, Finding):
             troubles.append(found)
         elif not troubles:
-            name = found.name
+            name = found.name if ask(reachable, found) else ""
             clusters.append(found)
         findings += troubles
         backends.append(
@@ -152,7 +167,16 @@ def _backends(
     return tuple(backends), tuple(clusters), tuple(findings)
 
 
-def _match(match: gateway.RouteMatch) -> ir.Match:
+def _plain(asked: Filters) -> Filters:
+    """Give what of the filters is served on a backend."""
+    return Filters(
+        request_headers=asked.request_headers,
+        response_headers=asked.response_headers,
+        findings=asked.findings,
+    )
+
+
+def _match(match: api.RouteMatch) -> ir.Match:
     return ir.Match(
         path=_path(match.path),
         method=match.method.upper(),
@@ -162,7 +186,7 @@ def _match(match: gateway.RouteMatch) -> ir.Match:
     )
 
 
-def _path(path: gateway.PathMatch) -> ir.PathMatch:
+def _path(path: api.PathMatch) -> ir.PathMatch:
     match path.type:
         case "Exact":
             return ir.PathExact(path.value)
@@ -171,7 +195,7 @@ def _path(path: gateway.PathMatch) -> ir.PathMatch:
     return ir.PathPrefix(path.value.rstrip("/") or "/")
 
 
-def _named(items: tuple[gateway.NamedMatch, ...], *, lower: bool) -> tuple[ir.ValueMatch, ...]:
+def _named(items: tuple[api.NamedMatch, ...], *, lower: bool) -> tuple[ir.ValueMatch, ...]:
     first: dict[str, ir.ValueMatch] = {}
     for item in items:
         name = item.name.lower() if lower else item.name

@@ -18,8 +18,9 @@ class PoolExhausted(Exception):
 def assign(services: Mapping[Name, Mapping[str, Any]], pool: Network) -> dict[Name, str]:
     """Give every LoadBalancer Service its address.
 
-    What a status already says stays, the older Service first where two say the same. A new address
-    follows from the Service's name, so that it is the same after starting from nothing.
+    What a status already says stays, the older Service first where two say the same. One that asks
+    for an address gets that or none. A new address follows from the Service's name, so that it is
+    the same after starting from nothing.
     Raises PoolExhausted.
     """
     balanced = {
@@ -31,15 +32,20 @@ def assign(services: Mapping[Name, Mapping[str, Any]], pool: Network) -> dict[Na
     given: dict[Name, str] = {}
     taken: set[str] = set()
     for name in ordered:
-        address = ingress(balanced[name])
+        address = wanted(balanced[name]) or ingress(balanced[name])
         if address and address not in taken and _within(address, pool):
             given[name] = address
             taken.add(address)
     for name in ordered:
-        if name not in given:
+        if name not in given and not wanted(balanced[name]):
             given[name] = _free(name, taken, pool)
             taken.add(given[name])
     return given
+
+
+def wanted(service: Mapping[str, Any]) -> str:
+    """Give the address that a Service asks for; empty if any will do."""
+    return str(service.get("spec", {}).get("loadBalancerIP") or "")
 
 
 def ingress(service: Mapping[str, Any]) -> str:

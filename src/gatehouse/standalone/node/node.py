@@ -99,11 +99,12 @@ class Node:
         await self._remove_strays(set(wanted))
 
     async def _balance(self, given: Mapping[Name, str]) -> None:
-        for name, address in given.items():
-            service = self._informers["Service"].objects[name]
+        for name, service in self._informers["Service"].objects.items():
+            # One whose wish cannot be met loses what it had.
+            address = given.get(name, "")
             if addresses.ingress(service) == address:
                 continue
-            status = {"loadBalancer": {"ingress": [{"ip": address}]}}
+            status = {"loadBalancer": {"ingress": [{"ip": address}] if address else []}}
             await self._client.update_status(
                 resources.SERVICES, {**service, "status": {**service.get("status", {}), **status}}
             )

@@ -1,0 +1,278 @@
+"""The five kinds of routes of Gateway API v1, with the defaults of their CRDs."""
+
+from __future__ import annotations
+
+from gatehouse.apis.meta import Resource, View
+
+
+class ParentRef(View, frozen=True, omit_defaults=True):
+    """What a route attaches to. Kept as written, so that the status can repeat it."""
+
+    name: str
+    group: str | None = None
+    kind: str | None = None
+    namespace: str | None = None
+    section_name: str | None = None
+    port: int | None = None
+
+
+class PathMatch(View, frozen=True):
+    """``path`` of a match."""
+
+    type: str = "PathPrefix"
+    value: str = "/"
+
+
+class NamedMatch(View, frozen=True):
+    """A header or query parameter of a match."""
+
+    name: str
+    value: str
+    type: str = "Exact"
+
+
+class RouteMatch(View, frozen=True):
+    """One match of a rule."""
+
+    path: PathMatch = PathMatch()
+    method: str = ""
+    headers: tuple[NamedMatch, ...] = ()
+    query_params: tuple[NamedMatch, ...] = ()
+
+
+class HeaderValue(View, frozen=True):
+    """A header and its value."""
+
+    name: str
+    value: str
+
+
+class HeaderModifier(View, frozen=True):
+    """Changes to headers."""
+
+    set: tuple[HeaderValue, ...] = ()
+    add: tuple[HeaderValue, ...] = ()
+    remove: tuple[str, ...] = ()
+
+
+class PathModifier(View, frozen=True):
+    """A new path."""
+
+    type: str
+    replace_full_path: str | None = None
+    replace_prefix_match: str | None = None
+
+
+class RequestRedirect(View, frozen=True):
+    """A redirection."""
+
+    scheme: str = ""
+    hostname: str = ""
+    path: PathModifier | None = None
+    port: int | None = None
+    status_code: int = 302
+
+
+class UrlRewrite(View, frozen=True):
+    """A rewritten request."""
+
+    hostname: str = ""
+    path: PathModifier | None = None
+
+
+class Fraction(View, frozen=True):
+    """A share."""
+
+    numerator: int
+    denominator: int = 100
+
+
+class BackendObject(View, frozen=True):
+    """A Service and its port."""
+
+    name: str
+    group: str = ""
+    kind: str = "Service"
+    namespace: str = ""
+    port: int | None = None
+
+
+class RequestMirror(View, frozen=True):
+    """A backend that gets a copy of (some) requests."""
+
+    backend_ref: BackendObject
+    percent: int | None = None
+    fraction: Fraction | None = None
+
+
+class Cors(View, frozen=True):
+    """Which origins may do what."""
+
+    allow_origins: tuple[str, ...] = ()
+    allow_credentials: bool = False
+    allow_methods: tuple[str, ...] = ()
+    allow_headers: tuple[str, ...] = ()
+    expose_headers: tuple[str, ...] = ()
+    max_age: int = 5
+
+
+class ExtensionRef(View, frozen=True):
+    """A filter of another API group."""
+
+    group: str
+    kind: str
+    name: str
+
+
+class Filter(View, frozen=True):
+    """One filter; the field that belongs to ``type`` is set."""
+
+    type: str
+    request_header_modifier: HeaderModifier | None = None
+    response_header_modifier: HeaderModifier | None = None
+    request_redirect: RequestRedirect | None = None
+    url_rewrite: UrlRewrite | None = None
+    request_mirror: RequestMirror | None = None
+    cors: Cors | None = None
+    extension_ref: ExtensionRef | None = None
+
+
+class BackendRef(View, frozen=True):
+    """A backend and its share."""
+
+    name: str
+    group: str = ""
+    kind: str = "Service"
+    namespace: str = ""
+    port: int | None = None
+    weight: int = 1
+    filters: tuple[Filter, ...] = ()
+
+
+class Timeouts(View, frozen=True):
+    """Timeouts of a rule, as GEP-2257 durations."""
+
+    request: str = ""
+    backend_request: str = ""
+
+
+class Retry(View, frozen=True):
+    """When a request is tried again."""
+
+    codes: tuple[int, ...] = ()
+    attempts: int | None = None
+    backoff: str = ""
+
+
+class CookieConfig(View, frozen=True):
+    """Of a session cookie."""
+
+    lifetime_type: str = "Session"
+
+
+class SessionPersistence(View, frozen=True):
+    """What keeps a client's requests with one backend."""
+
+    session_name: str = ""
+    type: str = "Cookie"
+    absolute_timeout: str = ""
+    idle_timeout: str = ""
+    cookie_config: CookieConfig = CookieConfig()
+
+
+class RouteRule(View, frozen=True):
+    """One rule."""
+
+    matches: tuple[RouteMatch, ...] = ()
+    filters: tuple[Filter, ...] = ()
+    backend_refs: tuple[BackendRef, ...] = ()
+    timeouts: Timeouts | None = None
+    retry: Retry | None = None
+    session_persistence: SessionPersistence | None = None
+
+
+class HttpRouteSpec(View, frozen=True):
+    """``spec`` of an HTTPRoute."""
+
+    parent_refs: tuple[ParentRef, ...] = ()
+    hostnames: tuple[str, ...] = ()
+    rules: tuple[RouteRule, ...] = (RouteRule(),)
+
+
+class HTTPRoute(Resource, frozen=True):
+    """An HTTPRoute."""
+
+    spec: HttpRouteSpec = HttpRouteSpec()
+
+
+class GrpcMethodMatch(View, frozen=True):
+    """Which calls; an empty service or method stands for all."""
+
+    type: str = "Exact"
+    service: str = ""
+    method: str = ""
+
+
+class GrpcMatch(View, frozen=True):
+    """One match of a GRPCRoute's rule."""
+
+    method: GrpcMethodMatch = GrpcMethodMatch()
+    headers: tuple[NamedMatch, ...] = ()
+
+
+class GrpcRule(View, frozen=True):
+    """One rule of a GRPCRoute."""
+
+    matches: tuple[GrpcMatch, ...] = ()
+    filters: tuple[Filter, ...] = ()
+    backend_refs: tuple[BackendRef, ...] = ()
+    session_persistence: SessionPersistence | None = None
+
+
+class GrpcRouteSpec(View, frozen=True):
+    """``spec`` of a GRPCRoute."""
+
+    parent_refs: tuple[ParentRef, ...] = ()
+    hostnames: tuple[str, ...] = ()
+    rules: tuple[GrpcRule, ...] = (GrpcRule(),)
+
+
+class GRPCRoute(Resource, frozen=True):
+    """A GRPCRoute."""
+
+    spec: GrpcRouteSpec = GrpcRouteSpec()
+
+
+class StreamRule(View, frozen=True):
+    """The rule of a TLSRoute, TCPRoute or UDPRoute."""
+
+    backend_refs: tuple[BackendRef, ...] = ()
+
+
+class StreamRouteSpec(View, frozen=True):
+    """``spec`` of a TLSRoute, TCPRoute or UDPRoute; only the first has hostnames."""
+
+    parent_refs: tuple[ParentRef, ...] = ()
+    hostnames: tuple[str, ...] = ()
+    rules: tuple[StreamRule, ...] = ()
+
+
+class TLSRoute(Resource, frozen=True):
+    """A TLSRoute."""
+
+    spec: StreamRouteSpec = StreamRouteSpec()
+
+
+class TCPRoute(Resource, frozen=True):
+    """A TCPRoute."""
+
+    spec: StreamRouteSpec = StreamRouteSpec()
+
+
+class UDPRoute(Resource, frozen=True):
+    """A UDPRoute."""
+
+    spec: StreamRouteSpec = StreamRouteSpec()
+
+
+Route = HTTPRoute | GRPCRoute | TLSRoute | TCPRoute | UDPRoute

@@ -1,0 +1,83 @@
+"""Forwarding to one backend: over HTTP, HTTP/2 or gRPC, with TLS, limits, copies and retries."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gatehouse.backends.nginx import (
+    cors,
+    headers,
+    mirrors,
+    retries,
+    rewriting,
+    sessions,
+)
+from gatehouse.backends.nginx.served import Body, Context
+from gatehouse.backends.nginx.speaking import module_of, protocol, tls, to
+from gatehouse.backends.nginx.tree import Directive, Node, Raw, simple
+from gatehouse.ir import http as ir
+
+UNLIMITED = "24h"
+"""NGINX has no way to say for ever."""
+
+
+def forward(
+    context: Context, route: ir.Route, action: ir.Forward, backend: ir.Backend | None
+) -> Body:
+    """Give the inside of the location that sends a request to a backend. Raises UnwritableError."""
+    shared = cors.shared(route.cors)
+    edit = route.response_headers
+    if backend is not None:
+        edit = headers.joined(edit, backend.response_headers)
+    cluster = context.clusters[backend.cluster] if backend and backend.cluster else None
+    added = [*headers.added(edit), *shared.added]
+    if backend is None or cluster is None or not cluster.endpoints:
+        status = "500" if cluster is None else "503"
+        return Body((*shared.preflight, *added, simple("return", status)), shared.maps)
+    module = module_of(cluster)
+    scope = f"{context.scope}/{route.name}/{backend.cluster}"
+    request = headers.request(
+        module,
+        headers.joined(route.request_headers, backend.request_headers),
+        action.rewrite.hostname,
+        scope,
+    )
+    session = sessions.session(action.persistence, route.name)
+    copies = mirrors.mirrors(context, action.mirrors, scope)
+    inner: list[Node] = [
+        *shared.preflight,
+        *rewriting.rewrites(action.rewrite.path, route.match.path),
+        *copies.directives,
+        *request.directives,
+        *headers.hidden(module, edit, shared.hidden),
+        *added,
+        *session.directives,
+        *limits(module, action),
+        *protocol(context, cluster),
+        *tls(module, cluster),
+        *((Raw(route.snippet),) if route.snippet else ()),
+    ]
+    sent = to(cluster, sessions.upstream_name(cluster.name, action.persistence, route.name))
+    body = retries.attempts(context, route, backend, module, action.retry, inner, sent)
+    return msgspec.structs.replace(
+        body,
+        maps=(*shared.maps, *request.maps, *session.maps, *copies.maps, *body.maps),
+        fixed=copies.locations,
+    )
+
+
+def limits(module: str, action: ir.Forward) -> list[Directive]:
+    """NGINX limits each wait, not the whole exchange: the tighter of both limits is used."""
+    given = [seconds for seconds in (action.request_timeout, action.backend_timeout) if seconds]
+    if given:
+        value = f"{max(1, round(min(given) * 1000))}ms"
+        return [simple(f"{module}_{kind}_timeout", value) for kind in ("connect", "send", "read")]
+    if action.unlimited:
+        return [simple(f"{module}_{kind}_timeout", UNLIMITED) for kind in ("send", "read")]
+    return []
+
+
+def cluster_names(action: ir.Forward) -> frozenset[str]:
+    """Give every cluster that a route names."""
+    found = {backend.cluster for backend in action.backends}
+    return frozenset(found | {mirror.cluster for mirror in action.mirrors})

@@ -1,0 +1,43 @@
+"""What the modules of actions give each other: pieces of a virtual host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from gatehouse.backends.nginx.capabilities import Capabilities
+from gatehouse.backends.nginx.tree import Directive, Node
+from gatehouse.ir import http as ir
+
+Clusters = Mapping[str, ir.Cluster]
+
+
+class Body(msgspec.Struct, frozen=True):
+    """The inside of a location, and what it needs around it."""
+
+    inner: tuple[Node, ...]
+    maps: tuple[Directive, ...] = ()
+    locations: tuple[Directive, ...] = ()
+    """Named locations that it leads to."""
+    fixed: tuple[Directive, ...] = ()
+    """Locations that NGINX is sent to by path: copies of requests."""
+
+
+class Served(msgspec.Struct, frozen=True):
+    """A route as locations. ``destination`` leads to it: a named location or a variable."""
+
+    destination: str
+    locations: tuple[Directive, ...]
+    maps: tuple[Directive, ...] = ()
+    direct: tuple[Node, ...] | None = None
+    """The inside of its only location, to be put where no choice is left to make."""
+    fixed: tuple[Directive, ...] = ()
+
+
+class Context(msgspec.Struct, frozen=True):
+    """What a route is served in."""
+
+    scope: str
+    clusters: Clusters
+    capabilities: Capabilities

@@ -1,0 +1,205 @@
+"""Streams: TCP, UDP, and TLS by the name in its handshake, passed through or ended here.
+
+On a TLS port a virtual server per name (NGINX 1.25.5) reads the handshake without taking it off the
+connection; it forwards, or passes the connection itself to a listening socket that ends TLS. A name
+that nobody serves is cut without a word.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from gatehouse.backends.nginx import names, quoting
+from gatehouse.backends.nginx.speaking import tls
+from gatehouse.backends.nginx.tree import Directive, block, simple, write
+from gatehouse.backends.nginx.upstreams import address
+from gatehouse.ir import gateway as ir
+from gatehouse.ir.http import Cluster
+
+IDLE = "1h"
+"""Connections without traffic for so long are closed."""
+
+UDP_IDLE = "30s"
+
+Clusters = Mapping[str, Cluster]
+
+
+class Ports(msgspec.Struct, frozen=True):
+    """Where a stream listens, and where the listening sockets are that it passes connections to."""
+
+    bind_address: str
+    terminating: int
+    """Of TLS that ends here."""
+    https: int = 0
+    """Of the HTTPS listener that shares the port; 0 for none."""
+    https_names: tuple[str, ...] = ()
+
+
+def stream(listener: ir.StreamListener, ports: Ports, clusters: Clusters) -> str:
+    """Write a port. Raises UnwritableError."""
+    nodes: list[Directive] = []
+    if listener.protocol != "TLS":
+        for host in listener.hosts:
+            nodes += _plain(listener, host, ports, clusters)
+        return write(nodes)
+    where = _where(ports.bind_address, listener.port)
+    if all(host.hostname for host in listener.hosts) and "" not in ports.https_names:
+        nodes.append(_preread(where, "", [simple("return", '""')], default=True))
+    for host in listener.hosts:
+        nodes += _by_name(listener, host, ports, clusters)
+    for name in ports.https_names:
+        passed = simple("pass", *_where(ports.bind_address or "127.0.0.1", ports.https))
+        nodes.append(_preread(where, name, [passed], default=not name))
+    return write(nodes)
+
+
+def _plain(
+    listener: ir.StreamListener, host: ir.StreamHost, ports: Ports, clusters: Clusters
+) -> list[Directive]:
+    udp = listener.protocol == "UDP"
+    chosen = _target(f"{listener.port}/{listener.protocol}", host, clusters)
+    words = ["udp", "reuseport"] if udp else []
+    listens = [simple("listen", w, *words) for w in _where(ports.bind_address, listener.port)]
+    idle = simple("proxy_timeout", UDP_IDLE if udp else IDLE)
+    return [*chosen.definitions, block("server", (), [*listens, idle, *chosen.inner])]
+
+
+def _by_name(
+    listener: ir.StreamListener, host: ir.StreamHost, ports: Ports, clusters: Clusters
+) -> list[Directive]:
+    chosen = _target(f"{listener.port}/{host.hostname}", host, clusters)
+    where = _where(ports.bind_address, listener.port)
+    default = not host.hostname
+    idle = simple("proxy_timeout", IDLE)
+    if not host.certificates or not any(backend.cluster for backend in host.backends):
+        server = _preread(where, host.hostname, [idle, *chosen.inner], default=default)
+        return [*chosen.definitions, server]
+    inside = _where(ports.bind_address or "127.0.0.1", ports.terminating)
+    onward = _preread(where, host.hostname, [simple("pass", *inside)], default=default)
+    ended = block("server", (), [
+        *(simple("listen", w, "ssl", *(["default_server"] if default else [])) for w in inside),
+        simple("server_name", quoting.literal(host.hostname)),
+        *_certificates(host),
+        idle,
+        *chosen.inner,
+    ])  # fmt: skip
+    return [*chosen.definitions, onward, ended]
+
+
+def _preread(
+    where: Sequence[str], name: str, inner: Sequence[Directive], *, default: bool
+) -> Directive:
+    words = ["default_server"] if default else []
+    return block("server", (), [
+        *(simple("listen", each, *words) for each in where),
+        simple("server_name", quoting.literal(name)),
+        simple("ssl_preread", "on"),
+        *inner,
+    ])  # fmt: skip
+
+
+def _certificates(host: ir.StreamHost) -> list[Directive]:
+    found: list[Directive] = [simple("ssl_protocols", "TLSv1.2", "TLSv1.3")]
+    for certificate in host.certificates:
+        for directive, kind in (("ssl_certificate", "crt"), ("ssl_certificate_key", "key")):
+            found.append(simple(directive, names.certificate_file(certificate, kind)))
+    return found
+
+
+class _Target(msgspec.Struct, frozen=True):
+    inner: tuple[Directive, ...]
+    definitions: tuple[Directive, ...] = ()
+
+
+def _target(scope: str, host: ir.StreamHost, clusters: Clusters) -> _Target:
+    """Give what sends connections on: one weighted upstream; chance, where shares are refused."""
+    wanted = [b for b in host.backends if b.weight > 0]
+    served = [b for b in wanted if _endpoints(b, clusters)]
+    if not served:
+        return _Target((simple("return", '""'),))
+    ends = [clusters[backend.cluster] for backend in served]
+    secure = [*tls("proxy", ends[0])]
+    if secure:
+        secure.insert(0, simple("proxy_ssl", "on"))
+    if len(served) == len(wanted):
+        sent = simple("proxy_pass", quoting.word(upstream_name(host, clusters)))
+        return _Target((*secure, sent))
+    variable = names.variable(scope, "split")
+    total = sum(backend.weight for backend in wanted)
+    rows = [
+        simple(
+            "*" if number == len(wanted) - 1 else f"{backend.weight * 100 / total:.2f}%",
+            quoting.word(backend.cluster) if backend in served else '""',
+        )
+        for number, backend in enumerate(wanted)
+    ]
+    key = '"$remote_addr$remote_port$connection$msec"'
+    definition = block("split_clients", (key, f"${variable}"), rows)
+    return _Target((*secure, simple("proxy_pass", f"${variable}")), (definition,))
+
+
+def _endpoints(backend: ir.StreamBackend, clusters: Clusters) -> bool:
+    return bool(backend.cluster) and bool(clusters[backend.cluster].endpoints)
+
+
+def upstream_name(host: ir.StreamHost, clusters: Clusters) -> str:
+    """Give the upstream of all backends of a host."""
+    served = [b for b in host.backends if b.weight > 0 and _endpoints(b, clusters)]
+    if len(served) == 1:
+        return served[0].cluster
+    return f"s-{names.digest(*(f'{b.cluster}={b.weight}' for b in served))}"
+
+
+def upstreams(gateway: ir.Gateway, clusters: Clusters) -> dict[str, str]:
+    """Write the upstreams of all streams, by name."""
+    found: dict[str, str] = {}
+    for listener in gateway.streams:
+        for host in listener.hosts:
+            served = [b for b in host.backends if b.weight > 0 and _endpoints(b, clusters)]
+            for backend in served:
+                found[backend.cluster] = _upstream(
+                    backend.cluster, [(clusters[backend.cluster], 1)]
+                )
+            if len(served) > 1:
+                name = upstream_name(host, clusters)
+                found[name] = _upstream(name, [(clusters[b.cluster], b.weight) for b in served])
+    return found
+
+
+def _upstream(name: str, shares: Sequence[tuple[Cluster, int]]) -> str:
+    """Write an upstream whose clusters get their shares however many endpoints they have."""
+    common = math.lcm(*(len(cluster.endpoints) for cluster, _ in shares))
+    weights = [weight * common // len(cluster.endpoints) for cluster, weight in shares]
+    divisor = math.gcd(*weights)
+    servers = [
+        simple("server", quoting.word(address(endpoint)), f"weight={weight // divisor}")
+        for (cluster, _), weight in zip(shares, weights, strict=True)
+        for endpoint in cluster.endpoints
+    ]
+    # One count for all workers, or each would begin its own round.
+    shared = [simple("zone", quoting.word(f"{name}-stream"), "64k")] if len(shares) > 1 else []
+    return write([block("upstream", (quoting.word(name),), [*shared, *servers])])
+
+
+def _where(bind_address: str, port: int) -> list[str]:
+    if not bind_address:
+        return [quoting.word(str(port)), quoting.word(f"[::]:{port}")]
+    host = f"[{bind_address}]" if ":" in bind_address else bind_address
+    return [quoting.word(f"{host}:{port}")]
+
+
+def stream_conf() -> str:
+    """Write the file that the main configuration includes in ``stream``."""
+    return write([
+        simple("server_names_hash_max_size", "65536"),
+        simple("server_names_hash_bucket_size", "512"),
+        simple("variables_hash_max_size", "65536"),
+        simple("preread_timeout", "10s"),
+        simple("proxy_connect_timeout", "5s"),
+        simple("ssl_session_timeout", "10m"),
+        simple("include", "gatehouse/stream-upstreams/*.conf"),
+        simple("include", "gatehouse/streams/*.conf"),
+    ])  # fmt: skip

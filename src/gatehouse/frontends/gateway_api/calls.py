@@ -1,0 +1,37 @@
+"""gRPC as HTTP: a call is a POST to ``/service/method``. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from gatehouse.apis import routes
+
+_NAME = r"[A-Za-z0-9_.]+"
+
+
+def as_http(rule: routes.GrpcRule) -> routes.RouteRule:
+    """Give the rule of an HTTPRoute that matches the same calls in the same order."""
+    return routes.RouteRule(
+        matches=tuple(_match(match) for match in rule.matches),
+        filters=rule.filters,
+        backend_refs=rule.backend_refs,
+        session_persistence=rule.session_persistence,
+    )
+
+
+def _match(match: routes.GrpcMatch) -> routes.RouteMatch:
+    return routes.RouteMatch(path=_path(match.method), headers=match.headers)
+
+
+def _path(method: routes.GrpcMethodMatch) -> routes.PathMatch:
+    """Exact before longer service before longer method is the order of such paths as well."""
+    if method.type == "RegularExpression":
+        service, name = method.service or _NAME, method.method or _NAME
+        return routes.PathMatch("RegularExpression", f"/(?:{service})/(?:{name})")
+    if method.service and method.method:
+        return routes.PathMatch("Exact", f"/{method.service}/{method.method}")
+    if method.service:
+        return routes.PathMatch("PathPrefix", f"/{method.service}")
+    if method.method:
+        return routes.PathMatch("RegularExpression", f"/{_NAME}/{re.escape(method.method)}")
+    return routes.PathMatch()

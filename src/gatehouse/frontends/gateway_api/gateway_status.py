@@ -1,0 +1,179 @@
+"""Statuses of Gateways, ListenerSets, and their listeners."""
+
+from __future__ import annotations
+
+from gatehouse.apis import gateway
+from gatehouse.frontends.gateway_api import addresses, clients, sets
+from gatehouse.frontends.gateway_api import listeners as listening
+from gatehouse.frontends.gateway_api.assemble import client_certificate
+from gatehouse.frontends.gateway_api.attachment import attachments
+from gatehouse.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
+from gatehouse.frontends.gateway_api.hosts import routes_of
+from gatehouse.frontends.gateway_api.inputs import DataPlane
+from gatehouse.frontends.gateway_api.listeners import ListenerState
+from gatehouse.frontends.gateway_api.statuses import GatewayStatus, ListenerStatus, SetStatus
+from gatehouse.query import Ask, Key
+
+
+def gateway_status(ask: Ask, key: Key) -> GatewayStatus | None:
+    """Give the wanted status of a Gateway."""
+    found = ask.read(key)
+    if not isinstance(found, gateway.Gateway):
+        return None
+    everyone = ask(listening.listeners, key)
+    own = tuple(state for state in everyone if state.shape.owner == key)
+    programmed = _programmed(ask, key, everyone)
+    findings = [_accepted(ask, key, found, own), programmed, *_references(ask, key, found)]
+    return GatewayStatus(
+        conditions=conditions(tuple(findings), (), found.metadata.generation),
+        addresses=_shown(ask, key),
+        listeners=_listeners(ask, key, own, programmed, found.metadata.generation),
+        sets=sum(1 for owner in ask(sets.owners, key)[1:] if _attached(owner, everyone)),
+    )
+
+
+def set_status(ask: Ask, key: Key) -> SetStatus | None:
+    """Give the wanted status of a ListenerSet."""
+    found = ask.read(key)
+    target = ask(sets.parent_of, key)
+    if target is None or not isinstance(found, gateway.ListenerSet):
+        return None
+    generation = found.metadata.generation
+    refusal = ask(sets.refusal, key)
+    if refusal is not None:
+        unserved = Finding(Reason.SET_NOT_ALLOWED_PROGRAMMED, refusal.message)
+        return SetStatus(conditions((refusal, unserved), (), generation))
+    everyone = ask(listening.listeners, target)
+    own = tuple(state for state in everyone if state.shape.owner == key)
+    programmed = _programmed(ask, target, everyone)
+    findings = [_set_accepted(own)]
+    if not any(state.shape.accepted for state in own):
+        message = "spec.listeners: none is valid; see their conditions"
+        findings.append(Finding(Reason.SET_LISTENERS_INVALID_PROGRAMMED, message))
+    else:
+        findings.append(programmed)
+    return SetStatus(
+        conditions(tuple(findings), (), generation),
+        _listeners(ask, target, own, programmed, generation),
+    )
+
+
+def _attached(owner: Key, everyone: tuple[ListenerState, ...]) -> bool:
+    return any(state.shape.owner == owner and state.shape.accepted for state in everyone)
+
+
+def _shown(ask: Ask, key: Key) -> tuple[str, ...]:
+    """Give the addresses to show: those asked for, where any were, else those given."""
+    given, asked = ask(addresses.gateway_addresses, key), ask(addresses.asked, key)
+    return tuple(value for value in given if value in asked) if asked else given
+
+
+def _accepted(
+    ask: Ask, key: Key, found: gateway.Gateway, states: tuple[ListenerState, ...]
+) -> Finding:
+    parameters = found.spec.infrastructure.parameters_ref
+    if parameters is not None:
+        message = (
+            f"spec.infrastructure.parametersRef: {parameters.group}/{parameters.kind} "
+            f"{parameters.name} is not known here"
+        )
+        return Finding(Reason.INVALID_PARAMETERS, message)
+    unsupported = ask(addresses.unsupported, key)
+    return unsupported or _all_accepted(states, "the Gateway is accepted")
+
+
+def _all_accepted(states: tuple[ListenerState, ...], good: str) -> Finding:
+    bad = [state for state in states if not state.shape.accepted]
+    if not bad:
+        return Finding(Reason.ACCEPTED, good)
+    names = ", ".join(state.shape.name for state in bad)
+    message = f"spec.listeners: {names}: not valid; see their conditions"
+    if len(bad) < len(states):
+        return Finding(Reason.GATEWAY_SOME_LISTENERS_INVALID, message)
+    return Finding(Reason.GATEWAY_LISTENERS_INVALID, message)
+
+
+def _set_accepted(states: tuple[ListenerState, ...]) -> Finding:
+    found = _all_accepted(states, "the ListenerSet is accepted")
+    if found.reason is Reason.GATEWAY_SOME_LISTENERS_INVALID:
+        return Finding(Reason.ACCEPTED, found.message)
+    return found
+
+
+def _references(ask: Ask, key: Key, found: gateway.Gateway) -> list[Finding]:
+    """Say what is to be said of ``spec.tls``."""
+    findings = []
+    loose = ask(clients.insecure, key)
+    if loose:
+        message = f"{', '.join(loose)}: clients without a valid certificate are served"
+        findings.append(Finding(Reason.INSECURE_FRONTEND, message))
+    if found.spec.tls.backend.client_certificate_ref is None:
+        return findings
+    certificate = ask(client_certificate, key)
+    if isinstance(certificate, Finding):
+        reason = certificate.reason
+        if reason is Reason.INVALID_CERTIFICATE_REF:
+            reason = Reason.INVALID_CLIENT_CERTIFICATE
+        message = f"spec.tls.backend.clientCertificateRef: {certificate.message}"
+        findings.append(Finding(reason, message))
+    else:
+        findings.append(Finding(Reason.RESOLVED, "all references are resolved"))
+    return findings
+
+
+def _programmed(ask: Ask, key: Key, states: tuple[ListenerState, ...]) -> Finding:
+    unusable = ask(addresses.unusable, key)
+    if unusable is not None:
+        return unusable
+    if not any(state.served for state in states):
+        return Finding(Reason.NOT_PROGRAMMED, "spec.listeners: none can be served")
+    plane = ask.read(("DataPlane", key[1], key[2])) or DataPlane(
+        programmed=False, message="waiting for the data plane"
+    )
+    if plane.programmed:
+        return Finding(Reason.PROGRAMMED, "every data plane confirmed the configuration")
+    reason = Reason.NOT_PROGRAMMED if plane.reason == "Invalid" else Reason.PENDING
+    return Finding(reason, plane.message)
+
+
+def _listeners(
+    ask: Ask, key: Key, states: tuple[ListenerState, ...], programmed: Finding, generation: int
+) -> tuple[ListenerStatus, ...]:
+    attached = ask(attached_routes, key)
+    return tuple(
+        ListenerStatus(
+            state.shape.name,
+            state.shape.kinds,
+            attached.get(state.shape.place, 0),
+            _listener_conditions(state, programmed, generation),
+        )
+        for state in states
+    )
+
+
+def _listener_conditions(
+    state: ListenerState, programmed: Finding, generation: int
+) -> tuple[Condition, ...]:
+    defaults = [
+        Finding(Reason.ACCEPTED, "the listener is accepted"),
+        Finding(Reason.NO_CONFLICTS, "no other listener is in its way"),
+        Finding(Reason.RESOLVED, "all references are resolved"),
+    ]
+    if not state.served:
+        programmed = Finding(Reason.NOT_PROGRAMMED, "the listener is not valid and not served")
+    return conditions(state.findings, (*defaults, programmed), generation)
+
+
+def attached_routes(ask: Ask, key: Key) -> dict[tuple[Key, str], int]:
+    """Count the routes attached to each listener of a Gateway and its ListenerSets."""
+    counts: dict[tuple[Key, str], int] = {}
+    for route in ask(routes_of, key):
+        places = {
+            place
+            for entry in ask(attachments, route)
+            if entry.gateway == key
+            for place in entry.listeners
+        }
+        for place in places:
+            counts[place] = counts.get(place, 0) + 1
+    return counts

@@ -1,0 +1,49 @@
+"""Statuses of BackendTLSPolicies, one entry for each Gateway that they hold for."""
+
+from __future__ import annotations
+
+from gatehouse.apis import policies
+from gatehouse.frontends.gateway_api import backend_tls, streams
+from gatehouse.frontends.gateway_api.classes import gateways, settings
+from gatehouse.frontends.gateway_api.findings import Finding, Reason, conditions
+from gatehouse.frontends.gateway_api.hosts import stream_hosts, virtual_hosts
+from gatehouse.frontends.gateway_api.rules import translate
+from gatehouse.frontends.gateway_api.statuses import AncestorStatus, PolicyStatus
+from gatehouse.query import Ask, Key
+
+MOST = 16
+"""Entries that a policy's status holds."""
+
+
+def policy_status(ask: Ask, key: Key) -> PolicyStatus | None:
+    """Give the wanted status of a policy."""
+    found = ask.read(key)
+    if not isinstance(found, policies.BackendTLSPolicy):
+        return None
+    targets = {(key[1], target.name) for target in found.spec.target_refs}
+    holding = [
+        owner for owner in ask(gateways, "") if not targets.isdisjoint(ask(gateway_services, owner))
+    ]
+    overruled = ask(backend_tls.overruled, key)
+    findings = (overruled,) if overruled is not None else ask(backend_tls.resolve, key).findings
+    defaults = (
+        Finding(Reason.ACCEPTED, "the policy is accepted"),
+        Finding(Reason.RESOLVED, "all references are resolved"),
+    )
+    said = conditions(findings, defaults, found.metadata.generation)
+    return PolicyStatus(
+        ask(settings, "").controller_name,
+        tuple(AncestorStatus(owner, said) for owner in holding[:MOST]),
+    )
+
+
+def gateway_services(ask: Ask, key: Key) -> frozenset[tuple[str, str]]:
+    """Give the Services that the routes of a Gateway name."""
+    found: set[tuple[str, str]] = set()
+    for host in ask(virtual_hosts, key):
+        for route in host.routes:
+            found.update(ask(translate, (route, host.port, host.protocol)).services)
+    for stream in ask(stream_hosts, key):
+        if stream.route:
+            found.update(ask(streams.targets, stream.route).services)
+    return frozenset(found)

@@ -1,0 +1,56 @@
+"""Retries and session persistence of a rule, from their object's form to the IR's. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Literal
+
+from gatehouse.apis import routes
+from gatehouse.frontends.gateway_api import durations
+from gatehouse.ir import http as ir
+
+MOST_ATTEMPTS = 8
+"""After the first; back ends chain attempts, and none takes any number of them."""
+
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+
+
+def troubles(rule: routes.RouteRule, where: str) -> list[str]:
+    """Say what cannot be served."""
+    messages = []
+    if rule.retry is not None:
+        if (rule.retry.attempts or 0) > MOST_ATTEMPTS:
+            messages.append(f"{where}.retry.attempts: at most {MOST_ATTEMPTS} are made")
+        if rule.retry.backoff and durations.seconds(rule.retry.backoff) is None:
+            messages.append(f"{where}.retry.backoff: {rule.retry.backoff!r} is no duration")
+    session = rule.session_persistence
+    if session is not None:
+        if session.session_name and not _TOKEN.fullmatch(session.session_name):
+            messages.append(f"{where}.sessionPersistence.sessionName: is no name of a cookie")
+        if session.idle_timeout:
+            messages.append(f"{where}.sessionPersistence.idleTimeout is not served")
+    return messages
+
+
+def retry(asked: routes.Retry | None) -> ir.Retry | None:
+    """Give the IR's form; one attempt where no number is given."""
+    if asked is None:
+        return None
+    attempts = 1 if asked.attempts is None else asked.attempts
+    if attempts < 1:
+        return None
+    backoff = durations.seconds(asked.backoff) if asked.backoff else None
+    return ir.Retry(attempts, tuple(sorted(set(asked.codes))), backoff or 0.0)
+
+
+def persistence(asked: routes.SessionPersistence | None, place: str) -> ir.Persistence | None:
+    """Give the IR's form; a session without a name gets one that follows from its place."""
+    if asked is None:
+        return None
+    kind: Literal["cookie", "header"] = "header" if asked.type == "Header" else "cookie"
+    name = asked.session_name or f"gh-{hashlib.sha256(place.encode()).hexdigest()[:12]}"
+    lifetime = 0
+    if kind == "cookie" and asked.cookie_config.lifetime_type == "Permanent":
+        lifetime = int(durations.seconds(asked.absolute_timeout) or 0)
+    return ir.Persistence(kind, name, lifetime)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import pytest
@@ -121,7 +121,7 @@ class Written:
 class Story:
     def __init__(self) -> None:
         self.fleet, self.written = Fleet(), Written()
-        self.provisioned: list[set[tuple[str, str]]] = []
+        self.provisioned: list[Mapping[tuple[str, str], object]] = []
         self.loop = Loop(
             Compilation(gateway_api.Settings(bind="any")),
             self.fleet,
@@ -167,7 +167,7 @@ async def test_nothing_is_published_before_an_instance_says_which_nginx_it_has(
 ) -> None:
     story.apply(BASE)
     await story.until(lambda: story.provisioned)
-    assert story.provisioned == [{("ns", "gw")}]
+    assert story.provisioned == [{("ns", "gw"): ((8080, "TCP"),)}]
     await story.quiet()
     assert not story.fleet.bundles
     assert story.written.condition(GATEWAY, "Accepted")["status"] == "True"
@@ -238,7 +238,7 @@ async def test_a_gateway_that_goes_is_withdrawn_and_its_status_forgotten(story: 
     await story.until(lambda: story.fleet.bundles)
     gateway = next(raw for raw in yaml.safe_load_all(BASE) if raw["kind"] == "Gateway")
     story.apply(yaml.safe_dump(gateway), delete=True)
-    await story.until(lambda: story.provisioned[-1] == set())
+    await story.until(lambda: not story.provisioned[-1])
     assert not story.fleet.bundles
     assert GATEWAY not in story.written.now
 

@@ -13,11 +13,11 @@ from cryptography.hazmat.primitives import serialization
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.apis import core, gateway, meta
+from gatehouse.apis import core, meta, routes
 from gatehouse.frontends import gateway_api
 from gatehouse.frontends.gateway_api import certificates, durations, hostnames, precedence
 from gatehouse.frontends.gateway_api.findings import Condition
-from gatehouse.frontends.gateway_api.status import ParentStatus, RouteStatus
+from gatehouse.frontends.gateway_api.statuses import ParentStatus, RouteStatus
 from gatehouse.ir.gateway import Certificate
 from gatehouse.query import Engine, Snapshot
 
@@ -62,16 +62,16 @@ def test_what_a_hostname_covers(pattern: str, name: str, covered: bool) -> None:
 
 @given(st.randoms(use_true_random=False))
 def test_precedence_does_not_depend_on_the_order_of_arrival(source: random.Random) -> None:
-    header = gateway.NamedMatch("h", "v")
+    header = routes.NamedMatch("h", "v")
     matches = [
-        gateway.RouteMatch(gateway.PathMatch("Exact", "/a")),
-        gateway.RouteMatch(gateway.PathMatch("PathPrefix", "/long/er")),
-        gateway.RouteMatch(gateway.PathMatch("PathPrefix", "/a/"), "GET", (header,)),
-        gateway.RouteMatch(gateway.PathMatch("PathPrefix", "/a"), "GET"),
-        gateway.RouteMatch(gateway.PathMatch("PathPrefix", "/a"), "", (header,)),
-        gateway.RouteMatch(gateway.PathMatch("PathPrefix", "/a"), "", (), (header,)),
-        gateway.RouteMatch(gateway.PathMatch("PathPrefix", "/a")),
-        gateway.RouteMatch(gateway.PathMatch("RegularExpression", "/.*")),
+        routes.RouteMatch(routes.PathMatch("Exact", "/a")),
+        routes.RouteMatch(routes.PathMatch("PathPrefix", "/long/er")),
+        routes.RouteMatch(routes.PathMatch("PathPrefix", "/a/"), "GET", (header,)),
+        routes.RouteMatch(routes.PathMatch("PathPrefix", "/a"), "GET"),
+        routes.RouteMatch(routes.PathMatch("PathPrefix", "/a"), "", (header,)),
+        routes.RouteMatch(routes.PathMatch("PathPrefix", "/a"), "", (), (header,)),
+        routes.RouteMatch(routes.PathMatch("PathPrefix", "/a")),
+        routes.RouteMatch(routes.PathMatch("RegularExpression", "/.*")),
     ]
     ranked = [
         (precedence.rank(match, meta.Meta("r", "ns"), 0, number), number)
@@ -117,7 +117,7 @@ def test_a_key_of_an_unknown_kind_is_a_finding(monkeypatch: pytest.MonkeyPatch) 
 
 
 OURS = "gatehouse.dev/nginx"
-REF = gateway.ParentRef("gw")
+REF = routes.ParentRef("gw")
 
 
 def route_status(status: str = "True") -> RouteStatus:

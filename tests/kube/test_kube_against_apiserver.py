@@ -136,8 +136,8 @@ async def test_a_gateway_is_provisioned_its_agent_recognised_and_all_removed(
         },
     )
     gateway = await client.create(GATEWAYS, GATEWAY)
-    first = await reconcile(client, gateway, SETTINGS)
-    second = await reconcile(client, gateway, SETTINGS)
+    first = await reconcile(client, gateway, SETTINGS, ((80, "TCP"),))
+    second = await reconcile(client, gateway, SETTINGS, ((80, "TCP"),))
     assert [outcome.action for outcome in first] == ["created"] * 4
     # What the server fills in must not look like somebody's change.
     assert [outcome.action for outcome in second] == ["unchanged"] * 4

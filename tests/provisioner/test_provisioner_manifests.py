@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gatehouse.provisioner.manifests import ProvisionerSettings, desired
+from gatehouse.provisioner.manifests import Ports, ProvisionerSettings, desired
 
 SETTINGS = ProvisionerSettings(
     image="example.com/gatehouse:1",
@@ -18,32 +18,29 @@ SETTINGS = ProvisionerSettings(
 )
 
 
+PORTS: Ports = ((53, "UDP"), (80, "TCP"), (8443, "TCP"))
+
+
 def gateway(name: str = "cafe", **spec: Any) -> dict[str, Any]:
-    listeners = [
-        {"name": "a", "port": 8443, "protocol": "HTTPS", "hostname": "a.example.com"},
-        {"name": "b", "port": 8443, "protocol": "HTTPS", "hostname": "b.example.com"},
-        {"name": "c", "port": 80, "protocol": "HTTP"},
-        {"name": "d", "port": 53, "protocol": "UDP"},
-    ]
     return {
         "metadata": {"name": name, "namespace": "shop", "uid": "u1"},
-        "spec": {"gatewayClassName": "gatehouse-nginx", "listeners": listeners, **spec},
+        "spec": {"gatewayClassName": "gatehouse-nginx", **spec},
     }
 
 
-def made(raw: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {resource.kind: obj for resource, obj in desired(raw, SETTINGS)}
+def made(raw: dict[str, Any], ports: Ports = PORTS) -> dict[str, dict[str, Any]]:
+    return {resource.kind: obj for resource, obj in desired(raw, SETTINGS, ports)}
 
 
-def container(raw: dict[str, Any]) -> dict[str, Any]:
-    spec = made(raw)["Deployment"]["spec"]["template"]["spec"]
+def container(raw: dict[str, Any], ports: Ports = PORTS) -> dict[str, Any]:
+    spec = made(raw, ports)["Deployment"]["spec"]["template"]["spec"]
     [only] = spec["containers"]
     assert isinstance(only, dict)
     return only
 
 
 def test_identity_comes_before_what_uses_it() -> None:
-    kinds = [resource.kind for resource, _ in desired(gateway(), SETTINGS)]
+    kinds = [resource.kind for resource, _ in desired(gateway(), SETTINGS, PORTS)]
     assert kinds == ["ServiceAccount", "ConfigMap", "Service", "Deployment"]
 
 
@@ -94,6 +91,7 @@ def test_the_service_has_one_port_per_distinct_listener_port_and_none_of_the_age
     spec = made(gateway())["Service"]["spec"]
     assert spec["type"] == "LoadBalancer"
     assert spec["ports"] == [
+        {"name": "port-53-udp", "port": 53, "targetPort": 53, "protocol": "UDP"},
         {"name": "port-80", "port": 80, "targetPort": 80, "protocol": "TCP"},
         {"name": "port-8443", "port": 8443, "targetPort": 8443, "protocol": "TCP"},
     ]
@@ -114,7 +112,7 @@ def test_service_and_deployment_select_the_pods_of_this_gateway_only() -> None:
 
 
 def test_a_gateway_without_a_port_gets_no_service() -> None:
-    assert "Service" not in made(gateway(listeners=[]))
+    assert "Service" not in made(gateway(), ())
 
 
 def test_the_agent_is_told_where_its_control_plane_is_and_who_it_is() -> None:
@@ -176,8 +174,7 @@ def test_its_token_is_for_the_control_plane_alone_and_its_ca_comes_from_the_conf
 
 
 def test_a_listener_on_the_health_port_moves_the_health_port() -> None:
-    listeners = [{"name": "a", "port": port, "protocol": "HTTP"} for port in (9114, 9115)]
-    only = container(gateway(listeners=listeners))
+    only = container(gateway(), ((9114, "TCP"), (9115, "TCP")))
     env = {entry["name"]: entry.get("value") for entry in only["env"]}
     assert env["GATEHOUSE_AGENT_HEALTH_ADDRESS"] == "$(POD_IP):9116"
     assert only["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": 9116}
@@ -191,4 +188,10 @@ def test_the_pod_names_the_service_whose_address_it_gets() -> None:
 
 
 def test_the_same_gateway_gives_the_same_objects() -> None:
-    assert desired(gateway(), SETTINGS) == desired(gateway(), SETTINGS)
+    assert desired(gateway(), SETTINGS, PORTS) == desired(gateway(), SETTINGS, PORTS)
+
+
+def test_an_address_that_is_asked_for_is_asked_of_the_load_balancer() -> None:
+    addresses = [{"type": "IPAddress"}, {"type": "IPAddress", "value": "10.0.0.9"}]
+    assert made(gateway(addresses=addresses))["Service"]["spec"]["loadBalancerIP"] == "10.0.0.9"
+    assert "loadBalancerIP" not in made(gateway())["Service"]["spec"]

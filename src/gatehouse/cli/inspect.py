@@ -43,10 +43,23 @@ def _kubeconfig(named: Path | None) -> Path:
     return State(default_directory(os.environ)).kubeconfig
 
 
+ROUTES = (
+    resources.HTTP_ROUTES,
+    resources.GRPC_ROUTES,
+    resources.TLS_ROUTES,
+    resources.TCP_ROUTES,
+    resources.UDP_ROUTES,
+)
+
+
 async def _status(kubeconfig: Path) -> None:
     async with kube.Client.from_kubeconfig(kubeconfig) as client:
         gateways = (await client.list(resources.GATEWAYS)).items
-        routes = (await client.list(resources.HTTP_ROUTES)).items
+        routes = [
+            {"kind": kind.kind, **route}
+            for kind in ROUTES
+            for route in (await client.list(kind)).items
+        ]
         selector = "app.kubernetes.io/managed-by=gatehouse"
         planes = (await client.list(resources.PODS, label_selector=selector)).items
     console = Console()

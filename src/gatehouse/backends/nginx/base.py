@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from gatehouse.backends.nginx import cors, headers
 from gatehouse.backends.nginx.capabilities import Capabilities
-from gatehouse.backends.nginx.tree import Directive, Node, block, simple, write
+from gatehouse.backends.nginx.tree import Directive, block, simple, write
 
 
 def http_conf(
@@ -16,8 +16,24 @@ def http_conf(
 
     ``hidden``: for each port that is served by way of another, that other port.
     """
-    nodes: list[Node] = [
-        # Before the first map: NGINX fixes these sizes when it meets one.
+    return write(
+        [
+            # Before the first map: NGINX fixes these sizes when it meets one.
+            *_sizes(),
+            *_variables(hidden),
+            *cors.definitions(),
+            *maps,
+            *_clients(capabilities),
+            *_backends(),
+            *headers.defaults(),
+            simple("include", "gatehouse/upstreams/*.conf"),
+            simple("include", "gatehouse/servers/*.conf"),
+        ]
+    )
+
+
+def _sizes() -> list[Directive]:
+    return [
         simple("map_hash_max_size", "65536"),
         simple("map_hash_bucket_size", "512"),
         simple("variables_hash_max_size", "65536"),
@@ -26,51 +42,51 @@ def http_conf(
         simple("server_names_hash_bucket_size", "512"),
         simple("proxy_headers_hash_max_size", "1024"),
         simple("proxy_headers_hash_bucket_size", "256"),
+    ]
+
+
+def _variables(hidden: Mapping[int, int]) -> list[Directive]:
+    upgrade = (simple('""', '""'), simple("default", "upgrade"))
+    host = (simple('""', "$host"), simple("default", "$http_host"))
+    ports = [simple(str(inner), str(port)) for port, inner in sorted(hidden.items())]
+    return [
         # A literal dollar: NGINX has no escape for it.
         block("geo", ("$gh_dollar",), (simple("default", '"$"'),)),
-        block(
-            "map",
-            ("$http_upgrade", "$gh_connection"),
-            (simple('""', '""'), simple("default", "upgrade")),
-        ),
-        block(
-            "map",
-            ("$http_host", "$gh_host"),
-            (simple('""', "$host"), simple("default", "$http_host")),
-        ),
-        block(
-            "map",
-            ("$server_port", "$gh_port"),
-            (
-                *(simple(str(inner), str(port)) for port, inner in sorted(hidden.items())),
-                simple("default", "$server_port"),
-            ),
-        ),
-        *cors.definitions(),
-        *maps,
+        block("map", ("$http_upgrade", "$gh_connection"), upgrade),
+        block("map", ("$http_host", "$gh_host"), host),
+        block("map", ("$server_port", "$gh_port"), (*ports, simple("default", "$server_port"))),
+    ]
+
+
+def _clients(capabilities: Capabilities) -> list[Directive]:
+    return [
         simple("default_type", "application/octet-stream"),
         simple("server_tokens", "off"),
         simple("underscores_in_headers", "off"),
         simple("client_max_body_size", "0"),
         simple("large_client_header_buffers", "8", "32k"),
-        simple("proxy_buffer_size", "16k"),
-        simple("proxy_buffers", "8", "16k"),
         simple("ssl_protocols", "TLSv1.2", "TLSv1.3"),
         simple("ssl_session_timeout", "10m"),
         *([simple("http2", "on")] if capabilities.http2_directive else []),
+    ]
+
+
+def _backends() -> list[Directive]:
+    return [
+        simple("proxy_buffer_size", "16k"),
+        simple("proxy_buffers", "8", "16k"),
         simple("proxy_http_version", "1.1"),
-        # Only what no backend has seen is tried elsewhere.
-        simple("proxy_next_upstream", "error", "timeout"),
-        simple("proxy_next_upstream_tries", "3"),
-        simple("proxy_connect_timeout", "5s"),
-        simple("grpc_next_upstream", "error", "timeout"),
-        simple("grpc_next_upstream_tries", "3"),
-        simple("grpc_connect_timeout", "5s"),
+        *(
+            directive
+            for module in ("proxy", "grpc")
+            for directive in (
+                # Only what no backend has seen is tried elsewhere.
+                simple(f"{module}_next_upstream", "error", "timeout"),
+                simple(f"{module}_next_upstream_tries", "3"),
+                simple(f"{module}_connect_timeout", "5s"),
+            )
+        ),
         # Streams of calls may be silent for long.
         simple("grpc_read_timeout", "1h"),
         simple("grpc_send_timeout", "1h"),
-        *headers.defaults(),
-        simple("include", "gatehouse/upstreams/*.conf"),
-        simple("include", "gatehouse/servers/*.conf"),
     ]
-    return write(nodes)

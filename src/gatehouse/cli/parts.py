@@ -15,6 +15,7 @@ from gatehouse.cli import running
 from gatehouse.cli.errors import Trouble
 from gatehouse.controller import run as controller
 from gatehouse.kube.config import ConfigError
+from gatehouse.standalone.node import images as table
 from gatehouse.standalone.node import node as local_node
 
 PATH = click.Path(path_type=Path)
@@ -73,11 +74,29 @@ def controller_command(
 @click.option("--dir", "directory", type=PATH, required=True, help="Files of the data planes.")
 @click.option("--address-pool", default="127.100.0.0/16", show_default=True)
 @click.option("--nginx", default=None, help="NGINX binary; see `gatehouse up --help`.")
-def node(kubeconfig: Path, directory: Path, address_pool: str, nginx: str | None) -> None:
+@click.option("--images", type=PATH, default=None, help="YAML file of images to run as commands.")
+@click.option("--pod-network", default="10.244.0.0/16", show_default=True)
+def node(
+    kubeconfig: Path,
+    directory: Path,
+    address_pool: str,
+    nginx: str | None,
+    images: Path | None,
+    pod_network: str,
+) -> None:
     """Run data planes as processes of this machine (kubelet and load balancer)."""
     binary = find_nginx(nginx)
+    try:
+        known = table.load(images) if images else {}
+    except table.ImagesError as error:
+        raise Trouble(str(error)) from error
     options = local_node.Options(
-        kubeconfig=kubeconfig, directory=directory, pool=address_pool, nginx=str(binary)
+        kubeconfig=kubeconfig,
+        directory=directory,
+        pool=address_pool,
+        nginx=str(binary),
+        images=known,
+        pod_network=pod_network,
     )
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:

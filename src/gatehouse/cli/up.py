@@ -42,6 +42,8 @@ def _pool(_: click.Context, __: click.Parameter, value: str) -> str:
 @click.option("--snippets", is_flag=True, help="Allow SnippetsFilters: raw NGINX configuration.")
 @click.option("--storage", default="", help="Default: SQLite in the state directory; or etcd://….")
 @click.option("--encryption-keys", type=PATH, default=None, help="Keys that seal Secrets at rest.")
+@click.option("--images", type=PATH, default=None, help="YAML file of images to run as commands.")
+@click.option("--pod-network", default="10.244.0.0/16", show_default=True, help="Of users' Pods.")
 @click.option("--log-level", default=None, hidden=True)
 @click.option("--log-format", default=None, hidden=True)
 @click.pass_context
@@ -55,6 +57,8 @@ def up(
     snippets: bool,
     storage: str,
     encryption_keys: Path | None,
+    images: Path | None,
+    pod_network: str,
     log_level: str | None,
     log_format: str | None,
 ) -> None:
@@ -70,6 +74,8 @@ def up(
         snippets=snippets,
         storage=storage,
         encryption_keys=encryption_keys,
+        images=images,
+        pod_network=pod_network,
         log_level=log_level or parameters["log_level"],
         log_format=log_format or parameters["log_format"],
     )

@@ -29,6 +29,9 @@ class Options(msgspec.Struct, frozen=True):
     storage: str = ""
     """Of the API server; empty: SQLite in the state directory."""
     encryption_keys: Path | None = None
+    images: Path | None = None
+    """A file of the images of users' Pods that this machine can run."""
+    pod_network: str = "10.244.0.0/16"
     log_level: str = "info"
     log_format: str = "auto"
 
@@ -93,6 +96,8 @@ def _parts(options: Options, state: State, addresses: Chosen) -> list[Part]:
                 "node",
                 *("--kubeconfig", str(state.node_kubeconfig), "--dir", str(state.node)),
                 *("--address-pool", options.address_pool),
+                *("--pod-network", options.pod_network),
+                *_given("--images", options.images),
                 *(("--nginx", options.nginx) if options.nginx else ()),
             ),
         ),

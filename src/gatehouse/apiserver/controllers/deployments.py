@@ -26,7 +26,7 @@ UNSCHEDULABLE = {
     "type": "PodScheduled",
     "status": "False",
     "reason": "Unschedulable",
-    "message": "no node runs this Pod: nodes of Gatehouse run its data planes only",
+    "message": "no node runs this Pod: its image is none of those named by --images",
 }
 
 

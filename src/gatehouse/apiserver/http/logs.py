@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from aiohttp import web
 from gatehouse.apiserver import errors
 from gatehouse.apiserver.errors import ApiError
 from gatehouse.apiserver.http.requests import Target, flag, number
+from gatehouse.apiserver.objects import ages
 from gatehouse.apiserver.storage.store import Store
 
 Find = Callable[[str, str], Path]
@@ -63,9 +65,11 @@ class PodLogs:
             ) from error
         left = number(request, "limitBytes")
         with file:
-            tail = number(request, "tailLines")
+            tail, since = number(request, "tailLines"), _since(request)
+            start = await asyncio.to_thread(_written_since, path, since) if since else 0
             if tail is not None:
-                file.seek(await asyncio.to_thread(_start_of_tail, path, tail))
+                start = max(start, await asyncio.to_thread(_start_of_tail, path, tail))
+            file.seek(start)
             await response.prepare(request)
             try:
                 while left is None or left > 0:
@@ -80,6 +84,35 @@ class PodLogs:
             except (ConnectionResetError, asyncio.CancelledError):
                 pass
         return response
+
+
+def _since(request: web.BaseRequest) -> float | None:
+    """Give from when on lines are asked for, in seconds since 1970. Raises ApiError."""
+    seconds = number(request, "sinceSeconds")
+    if seconds is not None:
+        return time.time() - seconds
+    text = request.query.get("sinceTime", "")
+    if not text:
+        return None
+    moment = ages.moment(text)
+    if moment is None:
+        raise errors.bad_request(f"sinceTime: Invalid value: {text!r}: must be a time (RFC 3339)")
+    return moment.timestamp()
+
+
+def _written_since(path: Path, since: float) -> int:
+    """Give how long a log was at a time, as the node noted beside it."""
+    place = 0
+    try:
+        with path.with_name("log.index").open() as file:
+            for line in file:
+                moment, _, size = line.partition(" ")
+                if float(moment) > since:
+                    break
+                place = int(size)
+    except (OSError, ValueError):
+        return 0
+    return place
 
 
 def _start_of_tail(path: Path, lines: int) -> int:

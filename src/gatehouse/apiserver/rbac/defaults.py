@@ -125,7 +125,7 @@ _NODE = (
     _rule(_READ, _CORE, "pods services"),
     _rule(_READ, _APPS, "deployments"),
     _rule("get", _CORE, "configmaps secrets"),
-    _rule("create delete", _CORE, "pods"),
+    _rule("create delete patch", _CORE, "pods"),
     _rule("update patch", _CORE, "pods/status services/status"),
     _rule("update patch", _APPS, "deployments/status"),
     _rule("create", _CORE, "serviceaccounts/token"),

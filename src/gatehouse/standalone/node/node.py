@@ -17,13 +17,14 @@ from gatehouse.apis.resources import Resource
 from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer
 from gatehouse.standalone.node import addresses, pods
-from gatehouse.standalone.node.runner import Runner
+from gatehouse.standalone.node.images import Images
+from gatehouse.standalone.node.networks import Networks
+from gatehouse.standalone.node.runner import Launch, Runner
+from gatehouse.standalone.node.workloads import Workloads
 
 log = structlog.get_logger("gatehouse.node")
 
 Name = tuple[str, str]
-
-MANAGED_BY = ("app.kubernetes.io/managed-by", "gatehouse")
 
 RETRY = 1.0
 """Seconds until a round that the API server refused is tried again."""
@@ -39,6 +40,10 @@ class Options(msgspec.Struct, frozen=True):
     nginx: str
     """Path of the NGINX binary of the data planes."""
     name: str = "local"
+    images: Images = {}
+    """The images of users' Pods that this machine can run."""
+    pod_network: str = "10.244.0.0/16"
+    """Addresses of users' Pods."""
 
 
 class Node:
@@ -50,6 +55,13 @@ class Node:
         self._pool = ipaddress.IPv4Network(options.pool)
         self._woken = asyncio.Event()
         self._runners: dict[Name, tuple[Runner, asyncio.Task[None]]] = {}
+        self._workloads = Workloads(
+            client,
+            options.name,
+            options.directory,
+            options.images,
+            Networks(options.pod_network),
+        )
         kinds = (resources.SERVICES, resources.DEPLOYMENTS, resources.PODS)
         self._informers = {
             kind.kind: Informer(client, kind, on_changes=self._on_changes) for kind in kinds
@@ -57,6 +69,7 @@ class Node:
 
     def _on_changes(self, _: Resource, __: Mapping[Name, Any]) -> None:
         self._woken.set()
+        self._workloads.wake()
 
     async def run(self, group: asyncio.TaskGroup) -> None:
         """Follow the objects for ever."""
@@ -64,6 +77,7 @@ class Node:
             group.create_task(informer.run())
         for informer in self._informers.values():
             await informer.synced.wait()
+        group.create_task(self._workloads.run(self._informers["Pod"].objects))
         log.info("ready", pool=str(self._pool), nginx=self._options.nginx)
         while True:
             await self._woken.wait()
@@ -79,12 +93,14 @@ class Node:
 
     def leave(self) -> None:
         """Stop watching over the Pods; their processes go on."""
+        self._workloads.leave()
         for _, task in self._runners.values():
             task.cancel()
 
     async def end(self) -> None:
         """End every Pod's process."""
         self.leave()
+        await self._workloads.end()
         await asyncio.gather(*(runner.end() for runner, _ in self._runners.values()))
 
     async def _round(self) -> None:
@@ -118,7 +134,9 @@ class Node:
         for (namespace, _), deployment in self._informers["Deployment"].objects.items():
             metadata = deployment["metadata"]
             labels = metadata.get("labels") or {}
-            if labels.get(MANAGED_BY[0]) != MANAGED_BY[1] or metadata.get("deletionTimestamp"):
+            if labels.get(pods.MANAGED_BY[0]) != pods.MANAGED_BY[1] or metadata.get(
+                "deletionTimestamp"
+            ):
                 continue
             address = given.get((namespace, pods.service_of(deployment)))
             if address is None or deployment["spec"].get("replicas", 1) < 1:
@@ -149,11 +167,16 @@ class Node:
         directory = pods.directory(self._options.directory, *name)
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         runner = Runner(
-            self._client, current, address, directory, self._options.nginx, self._woken.set
+            self._client, current, address, directory, self._launch(current), self._woken.set
         )
         task = asyncio.create_task(runner.run())
         task.add_done_callback(lambda done: self._on_runner_end(name, done))
         self._runners[name] = (runner, task)
+
+    def _launch(self, pod: Mapping[str, Any]) -> Launch:
+        container = pod["spec"]["containers"][0]
+        words = [*(container.get("command") or ()), *(container.get("args") or ())]
+        return Launch(tuple(words), env={"GATEHOUSE_AGENT_NGINX": self._options.nginx})
 
     def _on_runner_end(self, name: Name, task: asyncio.Task[None]) -> None:
         """A runner ends by being cancelled; one that fails is made anew with the next round."""
@@ -197,15 +220,15 @@ class Node:
     async def _remove_strays(self, wanted: set[Name]) -> None:
         """Remove Pods of ours that nothing asks for, such as those of an earlier template."""
         for name, pod in list(self._informers["Pod"].objects.items()):
-            ours = pod.get("spec", {}).get("nodeName") == self._options.name
-            if not ours or name in wanted:
+            labels = pod["metadata"].get("labels") or {}
+            ours = labels.get(pods.MANAGED_BY[0]) == pods.MANAGED_BY[1]
+            here = pod.get("spec", {}).get("nodeName") == self._options.name
+            if not ours or not here or name in wanted:
                 continue
             directory = pods.directory(self._options.directory, *name)
             if directory.exists():
                 # An earlier node process started it; end what still runs.
-                await Runner(
-                    self._client, pod, "", directory, self._options.nginx, lambda: None
-                ).end()
+                await Runner(self._client, pod, "", directory, Launch(()), lambda: None).end()
             await self._delete(name)
 
 

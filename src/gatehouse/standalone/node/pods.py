@@ -13,6 +13,9 @@ import msgspec
 
 Object = dict[str, Any]
 
+MANAGED_BY = ("app.kubernetes.io/managed-by", "gatehouse")
+"""Label of data planes, and of everything else that is Gatehouse's own."""
+
 SERVICE_ANNOTATION = "gatehouse.dev/service"
 """Names the Service whose address is the Pod's own."""
 

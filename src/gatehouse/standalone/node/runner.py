@@ -20,7 +20,7 @@ import structlog
 
 from gatehouse.kube import client as kube
 from gatehouse.standalone import processes
-from gatehouse.standalone.node import pods
+from gatehouse.standalone.node import logs, pods
 from gatehouse.standalone.node.volumes import VolumeError, Volumes
 
 log = structlog.get_logger("gatehouse.node")
@@ -40,6 +40,16 @@ GRACE = 30.0
 RETRY = 1.0
 
 
+class Launch(msgspec.Struct, frozen=True):
+    """What is started for a Pod."""
+
+    words: tuple[str, ...]
+    enter: tuple[str, ...] = ()
+    """Words in front that start it in a network of its own."""
+    env: dict[str, str] = {}
+    """In addition to the container's own environment, which wins."""
+
+
 class Runner:
     """One Pod. ``on_change`` is called whenever :attr:`state` changed."""
 
@@ -49,7 +59,7 @@ class Runner:
         pod: Mapping[str, Any],
         address: str,
         directory: Path,
-        nginx: str,
+        launch: Launch,
         on_change: Callable[[], None],
     ) -> None:
         self.pod = pod
@@ -58,7 +68,7 @@ class Runner:
         self._directory = directory
         self._volumes = Volumes(client, pod, directory / "volumes")
         self._record = directory / "process.json"
-        self._nginx = nginx
+        self._launch = launch
         self._on_change = on_change
         self._process: processes.Record | None = None
         self._ending = asyncio.Event()
@@ -70,6 +80,7 @@ class Runner:
             group.create_task(self._keep())
             group.create_task(self._probe())
             group.create_task(self._refresh())
+            group.create_task(logs.index(self._directory / "log"))
 
     async def end(self) -> None:
         """End the process gracefully and remove the Pod's directory."""
@@ -84,7 +95,8 @@ class Runner:
         self._volumes.remove()
         self._record.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
-            (self._directory / "log").unlink(missing_ok=True)
+            for name in ("log", "log.1", logs.INDEX):
+                (self._directory / name).unlink(missing_ok=True)
             self._directory.rmdir()
 
     async def _fill(self) -> None:
@@ -128,15 +140,12 @@ class Runner:
             delay = min(RESTART_LAST, delay * 2)
 
     def _start(self) -> processes.Record:
-        container = self.pod["spec"]["containers"][0]
         mounts = self._volumes.mounts()
-        environment = {
+        environment = self._launch.env | {
             name: pods.relocate(value, mounts)
             for name, value in pods.environment(self.pod, self.address).items()
         }
-        environment["GATEHOUSE_AGENT_NGINX"] = self._nginx
-        words = [*(container.get("command") or ()), *(container.get("args") or ())]
-        command = [pods.relocate(word, mounts) for word in words]
+        command = [pods.relocate(word, mounts) for word in self._launch.words]
         if command[:1] == ["gatehouse"]:
             command[:1] = [sys.executable, "-m", "gatehouse"]
         log_file = self._directory / "log"
@@ -144,7 +153,7 @@ class Runner:
             log_file.replace(log_file.with_name("log.1"))
         with log_file.open("ab") as output:
             child = subprocess.Popen(
-                command,
+                [*self._launch.enter, *command],
                 env={**_inherited(), **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -160,7 +169,10 @@ class Runner:
         async with aiohttp.ClientSession(timeout=timeout) as session:
             while True:
                 ready = False
-                if self.state.running:
+                if self.state.running and not url:
+                    ready = True
+                    self._say(ready=True)
+                elif self.state.running:
                     try:
                         async with session.get(url) as response:
                             ready = response.status == 200

@@ -61,14 +61,15 @@ class Volumes:
 
     async def _contents(self, volume: Mapping[str, Any]) -> dict[str, bytes]:
         match volume:
-            case {"configMap": {"name": name}}:
+            case {"configMap": {"name": name} as source}:
                 found = await self._object(resources.CONFIG_MAPS, name, volume["name"])
-                return {key: text.encode() for key, text in (found.get("data") or {}).items()}
-            case {"secret": {"secretName": name}}:
+                texts = found.get("data") or {}
+                return _chosen({k: t.encode() for k, t in texts.items()}, source, volume["name"])
+            case {"secret": {"secretName": name} as source}:
                 found = await self._object(resources.SECRETS, name, volume["name"])
-                return {
-                    key: base64.b64decode(data) for key, data in (found.get("data") or {}).items()
-                }
+                data = found.get("data") or {}
+                content = {key: base64.b64decode(value) for key, value in data.items()}
+                return _chosen(content, source, volume["name"])
             case {"projected": {"sources": sources}}:
                 return {
                     source["serviceAccountToken"]["path"]: await self._token(
@@ -107,9 +108,24 @@ class Volumes:
         return token.encode()
 
 
+def _chosen(content: dict[str, bytes], source: Mapping[str, Any], volume: str) -> dict[str, bytes]:
+    """Give the files that ``items`` ask for, or all. Raises VolumeError."""
+    if not source.get("items"):
+        return content
+    found = {}
+    for item in source["items"]:
+        if item["key"] not in content:
+            raise VolumeError(f"volume {volume}: there is no key {item['key']}")
+        if ".." in Path(item["path"]).parts or item["path"].startswith("/"):
+            raise VolumeError(f"volume {volume}: path {item['path']} leaves the volume")
+        found[item["path"]] = content[item["key"]]
+    return found
+
+
 def _write(path: Path, content: bytes) -> None:
     if path.exists() and path.read_bytes() == content:
         return
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     staged = path.with_name(f".{path.name}")
     staged.unlink(missing_ok=True)
     descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

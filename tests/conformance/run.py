@@ -1,7 +1,7 @@
 """Runs the official Gateway API conformance suite against `gatehouse up`, and says how it went.
 
 `make conformance`. The suite and its backend are built from a Go module of our own (``suite/``);
-Pods of its Deployments are run by the standalone node, each in a network namespace (root is needed).
+Pods of its Deployments are run by the standalone node, each in a network namespace (as root).
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def run(installation: Installation, options: argparse.Namespace) -> tuple[int, s
     report = options.report or installation.directory / "report.yaml"
     command = [
         str(CACHE / "suite"),
-        *("-test.v", "-test.run", "^TestConformance$", "-test.timeout", options.timeout),
+        *("-test.v=test2json", "-test.run", "^TestConformance$", "-test.timeout", options.timeout),
         *("-gateway-class", CLASS, "-conformance-profiles", ",".join(PROFILES)),
         *("-usable-address", installation.usable, "-unusable-address", UNUSABLE),
         *("-organization", "gatehouse", "-project", "gatehouse"),
@@ -142,15 +142,17 @@ def run(installation: Installation, options: argparse.Namespace) -> tuple[int, s
     ) as process:  # fmt: skip
         assert process.stdout is not None
         for line in process.stdout:
+            # Go marks its own lines, so that they can be told from what tests print.
+            line = line.replace("\x16", "")
             lines.append(line)
             file.write(line)
-            if re.match(r"    --- (PASS|FAIL)|\s+--- FAIL", line) or options.verbose:
+            if re.match(r"\s*--- (PASS|FAIL)", line) or options.verbose:
                 print(line.rstrip(), flush=True)
     return process.returncode, "".join(lines)
 
 
 RESULT = re.compile(
-    r"^    --- (PASS|FAIL|SKIP): TestConformance/(\S+) \((\d+\.\d+)s\)", re.MULTILINE
+    r"^\s*--- (PASS|FAIL|SKIP): TestConformance/([^/\s]+) \((\d+\.\d+)s\)", re.MULTILINE
 )
 
 

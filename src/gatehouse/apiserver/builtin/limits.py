@@ -73,7 +73,8 @@ LIMITS: dict[str, dict[str, Any]] = {
     "autoscaling.v2.HorizontalPodAutoscalerSpec.minReplicas": {"default": 1, "minimum": 0},
     "autoscaling.v2.HorizontalPodAutoscalerSpec.maxReplicas": {"minimum": 1},
     "discovery.v1.EndpointSlice.addressType": _choice("IPv4", "IPv6", "FQDN"),
-    "discovery.v1.EndpointSlice.endpoints": {"maxItems": 1000},
+    # Marked required, and never asked for.
+    "discovery.v1.EndpointSlice.endpoints": {"maxItems": 1000, "default": []},
     "discovery.v1.EndpointSlice.ports": {"maxItems": 100},
     "discovery.v1.Endpoint.addresses": {"minItems": 1, "maxItems": 100},
     "discovery.v1.EndpointPort.name": {"default": ""},

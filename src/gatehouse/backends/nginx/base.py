@@ -61,6 +61,8 @@ def _variables(hidden: Mapping[int, int]) -> list[Directive]:
 def _clients(capabilities: Capabilities) -> list[Directive]:
     return [
         simple("default_type", "application/octet-stream"),
+        # A route is led to by one error page and may be tried again by another.
+        simple("recursive_error_pages", "on"),
         simple("server_tokens", "off"),
         simple("underscores_in_headers", "off"),
         simple("client_max_body_size", "0"),

@@ -71,7 +71,9 @@ def limits(module: str, action: ir.Forward) -> list[Directive]:
     given = [seconds for seconds in (action.request_timeout, action.backend_timeout) if seconds]
     if given:
         value = f"{max(1, round(min(given) * 1000))}ms"
-        return [simple(f"{module}_{kind}_timeout", value) for kind in ("connect", "send", "read")]
+        waits = [simple(f"{module}_{kind}_timeout", value) for kind in ("connect", "send", "read")]
+        # Another backend would have its own time: the client has waited long enough.
+        return [*waits, simple(f"{module}_next_upstream", "error")]
     if action.unlimited:
         return [simple(f"{module}_{kind}_timeout", UNLIMITED) for kind in ("send", "read")]
     return []

@@ -36,7 +36,7 @@ def mirrors(context: Context, wanted: Sequence[ir.Mirror], scope: str) -> Copies
         if share < 1:
             variable = names.variable(scope, "mirror", str(number))
             rows = (simple(f"{share * 100:.2f}%", '"1"'), simple("*", '""'))
-            key = f'"$request_id{number}"'
+            key = f'"${{request_id}}{number}"'
             maps.append(block("split_clients", (key, f"${variable}"), rows))
             inner.append(block("if", (f"(${variable}", "=", '"")'), (simple("return", "204"),)))
         # The variable sends the path as the client wrote it; the location's own would go else.

@@ -37,17 +37,18 @@ def attempts(
         names.route(context.scope, f"{route.name}/{backend.cluster}/retry", number + 1)
         for number in range(retry.attempts)
     ]
-    # A mirror in every attempt would copy the request again, so only the first one has it.
-    repeated = [node for node in inner if not _is_copy(node)]
     # NGINX's own retries would multiply ours.
     once = simple(f"{module}_next_upstream", "off")
+    inner = [node for node in inner if not _is(node, once.name)]
+
+    # A mirror in every attempt would copy the request again, so only the first one has it.
+    repeated = [node for node in inner if not _is(node, "mirror")]
 
     def attempt(nodes: Sequence[Node], onward: str | None) -> tuple[Node, ...]:
         if onward is None:
             return (*nodes, once, sent)
         caught = [
             simple(f"{module}_intercept_errors", "on"),
-            simple("recursive_error_pages", "on"),
             simple("error_page", *codes, "=", onward),
         ]
         return (*nodes, once, *caught, sent)
@@ -60,5 +61,5 @@ def attempts(
     return Body(attempt(inner, destinations[0]), locations=tuple(locations))
 
 
-def _is_copy(node: Node) -> bool:
-    return isinstance(node, Directive) and node.name == "mirror"
+def _is(node: Node, name: str) -> bool:
+    return isinstance(node, Directive) and node.name == name

@@ -15,7 +15,7 @@ import msgspec
 from gatehouse.backends.nginx import names, quoting
 from gatehouse.backends.nginx.speaking import tls
 from gatehouse.backends.nginx.tree import Directive, block, simple, write
-from gatehouse.backends.nginx.upstreams import address
+from gatehouse.backends.nginx.upstreams import server
 from gatehouse.ir import gateway as ir
 from gatehouse.ir.http import Cluster
 
@@ -175,7 +175,7 @@ def _upstream(name: str, shares: Sequence[tuple[Cluster, int]]) -> str:
     weights = [weight * common // len(cluster.endpoints) for cluster, weight in shares]
     divisor = math.gcd(*weights)
     servers = [
-        simple("server", quoting.word(address(endpoint)), f"weight={weight // divisor}")
+        server(endpoint, f"weight={weight // divisor}")
         for (cluster, _), weight in zip(shares, weights, strict=True)
         for endpoint in cluster.endpoints
     ]

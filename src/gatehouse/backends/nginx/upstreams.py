@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gatehouse.backends.nginx import quoting
-from gatehouse.backends.nginx.tree import block, simple, write
+from gatehouse.backends.nginx.tree import Directive, block, simple, write
 from gatehouse.ir import http as ir
 
 KEEPALIVE = 32
@@ -12,10 +12,19 @@ KEEPALIVE = 32
 
 def upstream(cluster: ir.Cluster, name: str = "", *, by: str = "") -> str:
     """Write a cluster that has endpoints; ``by``: the variable that decides which answers."""
-    servers = [simple("server", quoting.word(address(endpoint))) for endpoint in cluster.endpoints]
+    servers = [server(endpoint) for endpoint in cluster.endpoints]
     chosen = [simple("hash", quoting.word(f"${by}"), "consistent")] if by else []
     inner = [*chosen, *servers, simple("keepalive", str(KEEPALIVE))]
     return write([block("upstream", (quoting.word(name or cluster.name),), inner)])
+
+
+def server(endpoint: ir.Endpoint, *more: str) -> Directive:
+    """Give the directive of an endpoint.
+
+    Whether one is fit is for its readiness to say: NGINX would leave one out for ten seconds after
+    one failure, and answer 502 when it is the only one.
+    """
+    return simple("server", quoting.word(address(endpoint)), "max_fails=0", *more)
 
 
 def address(endpoint: ir.Endpoint) -> str:

@@ -47,7 +47,7 @@ def set_status(ask: Ask, key: Key) -> SetStatus | None:
     own = tuple(state for state in everyone if state.shape.owner == key)
     programmed = _programmed(ask, target, everyone)
     findings = [_set_accepted(own)]
-    if not any(state.shape.accepted for state in own):
+    if not any(state.served for state in own):
         message = "spec.listeners: none is valid; see their conditions"
         findings.append(Finding(Reason.SET_LISTENERS_INVALID_PROGRAMMED, message))
     else:
@@ -59,7 +59,7 @@ def set_status(ask: Ask, key: Key) -> SetStatus | None:
 
 
 def _attached(owner: Key, everyone: tuple[ListenerState, ...]) -> bool:
-    return any(state.shape.owner == owner and state.shape.accepted for state in everyone)
+    return any(state.shape.owner == owner and state.served for state in everyone)
 
 
 def _shown(ask: Ask, key: Key) -> tuple[str, ...]:
@@ -94,10 +94,14 @@ def _all_accepted(states: tuple[ListenerState, ...], good: str) -> Finding:
 
 
 def _set_accepted(states: tuple[ListenerState, ...]) -> Finding:
-    found = _all_accepted(states, "the ListenerSet is accepted")
-    if found.reason is Reason.GATEWAY_SOME_LISTENERS_INVALID:
-        return Finding(Reason.ACCEPTED, found.message)
-    return found
+    """One good listener is enough for a set, also where a certificate is missing for others."""
+    bad = [state.shape.name for state in states if not state.served]
+    if not bad:
+        return Finding(Reason.ACCEPTED, "the ListenerSet is accepted")
+    message = f"spec.listeners: {', '.join(bad)}: not valid; see their conditions"
+    if len(bad) < len(states):
+        return Finding(Reason.ACCEPTED, message)
+    return Finding(Reason.GATEWAY_LISTENERS_INVALID, message)
 
 
 def _references(ask: Ask, key: Key, found: gateway.Gateway) -> list[Finding]:

@@ -55,6 +55,8 @@ class Node:
         self._pool = ipaddress.IPv4Network(options.pool)
         self._woken = asyncio.Event()
         self._runners: dict[Name, tuple[Runner, asyncio.Task[None]]] = {}
+        self._ending: dict[str, asyncio.Task[None]] = {}
+        """By the address that is free afterwards."""
         self._workloads = Workloads(
             client,
             options.name,
@@ -101,21 +103,22 @@ class Node:
         """End every Pod's process."""
         self.leave()
         await self._workloads.end()
-        await asyncio.gather(*(runner.end() for runner, _ in self._runners.values()))
+        running = (runner.end() for runner, _ in self._runners.values())
+        await asyncio.gather(*running, *self._ending.values())
 
     async def _round(self) -> None:
         given = addresses.assign(self._informers["Service"].objects, self._pool)
         await self._balance(given)
         wanted = self._wanted(given)
         for name in self._runners.keys() - wanted.keys():
-            await self._retire(name)
+            self._retire(name)
         for name, (deployment, pod, address) in wanted.items():
             await self._host(name, pod, address)
             await self._report(name, deployment, address)
         await self._remove_strays(set(wanted))
 
     async def _balance(self, given: Mapping[Name, str]) -> None:
-        for name, service in self._informers["Service"].objects.items():
+        for name, service in list(self._informers["Service"].objects.items()):
             # One whose wish cannot be met loses what it had.
             address = given.get(name, "")
             if addresses.ingress(service) == address:
@@ -147,6 +150,9 @@ class Node:
 
     async def _host(self, name: Name, pod: pods.Object, address: str) -> None:
         """See to it that the Pod exists and its process is kept running."""
+        if address in self._ending:
+            # Two cannot listen on one address; the end of the other wakes us.
+            return
         current = self._informers["Pod"].objects.get(name)
         if current is None:
             try:
@@ -156,14 +162,18 @@ class Node:
         known = self._runners.get(name)
         if current["metadata"].get("deletionTimestamp"):
             # Somebody deletes it: the process ends, the next round makes another.
-            await self._retire(name) if known is not None else await self._delete(name)
+            if known is None:
+                await self._delete(name)
+            else:
+                self._retire(name)
             return
         if known is not None:
             runner = known[0]
             same = runner.pod["metadata"]["uid"] == current["metadata"]["uid"]
             if same and runner.address == address:
                 return
-            await self._retire(name, keep_object=True)
+            self._retire(name, keep_object=True)
+            return
         directory = pods.directory(self._options.directory, *name)
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         runner = Runner(
@@ -187,13 +197,24 @@ class Node:
             del self._runners[name]
             asyncio.get_running_loop().call_later(RETRY, self._woken.set)
 
-    async def _retire(self, name: Name, *, keep_object: bool = False) -> None:
+    def _retire(self, name: Name, *, keep_object: bool = False) -> None:
+        """End a Pod's process, which may take long, without others waiting for that."""
         runner, task = self._runners.pop(name)
         task.cancel()
-        await runner.end()
-        log.info("ended", pod="/".join(name))
-        if not keep_object:
-            await self._delete(name)
+        ending = asyncio.create_task(self._finish(name, runner, keep_object))
+        self._ending[runner.address] = ending
+
+    async def _finish(self, name: Name, runner: Runner, keep_object: bool) -> None:
+        try:
+            await runner.end()
+            log.info("ended", pod="/".join(name))
+            if not keep_object:
+                await self._delete(name)
+        except kube.ApiError as error:
+            log.warning("Pod not removed", pod="/".join(name), error=str(error))
+        finally:
+            self._ending.pop(runner.address, None)
+            self._woken.set()
 
     async def _delete(self, name: Name) -> None:
         """Remove a Pod whose process has ended."""
@@ -223,7 +244,8 @@ class Node:
             labels = pod["metadata"].get("labels") or {}
             ours = labels.get(pods.MANAGED_BY[0]) == pods.MANAGED_BY[1]
             here = pod.get("spec", {}).get("nodeName") == self._options.name
-            if not ours or not here or name in wanted:
+            going = (pod.get("status") or {}).get("podIP", "") in self._ending
+            if not ours or not here or going or name in wanted:
                 continue
             directory = pods.directory(self._options.directory, *name)
             if directory.exists():

@@ -12,6 +12,7 @@ ROOT = "gatehouse"
 
 NOT_FOUND = "@gh_404"
 FAILED = "@gh_500"
+UNPROVEN = "@gh_unproven"
 
 SYSTEM_TRUST = "system"
 """The name of the bundle of the authorities that everybody trusts."""

@@ -117,10 +117,20 @@ def _unique(directives: list[Directive]) -> list[Directive]:
 def _reached(
     found: list[Directive], definitions: list[Directive], served: list[Served]
 ) -> list[Directive]:
-    """Give the named locations that something leads to."""
+    """Give the named locations that something leads to, also by way of others."""
     text = write([*found, *definitions])
     unique = {location.arguments[0]: location for item in served for location in item.locations}
-    return [location for name, location in unique.items() if f"{name};" in text]
+    reached: dict[str, Directive] = {}
+    fresh = [text]
+    while fresh:
+        new = {
+            name: location
+            for name, location in unique.items()
+            if name not in reached and any(f"{name};" in each for each in fresh)
+        }
+        reached |= new
+        fresh = [write([location]) for location in new.values()]
+    return [location for name, location in unique.items() if name in reached]
 
 
 def _fixed() -> list[Directive]:
@@ -155,19 +165,22 @@ def _tls(port: Port, host: ir.VirtualHost) -> list[Directive]:
 
 
 def _clients(port: Port) -> list[Directive]:
-    """Check clients' certificates; a connection without a good one is closed without an answer."""
+    """Check clients' certificates.
+
+    A connection without a good one is closed without an answer; where that is let pass, what NGINX
+    would refuse goes on as if nothing had been shown (its path is encoded anew on the way).
+    """
     wanted = port.client_validation
     if wanted is None:
         return []
     found = [
         simple("ssl_client_certificate", names.trust_file(wanted.trust)),
-        simple("ssl_verify_client", "optional_no_ca"),
+        simple("ssl_verify_client", "on" if wanted.required else "optional_no_ca"),
         simple("ssl_verify_depth", "10"),
+        simple("error_page", "495", "496", "=", names.UNPROVEN),
     ]
-    if wanted.required:
-        test = ("($ssl_client_verify", "!=", '"SUCCESS")')
-        found.append(block("if", test, (simple("return", "444"),)))
-    return found
+    after = simple("return", "444") if wanted.required else simple("rewrite", "^", "$uri", "last")
+    return [*found, block("location", (names.UNPROVEN,), (after,))]
 
 
 def _misdirected(port: Port, host: ir.VirtualHost) -> list[Directive]:

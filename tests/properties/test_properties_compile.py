@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import crossplane
+import every_kind
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,8 +31,15 @@ def gateway(hostname: str | None, selector: str, port: int) -> Object:
     listener["allowedRoutes"] = {"namespaces": {"from": selector}}
     if hostname:
         listener["hostname"] = hostname
-    listeners = [listener, {"name": "m", "port": 8080, "protocol": "HTTP"}]
-    return {"spec": {"gatewayClassName": "c", "listeners": listeners}}
+    listeners = [
+        listener,
+        {"name": "m", "port": 8080, "protocol": "HTTP"},
+        {"name": "tcp", "port": 9000, "protocol": "TCP"},
+        {"name": "tls", "port": 9443, "protocol": "TLS", "tls": {"mode": "Passthrough"}},
+    ]
+    allowed = {"namespaces": {"from": "Same"}}
+    spec = {"gatewayClassName": "c", "listeners": listeners, "allowedListeners": allowed}
+    return {"spec": spec}
 
 
 def route(hostnames: list[str], path: str, service: str, namespace: str) -> Object:
@@ -108,7 +116,11 @@ OBJECTS: dict[str, st.SearchStrategy[tuple[Key, Object | None]]] = {
         st.just(("HTTPRoute", "a", "r")), st.just({"spec": {"rules": "not a list"}})
     ),
 }
-EDITS = st.lists(st.lists(st.one_of(*OBJECTS.values()), max_size=6), min_size=1, max_size=8)
+EDITS = st.lists(
+    st.lists(st.one_of(*OBJECTS.values(), *every_kind.EDITS.values()), max_size=8),
+    min_size=1,
+    max_size=8,
+)
 
 
 def fresh() -> Engine:
@@ -185,11 +197,20 @@ def served(value: str, place: str) -> ir_gateway.Gateway:
     added = ir.HeaderEdit(add=(ir.HeaderValue("X-B", value if place == "added" else "v"),))
     name = value if place == "name" else "x-match"
     matched = value if place == "match" else "v"
+    cors = ir.Cors(
+        (value if place == "origin" else "https://a.example",),
+        (value if place == "cors" else "GET",),
+        expose=(value if place == "cors" else "x",),
+    )
+    session = ir.Persistence("cookie", value if place == "session" else "s")
     path = ir.PathPrefix("/" + value) if place == "path" else ir.PathPrefix("/p")
     rewrite = ir.FullPath("/" + value) if place == "rewrite" else ir.PrefixPath("/new")
     forward = ir.Forward(
         (ir.Backend("c-x"),),
         ir.Rewrite(value if place == "hostname" else None, rewrite),
+        mirrors=(ir.Mirror("c-x", 1, 3),),
+        retry=ir.Retry(2, (500,)),
+        persistence=session,
     )
     redirect = ir.Redirect(
         hostname=value if place == "redirect" else "h",
@@ -201,13 +222,24 @@ def served(value: str, place: str) -> ir_gateway.Gateway:
         query=(ir.ValueMatch(value if place == "query" else "q", matched),),
     )
     routes = (
-        ir.Route("a/b/0/0", match, forward, edit, added),
+        ir.Route("a/b/0/0", match, forward, edit, added, cors),
         ir.Route("a/b/1/0", ir.Match(ir.PathExact("/r")), redirect),
         ir.Route("a/b/2/0", ir.Match(ir.PathRegex(value if place == "regex" else "/x")), forward),
     )
     return ir_gateway.Gateway(
         "a/b",
         listeners=(ir_gateway.Listener(8080, "HTTP", (ir.VirtualHost("h.example", routes),)),),
+        streams=(
+            ir_gateway.StreamListener(
+                9443,
+                "TLS",
+                (
+                    ir_gateway.StreamHost(
+                        value if place == "sni" else "t.example", (ir_gateway.StreamBackend("c-x"),)
+                    ),
+                ),
+            ),
+        ),
         clusters=(ir.Cluster("c-x", (ir.Endpoint("10.0.0.1", 80),)),),
     )
 
@@ -230,7 +262,7 @@ def structure(bundle: Bundle) -> list[tuple[str, int]]:
 
 PLACES = (
     "header", "added", "name", "match", "path", "rewrite", "hostname", "redirect", "location",
-    "query", "regex",
+    "query", "regex", "origin", "cors", "session", "sni",
 )  # fmt: skip
 
 

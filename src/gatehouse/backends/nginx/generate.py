@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import msgspec
 
 from gatehouse.backends.nginx import names, sessions, streams
@@ -31,11 +33,14 @@ class Generated(msgspec.Struct, frozen=True):
     unsupported: Unsupported = ()
 
 
+Seen = dict[str, tuple[bool, str, ir.BackendTls | None] | None]
+"""What of each cluster shows where it is used: whether it has endpoints, how it is spoken to."""
+
+
 class _Rendered(msgspec.Struct, frozen=True):
     host: ir.VirtualHost
     port: Port
-    uses: frozenset[str]
-    empty: frozenset[str]
+    clusters: Seen
     files: tuple[File, ...]
     unsupported: Unsupported
 
@@ -52,7 +57,6 @@ class Generator:
     def generate(self, gateway: ir_gateway.Gateway) -> Generated:
         """Give everything that NGINX needs to serve ``gateway``."""
         clusters = {cluster.name: cluster for cluster in gateway.clusters}
-        empty = frozenset(name for name, cluster in clusters.items() if not cluster.endpoints)
         files: list[File] = []
         unsupported: list[tuple[str, str]] = []
         maps = []
@@ -68,7 +72,7 @@ class Generator:
             if listener.protocol == "HTTPS":
                 maps.append(names_by_sni(port, listener))
             for host in listener.virtual_hosts:
-                found = self._host(port, host, clusters, empty)
+                found = self._host(port, host, clusters)
                 rendered[(port.number, host.hostname)] = found
                 files += found.files
                 unsupported += found.unsupported
@@ -124,27 +128,16 @@ class Generator:
         ]
         return files
 
-    def _host(
-        self,
-        port: Port,
-        host: ir.VirtualHost,
-        clusters: dict[str, ir.Cluster],
-        empty: frozenset[str],
-    ) -> _Rendered:
+    def _host(self, port: Port, host: ir.VirtualHost, clusters: dict[str, ir.Cluster]) -> _Rendered:
         known = self._hosts.get((port.number, host.hostname))
-        # A cluster without endpoints answers 503 where it is used, so it matters there.
-        if (
-            known is not None
-            and known.host is host
-            and known.port == port
-            and known.empty == known.uses & empty
-        ):
+        same = known is not None and known.host is host and known.port == port
+        # What a cluster shows may change while the routes that name it stay the same.
+        if same and known is not None and known.clusters == _seen(known.clusters, clusters):
             return known
         scope = f"{port.number}/{host.hostname}"
         written = server(port, host, Context(scope, clusters, self._capabilities))
         file = File.make(names.server_file(port.number, host.hostname), written.text)
-        uses = _uses(host)
-        return _Rendered(host, port, uses, uses & empty, (file,), written.unsupported)
+        return _Rendered(host, port, _seen(_uses(host), clusters), (file,), written.unsupported)
 
 
 def _uses(host: ir.VirtualHost) -> frozenset[str]:
@@ -154,6 +147,14 @@ def _uses(host: ir.VirtualHost) -> frozenset[str]:
         if isinstance(route.action, ir.Forward)
         for name in cluster_names(route.action)
     )
+
+
+def _seen(used: Iterable[str], clusters: Mapping[str, ir.Cluster]) -> Seen:
+    found = {name: clusters.get(name) for name in used}
+    return {
+        name: None if cluster is None else (bool(cluster.endpoints), cluster.protocol, cluster.tls)
+        for name, cluster in found.items()
+    }
 
 
 def _hidden(gateway: ir_gateway.Gateway) -> dict[int, int]:

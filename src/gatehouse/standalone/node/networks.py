@@ -70,6 +70,7 @@ class Networks:
             await _ip("link", "add", outside, "type", "veth", "peer", "name", "eth0", "netns", name)
             await _ip("link", "set", outside, "master", self._bridge, "up")
             await _ip("-n", name, "link", "set", "lo", "up")
+            await _ip("-n", name, "link", "set", "eth0", "address", _hardware(address))
             await _ip("-n", name, "addr", "add", f"{address}/{length}", "dev", "eth0")
             await _ip("-n", name, "link", "set", "eth0", "up")
             await _ip("-n", name, "route", "add", "default", "via", str(gateway))
@@ -111,6 +112,11 @@ class Networks:
             await _ip("addr", "add", f"{gateway}/{self._range.prefixlen}", "dev", self._bridge)
         await _ip("link", "set", self._bridge, "up")
         self._ready = True
+
+
+def _hardware(address: str) -> str:
+    """Give the hardware address that belongs to an address, so that nobody remembers another."""
+    return ":".join(f"{byte:02x}" for byte in (0x0A, 0x58, *ipaddress.IPv4Address(address).packed))
 
 
 async def _ip(*words: str) -> None:

@@ -1,0 +1,118 @@
+"""Strategies for objects of the kinds beside HTTPRoute, small enough to meet each other often."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from hypothesis import strategies as st
+
+from gatehouse.query import Key
+
+Object = dict[str, Any]
+Edit = st.SearchStrategy[tuple[Key, Object | None]]
+
+GROUP = "gateway.networking.k8s.io"
+CREATED = st.sampled_from(["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"])
+NAMES = st.sampled_from(["x.example", "*.example", ""])
+
+
+@cache
+def authority() -> str:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "ca")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now)
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def some(kind: str, names: list[str], body: st.SearchStrategy[Object]) -> Edit:
+    keys = st.tuples(st.just(kind), st.just("a"), st.sampled_from(names))
+    return st.tuples(keys, st.none() | body)
+
+
+def parents(kind: str, section: str | None) -> list[Object]:
+    reference: Object = {"name": "gw" if kind == "Gateway" else "set", "kind": kind}
+    return [{**reference, **({"sectionName": section} if section else {})}]
+
+
+PARENTS = st.builds(
+    parents, st.sampled_from(["Gateway", "ListenerSet"]), st.sampled_from([None, "s", "tcp", "tls"])
+)
+
+
+def stream_route(parents: list[Object], service: str, weight: int, hostname: str) -> Object:
+    backends = [{"name": service, "port": 80, "weight": weight}, {"name": "s2", "port": 80}]
+    spec: Object = {"parentRefs": parents, "rules": [{"backendRefs": backends}]}
+    return {"spec": spec | ({"hostnames": [hostname]} if hostname else {})}
+
+
+def grpc_route(parents: list[Object], service: str, hostname: str) -> Object:
+    match = {"method": {"service": "pkg.Service", "method": "Call"}}
+    rules = [{"matches": [match], "backendRefs": [{"name": service, "port": 80}]}]
+    spec: Object = {"parentRefs": parents, "rules": rules}
+    return {"spec": spec | ({"hostnames": [hostname]} if hostname else {})}
+
+
+def listener_set(protocol: str, port: int, hostname: str) -> Object:
+    listener: Object = {"name": "s", "port": port, "protocol": protocol}
+    if protocol in ("HTTP", "TLS") and hostname:
+        listener["hostname"] = hostname
+    if protocol == "TLS":
+        listener["tls"] = {"mode": "Passthrough"}
+    return {"spec": {"parentRef": {"name": "gw"}, "listeners": [listener]}}
+
+
+def policy(service: str, hostname: str) -> Object:
+    validation = {
+        "hostname": hostname,
+        "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "ca"}],
+    }
+    target = {"group": "", "kind": "Service", "name": service}
+    return {"spec": {"targetRefs": [target], "validation": validation}}
+
+
+SERVICES = st.sampled_from(["s1", "s2"])
+STREAMS = st.builds(stream_route, PARENTS, SERVICES, st.integers(0, 2), NAMES)
+
+EDITS: dict[str, Edit] = {
+    "ListenerSet": some(
+        "ListenerSet",
+        ["set", "sets"],
+        st.builds(
+            listener_set,
+            st.sampled_from(["HTTP", "TCP", "UDP", "TLS"]),
+            st.sampled_from([8080, 8081, 9000]),
+            NAMES,
+        ),
+    ),
+    "GRPCRoute": some(
+        "GRPCRoute", ["g", "h"], st.builds(grpc_route, PARENTS, SERVICES, NAMES)
+    ),
+    "TLSRoute": some("TLSRoute", ["t", "u"], STREAMS),
+    "TCPRoute": some("TCPRoute", ["t", "u"], STREAMS),
+    "UDPRoute": some("UDPRoute", ["t", "u"], STREAMS),
+    "BackendTLSPolicy": some(
+        "BackendTLSPolicy",
+        ["p", "q"],
+        st.builds(policy, SERVICES, st.sampled_from(["b.example", "c.example"])),
+    ),
+    "ConfigMap": some(
+        "ConfigMap", ["ca"], st.sampled_from(["", "nonsense"]).map(
+            lambda text: {"data": {"ca.crt": text or authority()}}
+        ),
+    ),
+}  # fmt: skip

@@ -4,8 +4,8 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 ARGS ?=
 .DEFAULT_GOAL := help
-.PHONY: help env env-dev demo test check lint types contracts format golden bench bench-apiserver \
-  kinds gateway-api cover lock clean
+.PHONY: help env env-dev demo test check lint types contracts format golden conformance bench \
+  bench-apiserver kinds gateway-api cover lock clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -37,6 +37,9 @@ format: env-dev  ## Format the code
 
 golden: env-dev  ## Rewrite the golden files; review the diff
 	$(BIN)/pytest -q tests/golden --refresh-golden
+
+conformance: env-dev  ## Run the official Gateway API conformance suite (needs Go and root)
+	@$(BIN)/python tests/conformance/run.py --report docs/conformance/nginx.yaml $(ARGS)
 
 bench: env-dev  ## Measure route propagation at 10, 1,000 and 5,000 routes
 	$(BIN)/python bench/route_propagation.py $(ARGS)

@@ -114,7 +114,8 @@ class Installation:
 
 def run(installation: Installation, options: argparse.Namespace) -> tuple[int, str]:
     """Run the suite; gives its exit status and what it printed."""
-    report = options.report or installation.directory / "report.yaml"
+    report = (options.report or installation.directory / "report.yaml").absolute()
+    report.parent.mkdir(parents=True, exist_ok=True)
     command = [
         str(CACHE / "suite"),
         *("-test.v=test2json", "-test.run", "^TestConformance$", "-test.timeout", options.timeout),

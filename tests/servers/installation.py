@@ -31,8 +31,9 @@ REVISED = (f"{HOST_NET}.251", 9080)
 class Installation:
     """One `gatehouse up`."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, *more: str) -> None:
         self.state = state
+        self._more = more
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -45,6 +46,7 @@ class Installation:
             *(sys.executable, "-m", "gatehouse", "up", "--state-dir", str(self.state)),
             *arguments,
             *("--address-pool", f"{HOST_NET}.0/25", "--snippets", "--log-format", "json"),
+            *self._more,
         )
         with (self.state / "up.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)

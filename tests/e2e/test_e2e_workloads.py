@@ -1,0 +1,168 @@
+"""A user's Deployment on one machine: its Pods run, are found by their Service, have logs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+from installation import Installation, until
+
+from gatehouse.apis import resources
+from gatehouse.kube import client as kube
+from gatehouse.standalone.node.networks import Networks
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("ip"), reason="needs root and ip"),
+]
+
+NETWORK = f"10.{random.randint(128, 250)}.{random.randint(0, 255)}.0/24"
+SERVE = (
+    "import http.server as h, sys; print('begins', flush=True); "
+    "h.test(h.SimpleHTTPRequestHandler, port=int(sys.argv[1]))"
+)
+
+
+@pytest.fixture(scope="module")
+def installation() -> Iterator[Installation]:
+    with tempfile.TemporaryDirectory(prefix="gh-") as directory:
+        images = Path(directory) / "images.yaml"
+        command = [sys.executable, "-u", "-c", SERVE, "8000"]
+        images.write_text(yaml.safe_dump({"example.com/web": {"command": command}}))
+        made = Installation(Path(directory), "--images", str(images), "--pod-network", NETWORK)
+        made.start()
+        yield made
+        made.stop()
+
+
+DEPLOYMENT: dict[str, Any] = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "web", "namespace": "default"},
+    "spec": {
+        "replicas": 2,
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {
+                "containers": [
+                    {
+                        "name": "web",
+                        "image": "example.com/web:v1",
+                        "env": [{"name": "SETTINGS", "value": "/etc/web/settings"}],
+                        "volumeMounts": [{"name": "settings", "mountPath": "/etc/web"}],
+                    }
+                ],
+                "volumes": [{"name": "settings", "configMap": {"name": "late"}}],
+            },
+        },
+    },
+}
+SERVICE: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Service",
+    "metadata": {"name": "web", "namespace": "default"},
+    "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8000}]},
+}
+
+
+async def test_pods_run_are_found_and_go(installation: Installation) -> None:
+    client = await installation.client()
+    try:
+        await _story(client, installation)
+    finally:
+        await client.__aexit__(None, None, None)
+
+
+async def _story(client: kube.Client, installation: Installation) -> None:
+    async def pods() -> list[dict[str, Any]]:
+        found = await client.list(resources.PODS, "default", label_selector="app=web")
+        return list(found.items)
+
+    await client.create(resources.DEPLOYMENTS, DEPLOYMENT)
+    await client.create(resources.SERVICES, SERVICE)
+
+    async def waiting() -> Any:
+        containers = [
+            status["state"].get("waiting", {}).get("message", "")
+            for pod in await pods()
+            for status in pod.get("status", {}).get("containerStatuses", ())
+        ]
+        return len(containers) == 2 and all("late does not exist" in text for text in containers)
+
+    # As a kubelet would: a Pod waits for what its volumes name.
+    await until(waiting)
+    late = {"metadata": {"name": "late", "namespace": "default"}, "data": {"settings": "1"}}
+    await client.create(resources.CONFIG_MAPS, late)
+
+    async def addresses() -> Any:
+        slices = await client.list(resources.ENDPOINT_SLICES, "default")
+        found = [
+            endpoint["addresses"][0]
+            for each in slices.items
+            if each["metadata"]["labels"].get("kubernetes.io/service-name") == "web"
+            for endpoint in each["endpoints"]
+            if endpoint["conditions"]["ready"]
+        ]
+        return found if len(found) == 2 else None
+
+    for address in await until(addresses):
+        await until(functools.partial(_answers, f"http://{address}:8000/"))
+    await _logs(client, installation, (await pods())[0])
+    await client.delete(resources.DEPLOYMENTS, "web", "default")
+
+    async def gone() -> bool:
+        names = await asyncio.to_thread(
+            subprocess.run, ("ip", "-j", "netns"), capture_output=True, check=True
+        )
+        left = [each["name"] for each in json.loads(names.stdout or b"[]")]
+        mine = Networks(NETWORK).name("").rpartition("-")[0]
+        return not await pods() and not any(name.startswith(mine) for name in left)
+
+    await until(gone)
+
+
+async def _answers(url: str) -> bool:
+    # Without a probe a container is ready as soon as it runs.
+    with contextlib.suppress(aiohttp.ClientError):
+        async with aiohttp.ClientSession() as session, session.get(url) as response:
+            return response.status == 200
+    return False
+
+
+async def _logs(client: kube.Client, installation: Installation, pod: dict[str, Any]) -> None:
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        return
+
+    async def logs(*words: str) -> str:
+        done = await asyncio.to_thread(
+            subprocess.run,
+            (kubectl, "logs", pod["metadata"]["name"], *words),
+            env={**os.environ, "KUBECONFIG": str(installation.kubeconfig)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout
+
+    whole = await logs()
+    assert whole.startswith("begins")
+    assert "GET / " in whole
+    assert "begins" not in await logs("--tail=1")
+    assert await logs("--since-time=2999-01-01T00:00:00Z") == ""
+    assert await logs("--since=1h") == whole

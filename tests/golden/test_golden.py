@@ -42,6 +42,9 @@ metadata: {name: ns, labels: {kubernetes.io/metadata.name: ns}}
 """
 
 
+HTTP_KINDS = [
+    {"group": "gateway.networking.k8s.io", "kind": kind} for kind in ("HTTPRoute", "GRPCRoute")
+]
 REGISTRY = Registry((*KINDS, *(each for one in bundled() for each in served_by(one))))
 
 
@@ -125,9 +128,7 @@ def _shorten(value: Any) -> None:
     """Drop what is the same in every case."""
     if isinstance(value, dict):
         for key in ("lastTransitionTime", "observedGeneration", "controllerName", "supportedKinds"):
-            if key != "supportedKinds" or value.get(key) == [
-                {"group": "gateway.networking.k8s.io", "kind": "HTTPRoute"}
-            ]:
+            if key != "supportedKinds" or value.get(key) == HTTP_KINDS:
                 value.pop(key, None)
         for item in value.values():
             _shorten(item)
@@ -171,6 +172,8 @@ def test_nginx_accepts_every_golden_file(case: str, tmp_path: Path) -> None:
         for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
     main = f"pid {tmp_path}/pid; events {{}} http {{ {temp} include gatehouse/http.conf; }}"
+    if "gatehouse/stream.conf" in bundle.files:
+        main += " stream { include gatehouse/stream.conf; }"
     (tmp_path / "nginx.conf").write_text(main)
     command = [str(nginx_binary.find(None)), "-t", "-q", "-e", "stderr", "-p", str(tmp_path)]
     done = subprocess.run(

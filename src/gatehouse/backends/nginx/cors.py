@@ -116,4 +116,4 @@ def _origins(cors: ir.Cors, variable: str) -> Directive:
 
 
 def _pattern(origin: str) -> str:
-    return re.escape(origin).replace(r"\*", r"[^/]+").replace(r"\-", "-")
+    return re.escape(origin).replace(r"\*", "[A-Za-z0-9.-]+").replace(r"\-", "-")

@@ -27,7 +27,7 @@ from gatehouse.query import IdentityMemo
 
 
 class Generated(msgspec.Struct, frozen=True):
-    """A bundle, and what of the IR this NGINX cannot do: route names and why."""
+    """A bundle, and what of the IR this NGINX cannot do: route names or ``port/…``, and why."""
 
     bundle: Bundle
     unsupported: Unsupported = ()
@@ -104,7 +104,7 @@ class Generator:
             return []
         if not self._capabilities.stream_servers:
             why = "TCP, UDP and TLS listeners need NGINX 1.25.5 or newer"
-            unsupported += [(f"{gateway.name}/{each.port}", why) for each in gateway.streams]
+            unsupported += [(f"port/{each.port}", why) for each in gateway.streams]
             return []
         https = {each.port: each for each in gateway.listeners}
         files = [File.make(f"{names.ROOT}/stream.conf", streams.stream_conf())]
@@ -119,7 +119,7 @@ class Generator:
             try:
                 text = streams.stream(listener, ports, clusters)
             except UnwritableError as error:
-                unsupported.append((f"{gateway.name}/{listener.port}", str(error)))
+                unsupported.append((f"port/{listener.port}", str(error)))
                 continue
             files.append(File.make(names.stream_file(listener.port, listener.protocol), text))
         files += [

@@ -9,7 +9,7 @@ from gatehouse.frontends.gateway_api.assemble import client_certificate
 from gatehouse.frontends.gateway_api.attachment import attachments
 from gatehouse.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
 from gatehouse.frontends.gateway_api.hosts import routes_of
-from gatehouse.frontends.gateway_api.inputs import DataPlane
+from gatehouse.frontends.gateway_api.inputs import DataPlane, Unsupported
 from gatehouse.frontends.gateway_api.listeners import ListenerState
 from gatehouse.frontends.gateway_api.statuses import GatewayStatus, ListenerStatus, SetStatus
 from gatehouse.query import Ask, Key
@@ -144,28 +144,44 @@ def _listeners(
     ask: Ask, key: Key, states: tuple[ListenerState, ...], programmed: Finding, generation: int
 ) -> tuple[ListenerStatus, ...]:
     attached = ask(attached_routes, key)
+    unsupported = ask(unsupported_ports, key)
     return tuple(
         ListenerStatus(
             state.shape.name,
             state.shape.kinds,
             attached.get(state.shape.place, 0),
-            _listener_conditions(state, programmed, generation),
+            _listener_conditions(
+                state, programmed, unsupported.get(state.shape.port, ""), generation
+            ),
         )
         for state in states
     )
 
 
 def _listener_conditions(
-    state: ListenerState, programmed: Finding, generation: int
+    state: ListenerState, programmed: Finding, unsupported: str, generation: int
 ) -> tuple[Condition, ...]:
     defaults = [
         Finding(Reason.ACCEPTED, "the listener is accepted"),
         Finding(Reason.NO_CONFLICTS, "no other listener is in its way"),
         Finding(Reason.RESOLVED, "all references are resolved"),
     ]
-    if not state.served:
+    findings = state.findings
+    if unsupported:
+        message = f"listener {state.shape.name}: {unsupported}"
+        findings = (*findings, Finding(Reason.UNSUPPORTED_VALUE, message))
+    if unsupported or not state.served:
         programmed = Finding(Reason.NOT_PROGRAMMED, "the listener is not valid and not served")
-    return conditions(state.findings, (*defaults, programmed), generation)
+    return conditions(findings, (*defaults, programmed), generation)
+
+
+def unsupported_ports(ask: Ask, key: Key) -> dict[int, str]:
+    """Give the ports that the data plane's proxy cannot serve, and why."""
+    found = ask.read(("Unsupported", key[1], key[2]))
+    entries = found.routes if isinstance(found, Unsupported) else ()
+    return {
+        int(name.removeprefix("port/")): why for name, why in entries if name.startswith("port/")
+    }
 
 
 def attached_routes(ask: Ask, key: Key) -> dict[tuple[Key, str], int]:

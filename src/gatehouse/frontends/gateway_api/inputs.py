@@ -85,7 +85,7 @@ class Unsupported(msgspec.Struct, frozen=True):
     """What the back end cannot do; at the key ``("Unsupported", namespace, name)`` of a Gateway."""
 
     routes: tuple[tuple[str, str], ...] = ()
-    """Names as in :class:`gatehouse.ir.http.Route`, each with why."""
+    """Names as in :class:`gatehouse.ir.http.Route`, or ``port/<number>``, each with why."""
 
 
 def decode(kind: str, raw: Mapping[str, Any]) -> meta.Resource:

@@ -9,6 +9,19 @@ Rank = tuple[int, int, bool, int, int, str, str, str, int, int]
 """Sorts ascending; the first is tried first."""
 
 _KINDS = {"Exact": 0, "PathPrefix": 1, "RegularExpression": 2}
+_EVERY_CALL = 4
+
+
+def call_rank(match: routes.RouteMatch, meta: Meta, rule: int, number: int) -> Rank:
+    """Give the place of a gRPC match: more of the service, then of the method, then headers.
+
+    What names neither goes behind everything that does, regular expressions as well
+    (GRPCRouteRule.matches).
+    """
+    found = rank(match, meta, rule, number)
+    if (match.path.type, match.path.value) == ("PathPrefix", "/"):
+        return (_EVERY_CALL, *found[1:])
+    return found
 
 
 def rank(match: routes.RouteMatch, meta: Meta, rule: int, number: int) -> Rank:

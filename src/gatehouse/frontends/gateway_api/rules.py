@@ -9,7 +9,7 @@ from gatehouse.frontends.gateway_api import calls, durations, filters, retries
 from gatehouse.frontends.gateway_api.backends import ClusterKey, reachable, resolve
 from gatehouse.frontends.gateway_api.filters import Filters
 from gatehouse.frontends.gateway_api.findings import Finding, Reason
-from gatehouse.frontends.gateway_api.precedence import Rank, rank
+from gatehouse.frontends.gateway_api.precedence import Rank, call_rank, rank
 from gatehouse.ir import http as ir
 from gatehouse.query import Ask, Key
 
@@ -38,9 +38,9 @@ def translate(ask: Ask, which: tuple[Key, int, str]) -> Translated:
     key, port, protocol = which
     route = ask.read(key)
     if isinstance(route, api.GRPCRoute):
-        rules = tuple(calls.as_http(rule) for rule in route.spec.rules)
+        rules, place = tuple(calls.as_http(rule) for rule in route.spec.rules), call_rank
     elif isinstance(route, api.HTTPRoute):
-        rules = route.spec.rules
+        rules, place = route.spec.rules, rank
     else:
         return Translated()
     routes: list[Ranked] = []
@@ -56,7 +56,7 @@ def translate(ask: Ask, which: tuple[Key, int, str]) -> Translated:
             name = f"{key[1]}/{key[2]}/{index}/{number}"
             routes.append(
                 Ranked(
-                    rank(match, route.metadata, index, number),
+                    place(match, route.metadata, index, number),
                     msgspec.structs.replace(compiled.route, name=name, match=_match(match)),
                 )
             )

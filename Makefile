@@ -4,8 +4,8 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 ARGS ?=
 .DEFAULT_GOAL := help
-.PHONY: help env env-dev demo test check lint types contracts format golden conformance bench \
-  bench-apiserver kinds gateway-api cover lock clean
+.PHONY: help env env-dev demo test check lint types contracts format golden conformance \
+  differential bench bench-apiserver kinds gateway-api cover lock clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -40,6 +40,9 @@ golden: env-dev  ## Rewrite the golden files; review the diff
 
 conformance: env-dev  ## Run the official Gateway API conformance suite (needs Go and root)
 	@$(BIN)/python tests/conformance/run.py --report docs/conformance/nginx.yaml $(ARGS)
+
+differential: env-dev  ## Compare NGINX with the oracle over 200,000 random requests (PAIRS, SEED)
+	@PAIRS=$${PAIRS:-200000} $(BIN)/pytest -q tests/differential $(ARGS)
 
 bench: env-dev  ## Measure route propagation at 10, 1,000 and 5,000 routes
 	$(BIN)/python bench/route_propagation.py $(ARGS)

@@ -23,13 +23,22 @@ class Condition(msgspec.Struct, frozen=True):
     """The map that defines the variable, if it is not NGINX's own."""
 
 
+LONGEST_PATTERN = 3000
+"""Bytes of one pattern; a longer value is compared in parts."""
+
+
 def conditions(match: ir.Match) -> tuple[Condition, ...]:
     """Give the conditions of a match, cheapest first; raises UnwritableError."""
     found: list[Condition] = []
     if match.method:
         found.append(Condition("request_method", f"^{regex.escape(match.method)}$"))
-    found += [_header(item) for item in match.headers]
-    found += [_query(item) for item in match.query]
+    for item in match.headers:
+        found += _header(item)
+    for item in match.query:
+        found += _query(item)
+    for condition in found:
+        # What cannot be written is said here, of this match alone.
+        quoting.literal(f"~{condition.pattern}")
     return tuple(found)
 
 
@@ -38,15 +47,17 @@ def path_condition(path: ir.PathRegex) -> Condition:
     return Condition("uri", regex.whole(path.value))
 
 
-def _header(item: ir.ValueMatch) -> Condition:
+def _header(item: ir.ValueMatch) -> list[Condition]:
     # NGINX drops other names before any variable sees them (ignore_invalid_headers).
     if not _HEADER.fullmatch(item.name):
         raise UnwritableError(f"header {item.name!r} cannot be matched: NGINX ignores such names")
-    pattern = regex.whole(item.value) if item.regex else f"^{regex.escape(item.value)}$"
-    return Condition(f"http_{item.name.replace('-', '_')}", pattern)
+    variable = f"http_{item.name.replace('-', '_')}"
+    if item.regex:
+        return [Condition(variable, regex.whole(item.value))]
+    return _equals(variable, [regex.escape(character) for character in item.value])
 
 
-def _query(item: ir.ValueMatch) -> Condition:
+def _query(item: ir.ValueMatch) -> list[Condition]:
     variable = names.variable("query", item.name)
     # $arg_name takes only names of letters, digits and _, and any case; the first one counts.
     found = f"~(?:^|&){regex.encoded(item.name)}=(?<gh_value>[^&]*)"
@@ -58,5 +69,27 @@ def _query(item: ir.ValueMatch) -> Condition:
             simple("default", '""'),
         ),
     )
-    pattern = regex.whole(item.value) if item.regex else f"^{regex.encoded(item.value)}$"
-    return Condition(variable, pattern, definition)
+    if item.regex:
+        return [Condition(variable, regex.whole(item.value), definition)]
+    first, *others = _equals(variable, regex.encodings(item.value))
+    return [msgspec.structs.replace(first, definition=definition), *others]
+
+
+def _equals(variable: str, letters: list[str]) -> list[Condition]:
+    """Give the conditions that a value is made of these letters, each given as a pattern.
+
+    NGINX reads no token longer than its buffer, so that what is left of a long value behind one
+    condition is captured, and looked at by the next.
+    """
+    parts: list[str] = [""]
+    for letter in letters:
+        if len(parts[-1].encode()) + len(letter.encode()) > LONGEST_PATTERN:
+            parts.append("")
+        parts[-1] += letter
+    found: list[Condition] = []
+    for number, part in enumerate(parts):
+        rest = names.variable(variable, *parts[: number + 1])
+        end = f"(?<{rest}>.*)$" if number < len(parts) - 1 else "$"
+        found.append(Condition(variable, f"^{part}{end}"))
+        variable = rest
+    return found

@@ -34,6 +34,8 @@ def locations(scope: str, targets: Sequence[Target]) -> tuple[list[Directive], l
     """
     exact = {_decoded(t.path.value) for t in targets if isinstance(t.path, ir.PathExact)}
     prefixes = {_decoded(t.path.value) for t in targets if isinstance(t.path, ir.PathPrefix)}
+    # NGINX would redirect from a path without its last slash to the one that has it.
+    exact |= {value.rstrip("/") for value in exact if value.endswith("/")} - {""}
     found: list[Directive] = []
     maps: list[Directive] = []
     for value in sorted(exact | (prefixes - {"/"})):

@@ -20,7 +20,12 @@ def escape(value: str) -> str:
 
 def encoded(value: str) -> str:
     """Give the pattern that matches ``value`` and its percent-encoded spellings."""
-    return "".join(_byte(byte) for byte in value.encode())
+    return "".join(encodings(value))
+
+
+def encodings(value: str) -> list[str]:
+    """Give the patterns of ``value`` byte by byte, as :func:`encoded` joins them."""
+    return [_byte(byte) for byte in value.encode()]
 
 
 def _byte(byte: int) -> str:

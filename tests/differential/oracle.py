@@ -1,0 +1,257 @@
+"""What the specification says of a request, in plain Python over the objects as users write them.
+
+https://gateway-api.sigs.k8s.io/reference/spec/#httproutespec. Where it leaves something to the
+implementation, the choice stands here as a rule of its own, marked CHOICE.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+Object = dict[str, Any]
+
+
+@dataclass
+class Request:
+    """A request as it goes over the wire."""
+
+    host: str
+    method: str
+    target: str
+    headers: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass
+class Expected:
+    """What a client must get, and a backend must see."""
+
+    status: int
+    backends: frozenset[str] = frozenset()
+    path: bytes | None = None
+    """Decoded, as the backend must see it; None: the target exactly as it was sent."""
+    query: str = ""
+    host: str = ""
+    headers: dict[str, str | None] = field(default_factory=dict)
+    """Request headers that the backend must see (None: must not), by lower-case name."""
+    response: dict[str, str | None] = field(default_factory=dict)
+    location: str = ""
+
+
+def normalised(target: str) -> bytes | None:
+    """CHOICE: paths are compared decoded, with single slashes, without dot segments.
+
+    (RFC 3986, 6.2.2.) None: a path that leads above the root, or holds a NUL, is a bad request.
+    """
+    path = target.partition("?")[0]
+    if re.search(r"%(?![0-9A-Fa-f]{2})", path):
+        return None
+    decoded = unquote_to_bytes(path)
+    if b"\0" in decoded:
+        return None
+    parts: list[bytes] = []
+    segments = decoded.split(b"/")[1:]
+    for number, segment in enumerate(segments):
+        last = number == len(segments) - 1
+        if segment == b"..":
+            if not parts:
+                return None
+            parts.pop()
+        elif segment not in (b"", b"."):
+            parts.append(segment)
+            continue
+        if last:
+            parts.append(b"")
+    return b"/" + b"/".join(parts)
+
+
+def parameters(target: str) -> dict[str, str]:
+    """Give the query's parameters as sent; of several with one name the first counts."""
+    found: dict[str, str] = {}
+    for part in target.partition("?")[2].split("&"):
+        name, equals, value = part.partition("=")
+        if equals:
+            found.setdefault(_plain(name), value)
+    return found
+
+
+def _plain(text: str) -> str:
+    return unquote_to_bytes(text.replace("+", " ")).decode(errors="surrogateescape")
+
+
+def answer(routes: list[Object], services: dict[str, int], request: Request) -> Expected:
+    """Give what must happen; ``services`` are those that exist, with their number of endpoints."""
+    path = normalised(request.target)
+    if path is None:
+        return Expected(400)
+    host = request.host.rpartition(":")[0] if re.search(r":\d+$", request.host) else request.host
+    found = []
+    # CHOICE: the most specific hostname decides; routes of wider ones are not asked after it.
+    most = max((best for route in routes if (best := _best(route, host))), default=None)
+    for route in routes:
+        if most is None or _best(route, host) != most:
+            continue
+        for index, rule in enumerate(route["spec"]["rules"]):
+            for number, match in enumerate(rule.get("matches") or [{}]):
+                if _holds(match, path, request):
+                    place = (*_rank(match, route), index, number)
+                    found.append((place, rule, match))
+    if not found:
+        return Expected(404)
+    _, rule, match = min(found, key=lambda entry: entry[0])
+    return _act(rule, match, path, request, host, services)
+
+
+def _best(route: Object, host: str) -> tuple[int, int] | None:
+    """Say how specific the hostname is by which a route concerns a host; None if it does not."""
+    names = route["spec"].get("hostnames") or [""]
+    return max((_specificity(n) for n in names if _covers(n, host.lower())), default=None)
+
+
+def _covers(pattern: str, host: str) -> bool:
+    if not pattern or pattern == host:
+        return True
+    return pattern.startswith("*.") and host.endswith(pattern[1:]) and host != pattern[2:]
+
+
+def _specificity(name: str) -> tuple[int, int]:
+    return (0 if name.startswith("*") else len(name), len(name))
+
+
+def _rank(match: Object, route: Object) -> tuple[Any, ...]:
+    path = match.get("path") or {"type": "PathPrefix", "value": "/"}
+    # CHOICE: regular expressions come after exact paths and prefixes, the longest first.
+    kind = ("Exact", "PathPrefix", "RegularExpression").index(path["type"])
+    value = path["value"].rstrip("/") if kind == 1 else path["value"]
+    metadata = route["metadata"]
+    return (
+        kind,
+        -len(value),
+        not match.get("method"),
+        -len({h["name"].lower() for h in match.get("headers") or ()}),
+        -len({q["name"] for q in match.get("queryParams") or ()}),
+        metadata["creationTimestamp"],
+        metadata["namespace"],
+        metadata["name"],
+    )
+
+
+def _holds(match: Object, path: bytes, request: Request) -> bool:
+    if match.get("method") not in (None, request.method):
+        return False
+    return (
+        _path_holds(match.get("path") or {"type": "PathPrefix", "value": "/"}, path)
+        and all(_header_holds(h, request) for h in _first(match.get("headers"), lower=True))
+        and all(_query_holds(q, request) for q in _first(match.get("queryParams"), lower=False))
+    )
+
+
+def _first(items: list[Object] | None, *, lower: bool) -> list[Object]:
+    found: dict[str, Object] = {}
+    for item in items or ():
+        found.setdefault(item["name"].lower() if lower else item["name"], item)
+    return list(found.values())
+
+
+def _path_holds(wanted: Object, path: bytes) -> bool:
+    value = wanted["value"].encode()
+    if wanted["type"] == "Exact":
+        return bool(path == value)
+    if wanted["type"] == "PathPrefix":
+        prefix = value.rstrip(b"/")
+        return bool(path == prefix or path.startswith(prefix + b"/"))
+    # CHOICE: a regular expression matches the whole path.
+    return re.fullmatch(value, path, re.DOTALL) is not None
+
+
+def _header_holds(wanted: Object, request: Request) -> bool:
+    values = [v for name, v in request.headers if name.lower() == wanted["name"].lower()]
+    # RFC 9110, 5.2: several lines of one name are one value, joined by commas.
+    value = ", ".join(values)
+    # CHOICE: an empty header is as good as none.
+    if not value:
+        return False
+    if wanted.get("type") == "RegularExpression":
+        return re.fullmatch(wanted["value"], value) is not None
+    return bool(value == wanted["value"])
+
+
+def _query_holds(wanted: Object, request: Request) -> bool:
+    value = parameters(request.target).get(wanted["name"])
+    if not value:
+        return False
+    if wanted.get("type") == "RegularExpression":
+        # CHOICE: regular expressions see the value as it was sent.
+        return re.fullmatch(wanted["value"], value) is not None
+    return bool(_plain(value) == wanted["value"])
+
+
+def _act(
+    rule: Object, match: Object, path: bytes, request: Request, host: str, services: dict[str, int]
+) -> Expected:
+    filters = {each["type"]: each for each in rule.get("filters") or ()}
+    response = _edited({}, filters.get("ResponseHeaderModifier", {}).get("responseHeaderModifier"))
+    if "RequestRedirect" in filters:
+        wanted = filters["RequestRedirect"]["requestRedirect"]
+        location = _location(wanted, match, path, request, host)
+        return Expected(wanted.get("statusCode", 302), location=location, response=response)
+    backends = [b for b in rule.get("backendRefs") or () if b.get("weight", 1) > 0]
+    names = frozenset(b["name"] for b in backends)
+    if not names or not names <= services.keys():
+        return Expected(500, response=response)
+    if not all(services[name] for name in names):
+        return Expected(503, response=response)
+    expected = Expected(200, names, query=request.target.partition("?")[2], host=request.host)
+    expected.response = response
+    before = {}
+    for name, _ in request.headers:
+        same = [v for n, v in request.headers if n.lower() == name.lower()]
+        before[name.lower()] = ", ".join(same)
+    edit = filters.get("RequestHeaderModifier", {}).get("requestHeaderModifier")
+    expected.headers = _edited(before, edit)
+    rewrite = filters.get("URLRewrite", {}).get("urlRewrite")
+    if rewrite is not None:
+        expected.host = rewrite.get("hostname") or expected.host
+        expected.path = _replaced(rewrite.get("path"), match, path)
+    return expected
+
+
+def _edited(before: dict[str, str], edit: Object | None) -> dict[str, str | None]:
+    """Give the headers that an edit speaks of, after it."""
+    found: dict[str, str | None] = {}
+    for name in (edit or {}).get("remove") or ():
+        found[name.lower()] = None
+    for item in (edit or {}).get("set") or ():
+        found[item["name"].lower()] = item["value"]
+    for item in (edit or {}).get("add") or ():
+        name = item["name"].lower()
+        known = found.get(name, before.get(name))
+        found[name] = f"{known},{item['value']}" if known else item["value"]
+    return found
+
+
+def _replaced(change: Object | None, match: Object, path: bytes) -> bytes | None:
+    if change is None:
+        return None
+    if change["type"] == "ReplaceFullPath":
+        return bytes(change["replaceFullPath"].encode())
+    prefix = (match.get("path") or {"value": "/"})["value"].rstrip("/").encode()
+    base = change["replacePrefixMatch"].rstrip("/").encode()
+    rest = path[len(prefix) :]
+    return base + rest if base + rest else b"/"
+
+
+def _location(wanted: Object, match: Object, path: bytes, request: Request, host: str) -> str:
+    scheme = wanted.get("scheme") or "http"
+    port = wanted.get("port") or ({"http": 80, "https": 443}[scheme] if "scheme" in wanted else 0)
+    name = wanted.get("hostname") or host.lower()
+    known = {"http": 80, "https": 443}[scheme]
+    shown = f":{port}" if port and port != known else "" if port else ":LISTENER"
+    query = request.target.partition("?")[2]
+    if "path" not in wanted:
+        return f"{scheme}://{name}{shown}{request.target}"
+    replaced = _replaced(wanted["path"], match, path) or b"/"
+    text = replaced.decode(errors="surrogateescape")
+    return f"{scheme}://{name}{shown}{text}{'?' + query if query else ''}"

@@ -1,0 +1,120 @@
+"""Random routes, random requests: NGINX, configured by Gatehouse, does what the oracle says."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import tempfile
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+import oracle
+import population
+import pytest
+import yaml
+from oracle import Expected, Request
+from world import Seen, World
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(3600)]
+
+PAIRS = int(os.environ.get("PAIRS", "6000"))
+SEED = int(os.environ.get("SEED", "1"))
+EACH, SETS, CLIENTS = 25, 120, 8
+"""Requests for a set of routes, sets in one configuration, clients at a time."""
+
+Object = dict[str, Any]
+
+
+def difference(request: Request, expected: Expected, seen: Seen) -> str:
+    """Say what is not as expected; empty if nothing is."""
+    if seen.status != expected.status:
+        return f"status {seen.status}, expected {expected.status}"
+    headers = dict(seen.headers)
+    if expected.location:
+        known = {"http": ":8080"}
+        wanted = expected.location.replace(":LISTENER", known["http"])
+        if _same(headers.get("location", "")) != _same(wanted):
+            return f"location {headers.get('location')!r}, expected {wanted!r}"
+    for name, value in expected.response.items():
+        # Values that the backend sends beside an added one come in lines of their own.
+        lines = [v for n, v in seen.headers if n == name]
+        if value is None and lines:
+            return f"response header {name}: {lines}, expected none"
+        if value is not None and _bytes(value) not in [_bytes(line) for line in lines]:
+            return f"response header {name}: {lines}, expected {value!r}"
+    return _at_backend(request, expected, seen) if expected.backends else ""
+
+
+def _at_backend(request: Request, expected: Expected, seen: Seen) -> str:
+    got = seen.backend
+    if got["service"] not in expected.backends:
+        return f"backend {got['service']}, expected one of {sorted(expected.backends)}"
+    if got["method"] != request.method:
+        return f"method {got['method']}"
+    path, _, query = got["target"].partition("?")
+    if expected.path is None and _bytes(got["target"]) != _bytes(request.target):
+        return f"target {got['target']!r}, expected as it was sent"
+    if expected.path is not None and unquote_to_bytes(_bytes(path)) != expected.path:
+        return f"path {path!r}, expected {expected.path!r}"
+    if query != expected.query:
+        return f"query {query!r}, expected {expected.query!r}"
+    found = dict(got["headers"])
+    if found["host"] != expected.host:
+        return f"host {found['host']!r}, expected {expected.host!r}"
+    for name, value in expected.headers.items():
+        if _bytes(found.get(name) or "") != _bytes(value or ""):
+            return f"header {name}: {found.get(name)!r}, expected {value!r}"
+    return ""
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")
+
+
+def _same(location: str) -> bytes:
+    head, _, query = location.partition("?")
+    return unquote_to_bytes(_bytes(head)) + b"?" + _bytes(query)
+
+
+async def _round(seed: int, pairs: int) -> tuple[int, list[str]]:
+    rng = random.Random(seed)
+    sets = [population.route_set(rng, number) for number in range(min(SETS, -(-pairs // EACH)))]
+    work = [
+        (number, population.request_for(rng, number, routes))
+        for number, routes in enumerate(sets)
+        for _ in range(EACH)
+    ]
+    wrong: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="ghd-") as directory:
+        world = World(Path(directory))
+        async with world.serving([route for routes in sets for route in routes]):
+            queue = list(reversed(work))
+
+            async def client() -> None:
+                connection = world.connection()
+                while queue:
+                    number, request = queue.pop()
+                    seen = await connection.send(request)
+                    expected = oracle.answer(sets[number], population.SERVICES, request)
+                    said = difference(request, expected, seen)
+                    if said:
+                        wrong.append(_report(seed, sets[number], request, said))
+                connection.close()
+
+            await asyncio.gather(*(client() for _ in range(CLIENTS)))
+    return len(work), wrong
+
+
+def _report(seed: int, routes: list[Object], request: Request, said: str) -> str:
+    text = yaml.safe_dump([{r["metadata"]["name"]: r} for r in routes], allow_unicode=True)
+    return f"{said}\nseed {seed}\n{request}\n{text}"
+
+
+async def test_nginx_does_what_the_specification_says() -> None:
+    done, wrong, seed = 0, list[str](), SEED
+    while done < PAIRS:
+        count, found = await _round(seed, PAIRS - done)
+        done, wrong, seed = done + count, wrong + found, seed + 1
+    assert not wrong, f"{len(wrong)} of {done} answers are wrong; the first:\n{wrong[0]}"

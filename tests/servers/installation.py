@@ -119,7 +119,7 @@ async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 30.0) 
 async def condition(client: kube.Client, kind: str, name: str, type_: str) -> dict[str, Any] | None:
     current = await client.get(resource_of(kind), name, "default")
     status = current.get("status") or {}
-    if kind == "HTTPRoute":
+    if kind.endswith("Route"):
         status = next(iter(status.get("parents") or ()), {})
     for found in status.get("conditions") or ():
         fresh = found.get("observedGeneration") == current["metadata"]["generation"]

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from gatehouse.backends.nginx import cors, forwarding, headers, names, quoting, rewriting
+from gatehouse.backends.nginx import (
+    cors,
+    forwarding,
+    headers,
+    mixing,
+    names,
+    quoting,
+    rewriting,
+)
 from gatehouse.backends.nginx.served import Body, Context, Served
 from gatehouse.backends.nginx.tree import Directive, block, simple
 from gatehouse.ir import http as ir
@@ -11,6 +19,10 @@ from gatehouse.ir import http as ir
 def serve(context: Context, route: ir.Route) -> Served:
     """Give a route's locations; raises UnwritableError."""
     match route.action:
+        case ir.Forward() if mixed := mixing.shares(route.action, context.clusters):
+            first = next(entry for entry in route.action.backends if entry.weight > 0)
+            name = mixing.upstream_name(mixed)
+            body = forwarding.forward(context, route, route.action, first, name)
         case ir.Forward() if sum(backend.weight > 0 for backend in route.action.backends) > 1:
             return _split(context, route, route.action)
         case ir.Forward():

@@ -22,9 +22,16 @@ UNLIMITED = "24h"
 
 
 def forward(
-    context: Context, route: ir.Route, action: ir.Forward, backend: ir.Backend | None
+    context: Context,
+    route: ir.Route,
+    action: ir.Forward,
+    backend: ir.Backend | None,
+    upstream: str = "",
 ) -> Body:
-    """Give the inside of the location that sends a request to a backend. Raises UnwritableError."""
+    """Give the inside of the location that sends a request to a backend. Raises UnwritableError.
+
+    ``upstream``: to that one, which several backends share.
+    """
     shared = cors.shared(route.cors)
     edit = route.response_headers
     if backend is not None:
@@ -34,14 +41,24 @@ def forward(
     if backend is None or cluster is None or not cluster.endpoints:
         status = "500" if cluster is None else "503"
         return Body((*shared.preflight, *added, simple("return", status)), shared.maps)
-    module = module_of(cluster)
-    scope = f"{context.scope}/{route.name}/{backend.cluster}"
-    request = headers.request(
-        module,
-        headers.joined(route.request_headers, backend.request_headers),
-        action.rewrite.hostname,
-        scope,
-    )
+    own = sessions.upstream_name(cluster.name, action.persistence, route.name)
+    return _sent(context, route, action, backend, to(cluster, upstream or own), edit)
+
+
+def _sent(
+    context: Context,
+    route: ir.Route,
+    action: ir.Forward,
+    backend: ir.Backend,
+    sent: Directive,
+    edit: ir.HeaderEdit,
+) -> Body:
+    """Give the inside of a location around the directive that sends the request."""
+    cluster = context.clusters[backend.cluster]
+    module, scope = module_of(cluster), f"{context.scope}/{route.name}/{backend.cluster}"
+    shared = cors.shared(route.cors)
+    asked = headers.joined(route.request_headers, backend.request_headers)
+    request = headers.request(module, asked, action.rewrite.hostname, scope)
     session = sessions.session(action.persistence, route.name)
     copies = mirrors.mirrors(context, action.mirrors, scope)
     inner: list[Node] = [
@@ -50,14 +67,14 @@ def forward(
         *copies.directives,
         *request.directives,
         *headers.hidden(module, edit, shared.hidden),
-        *added,
+        *headers.added(edit),
+        *shared.added,
         *session.directives,
         *limits(module, action),
         *protocol(context, cluster),
         *tls(module, cluster),
         *((Raw(route.snippet),) if route.snippet else ()),
     ]
-    sent = to(cluster, sessions.upstream_name(cluster.name, action.persistence, route.name))
     body = retries.attempts(context, route, backend, module, action.retry, inner, sent)
     return msgspec.structs.replace(
         body,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from gatehouse.backends.nginx import names, sessions, streams
+from gatehouse.backends.nginx import mixing, names, sessions, streams
 from gatehouse.backends.nginx.base import http_conf
 from gatehouse.backends.nginx.capabilities import Capabilities
 from gatehouse.backends.nginx.forwarding import cluster_names
@@ -84,7 +84,7 @@ class Generator:
             for cluster in gateway.clusters
             if cluster.endpoints and cluster.protocol not in ("tcp", "udp")
         ]
-        files += _session_files(gateway, clusters)
+        files += _shared_files(gateway, clusters)
         files += self._streams(gateway, clusters, hidden, unsupported)
         for certificate in gateway.certificates:
             files += self._certificates.get(certificate, _certificate_files)
@@ -175,13 +175,17 @@ def _free(gateway: ir_gateway.Gateway, port: int, kind: int) -> int:
     return wanted
 
 
-def _session_files(gateway: ir_gateway.Gateway, clusters: dict[str, ir.Cluster]) -> list[File]:
-    """Give the upstreams whose endpoints are chosen by session."""
+def _shared_files(gateway: ir_gateway.Gateway, clusters: dict[str, ir.Cluster]) -> list[File]:
+    """Give the upstreams of several backends, and those whose endpoints sessions choose."""
     found: dict[str, File] = {}
     for listener in gateway.listeners:
         for host in listener.virtual_hosts:
             for route in host.routes:
-                if not isinstance(route.action, ir.Forward) or route.action.persistence is None:
+                if not isinstance(route.action, ir.Forward):
+                    continue
+                for name, text in mixing.upstreams(route.action, clusters).items():
+                    found[name] = File.make(names.upstream_file(name), text)
+                if route.action.persistence is None:
                     continue
                 wanted = route.action.persistence
                 variable = names.session_variable(wanted, route.name)

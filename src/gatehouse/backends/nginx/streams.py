@@ -7,7 +7,6 @@ that nobody serves is cut without a word.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -15,7 +14,7 @@ import msgspec
 from gatehouse.backends.nginx import names, quoting
 from gatehouse.backends.nginx.speaking import tls
 from gatehouse.backends.nginx.tree import Directive, block, simple, write
-from gatehouse.backends.nginx.upstreams import server
+from gatehouse.backends.nginx.upstreams import weighted
 from gatehouse.ir import gateway as ir
 from gatehouse.ir.http import Cluster
 
@@ -160,28 +159,13 @@ def upstreams(gateway: ir.Gateway, clusters: Clusters) -> dict[str, str]:
         for host in listener.hosts:
             served = [b for b in host.backends if b.weight > 0 and _endpoints(b, clusters)]
             for backend in served:
-                found[backend.cluster] = _upstream(
-                    backend.cluster, [(clusters[backend.cluster], 1)]
-                )
+                name = backend.cluster
+                found[name] = weighted(name, [(clusters[name], 1)])
             if len(served) > 1:
                 name = upstream_name(host, clusters)
-                found[name] = _upstream(name, [(clusters[b.cluster], b.weight) for b in served])
+                shares = [(clusters[b.cluster], b.weight) for b in served]
+                found[name] = weighted(name, shares)
     return found
-
-
-def _upstream(name: str, shares: Sequence[tuple[Cluster, int]]) -> str:
-    """Write an upstream whose clusters get their shares however many endpoints they have."""
-    common = math.lcm(*(len(cluster.endpoints) for cluster, _ in shares))
-    weights = [weight * common // len(cluster.endpoints) for cluster, weight in shares]
-    divisor = math.gcd(*weights)
-    servers = [
-        server(endpoint, f"weight={weight // divisor}")
-        for (cluster, _), weight in zip(shares, weights, strict=True)
-        for endpoint in cluster.endpoints
-    ]
-    # One count for all workers, or each would begin its own round.
-    shared = [simple("zone", quoting.word(f"{name}-stream"), "64k")] if len(shares) > 1 else []
-    return write([block("upstream", (quoting.word(name),), [*shared, *servers])])
 
 
 def _where(bind_address: str, port: int) -> list[str]:

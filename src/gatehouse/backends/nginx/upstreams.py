@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from gatehouse.backends.nginx import quoting
 from gatehouse.backends.nginx.tree import Directive, block, simple, write
 from gatehouse.ir import http as ir
@@ -31,3 +34,19 @@ def address(endpoint: ir.Endpoint) -> str:
     """Give an endpoint as NGINX writes it."""
     host = f"[{endpoint.address}]" if ":" in endpoint.address else endpoint.address
     return f"{host}:{endpoint.port}"
+
+
+def weighted(name: str, shares: Sequence[tuple[ir.Cluster, int]], *, keepalive: int = 0) -> str:
+    """Write an upstream whose clusters get their shares however many endpoints they have."""
+    common = math.lcm(*(len(cluster.endpoints) for cluster, _ in shares))
+    weights = [weight * common // len(cluster.endpoints) for cluster, weight in shares]
+    divisor = math.gcd(*weights)
+    servers = [
+        server(endpoint, *([f"weight={weight // divisor}"] if len(shares) > 1 else []))
+        for (cluster, _), weight in zip(shares, weights, strict=True)
+        for endpoint in cluster.endpoints
+    ]
+    # One count for all workers, or each would begin its own round.
+    shared = [simple("zone", quoting.word(name), "64k")] if len(shares) > 1 else []
+    kept = [simple("keepalive", str(keepalive))] if keepalive else []
+    return write([block("upstream", (quoting.word(name),), [*shared, *servers, *kept])])

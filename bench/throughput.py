@@ -1,0 +1,193 @@
+"""What Gatehouse's NGINX configuration costs beside one that a person would write by hand.
+
+`make bench-throughput`: wrk (Debian's package) makes the load on the same machine; NGINX has one
+worker, the backend is another NGINX. Each figure is the median of rounds in which the
+configurations take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from gatehouse.agent import nginx_binary
+from gatehouse.backends import nginx
+from gatehouse.ir import gateway as ir_gateway
+from gatehouse.ir import http as ir
+
+ADDRESS, PORT, BACKEND = "127.88.0.1", 8080, 9080
+HOST = "bench.test"
+
+HEADERS = """
+    proxy_http_version 1.1;
+    proxy_set_header Host $http_host;
+    proxy_set_header X-Real-IP $remote_addr;
+    proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+    proxy_set_header X-Forwarded-Proto $scheme;
+    proxy_set_header X-Forwarded-Host $http_host;
+    proxy_set_header X-Forwarded-Port $server_port;
+    proxy_set_header Connection "";
+"""
+
+SCRIPT = """
+const rules = %s;
+function choose(r) {
+    for (let i = 0; i < rules.length; i++) {
+        const rule = rules[i];
+        if (r.method === "GET" && r.headersIn["x-rule"] === rule && r.args["q"] === rule) {
+            r.internalRedirect("@rule" + i);
+            return;
+        }
+    }
+    r.return(404);
+}
+export default { choose };
+"""
+
+
+def ours(rules: int) -> dict[str, bytes]:
+    """Give the files that Gatehouse writes for a plain route, or for some matches on one path."""
+    forward = ir.Forward((ir.Backend("c-bench"),))
+    matches = [
+        ir.Match(
+            ir.PathPrefix("/"),
+            "GET",
+            (ir.ValueMatch("x-rule", f"v{n}"),),
+            (ir.ValueMatch("q", f"v{n}"),),
+        )
+        for n in range(rules)
+    ] or [ir.Match()]
+    routes = tuple(ir.Route(f"a/b/{n}/0", each, forward) for n, each in enumerate(matches))
+    listener = ir_gateway.Listener(PORT, "HTTP", (ir.VirtualHost(HOST, routes),))
+    gateway = ir_gateway.Gateway(
+        "a/b",
+        bind_address=ADDRESS,
+        listeners=(listener,),
+        clusters=(ir.Cluster("c-bench", (ir.Endpoint(ADDRESS, BACKEND),)),),
+    )
+    generated = nginx.Generator(nginx.Capabilities.parse("1.31.3")).generate(gateway)
+    return {path: file.content for path, file in generated.bundle.files.items()}
+
+
+def by_hand() -> dict[str, bytes]:
+    """Give a configuration that does the same as ours for a plain route."""
+    text = f"""
+    upstream bench {{ server {ADDRESS}:{BACKEND}; keepalive 32; }}
+    {HEADERS}
+    server {{ listen {ADDRESS}:{PORT} default_server; return 404; }}
+    server {{ listen {ADDRESS}:{PORT}; server_name {HOST};
+        location / {{ proxy_pass http://bench; }} }}
+    """
+    return {"gatehouse/http.conf": text.encode()}
+
+
+def by_script(rules: int) -> dict[str, bytes]:
+    """Give a configuration that matches in njs."""
+    names = [f"v{n}" for n in range(rules)]
+    locations = "".join(f"location @rule{n} {{ proxy_pass http://bench; }}" for n in range(rules))
+    text = f"""
+    js_import main from rules.js;
+    upstream bench {{ server {ADDRESS}:{BACKEND}; keepalive 32; }}
+    {HEADERS}
+    server {{ listen {ADDRESS}:{PORT} default_server; return 404; }}
+    server {{ listen {ADDRESS}:{PORT}; server_name {HOST};
+        location / {{ js_content main.choose; }} {locations} }}
+    """
+    script = SCRIPT % str(names).replace("'", '"')
+    return {"gatehouse/http.conf": text.encode(), "rules.js": script.encode()}
+
+
+class Nginx:
+    """An NGINX with one worker, over some files."""
+
+    def __init__(self, directory: Path, files: dict[str, bytes]) -> None:
+        for path, content in files.items():
+            (directory / path).parent.mkdir(parents=True, exist_ok=True)
+            (directory / path).write_bytes(content)
+        kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        temp = " ".join(f"{kind}_temp_path {directory}/{kind};" for kind in kinds)
+        (directory / "nginx.conf").write_text(
+            f"worker_processes 1; daemon off; pid {directory}/pid; "
+            f"error_log {directory}/error.log; events {{ worker_connections 1024; }} "
+            f"http {{ access_log off; {temp} include gatehouse/http.conf; }}"
+        )
+        binary = str(nginx_binary.find(None))
+        self._process = subprocess.Popen(
+            [binary, "-p", str(directory), "-c", str(directory / "nginx.conf"), "-e", "stderr"]
+        )
+        time.sleep(0.5)
+
+    def stop(self) -> None:
+        """End it."""
+        self._process.terminate()
+        self._process.wait()
+
+
+def load(seconds: int, rules: int) -> tuple[float, float]:
+    """Give requests a second and the 99th percentile in milliseconds; the last rule is hit."""
+    last = f"v{rules - 1}"
+    command = ["wrk", "-t1", "-c32", f"-d{seconds}", "--latency", "-H", f"Host: {HOST}"]
+    command += ["-H", f"x-rule: {last}", f"http://{ADDRESS}:{PORT}/?q={last}"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    if "Non-2xx" in answer:
+        sys.exit(f"requests failed:\n{answer}")
+    rate, tail = re.search(r"Requests/sec:\s+([\d.]+)", answer), re.search(r"99%\s+(\S+)", answer)
+    assert rate is not None
+    assert tail is not None
+    number, unit = re.fullmatch(r"([\d.]+)(us|ms|s)", tail[1]).groups()  # type: ignore[union-attr]
+    return float(rate[1]), float(number) * {"us": 0.001, "ms": 1.0, "s": 1000.0}[unit]
+
+
+def compare(variants: dict[str, dict[str, bytes]], rules: int, seconds: int, rounds: int) -> None:
+    """Let the variants take turns, and print a row of the table for each."""
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in variants}
+    for _ in range(rounds):
+        for name, files in variants.items():
+            with tempfile.TemporaryDirectory() as directory:
+                server = Nginx(Path(directory), files)
+                try:
+                    load(1, rules)
+                    found[name].append(load(seconds, rules))
+                finally:
+                    server.stop()
+    base = statistics.median(rate for rate, _ in next(iter(found.values())))
+    for name, results in found.items():
+        rate = statistics.median(rate for rate, _ in results)
+        tail = statistics.median(tail for _, tail in results)
+        print(f"| {name} | {rate:,.0f} | {rate / base:.2f} | {tail:.1f} ms |", flush=True)
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    if shutil.which("wrk") is None:
+        sys.exit("wrk is needed: install Debian's package wrk")
+    answer = f"server {{ listen {ADDRESS}:{BACKEND}; return 200 ok; keepalive_requests 1000000; }}"
+    with tempfile.TemporaryDirectory() as directory:
+        backend = Nginx(Path(directory), {"gatehouse/http.conf": answer.encode()})
+        try:
+            print("| configuration | requests/s | ratio | p99 |\n| --- | ---: | ---: | ---: |")
+            plain = {"a plain route, by hand": by_hand(), "a plain route, by Gatehouse": ours(0)}
+            compare(plain, 0, options.seconds, options.rounds)
+            for rules in (1, 20, 200):
+                named = {
+                    f"{rules} matches, in njs": by_script(rules),
+                    f"{rules} matches, by Gatehouse": ours(rules),
+                }
+                compare(named, rules, options.seconds, max(1, options.rounds // 2))
+        finally:
+            backend.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gatehouse.standalone.node import images
+from gatehouse.standalone.node import networks as wires
 from gatehouse.standalone.node.networks import NetworkError, Networks
 
 
@@ -75,6 +77,10 @@ def test_addresses_are_stable_free_and_run_out() -> None:
         networks.choose("more", taken)
 
 
+def ip(*words: str) -> str:
+    return subprocess.run(("ip", *words), check=True, capture_output=True, text=True).stdout
+
+
 def present(networks: Networks, uid: str) -> bool:
     return Path(f"/run/netns/{networks.name(uid)}").exists()
 
@@ -98,3 +104,27 @@ async def test_a_network_is_made_once_and_leaves_nothing_behind() -> None:
         await networks.remove("uid")
         await networks.close()
     assert not present(networks, "uid")
+
+
+@pytest.mark.process
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("ip"), reason="needs root and ip")
+async def test_what_a_killed_node_left_half_made_is_made_whole() -> None:
+    networks = Networks("10.9.5.0/24")
+    name, bridge = networks.name("uid"), networks.bridge
+    address = networks.choose("uid", ())
+    ip("link", "add", bridge, "type", "bridge")
+    ip("netns", "add", name)
+    try:
+        assert await networks.held("uid") == ""
+        await networks.make("uid", address)
+        assert await networks.held("uid") == address
+        assert "10.9.5.1/24" in ip("addr", "show", bridge)
+    finally:
+        await networks.remove("uid")
+        await networks.close()
+
+
+def test_capabilities_that_lack_are_named() -> None:
+    assert wires._lacking("Name:\tx\nCapEff:\t000001ffffffffff\n") == []
+    assert wires._lacking("CapEff:\t0000000000001000\n") == ["CAP_SYS_ADMIN"]
+    assert wires._lacking("") == ["CAP_NET_ADMIN", "CAP_SYS_ADMIN"]

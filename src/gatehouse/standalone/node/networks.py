@@ -7,14 +7,19 @@ everything is found again, and nothing is made twice.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import ipaddress
+import json
 import os
 import shutil
 from collections.abc import Collection
 from pathlib import Path
 
-NAMESPACES = Path("/run/netns")
+NAMESPACES, LINKS = Path("/run/netns"), Path("/sys/class/net")
+
+_CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
+"""Needed for wires and for namespaces; root of a container may be without them."""
 
 
 class NetworkError(Exception):
@@ -27,7 +32,8 @@ class Networks:
     def __init__(self, cidr: str) -> None:
         self._range = ipaddress.IPv4Network(cidr)
         digest = hashlib.sha256(cidr.encode()).hexdigest()[:8]
-        self._bridge = f"gh{digest}"
+        self.bridge = f"gh{digest}"
+        """The bridge that all wires end at; it has the first address of the range."""
         self._prefix = f"gh-{digest}-"
         self._ready = False
 
@@ -36,6 +42,9 @@ class Networks:
         """Why this machine cannot give Pods networks; empty if it can."""
         if os.geteuid() != 0:
             return "networks of their own need root"
+        lacking = _lacking(Path("/proc/self/status").read_text())
+        if lacking:
+            return f"networks of their own need {' and '.join(lacking)}"
         return "" if shutil.which("ip") else "the command ip (package iproute2) is missing"
 
     def name(self, uid: str) -> str:
@@ -57,32 +66,54 @@ class Networks:
                 return address
         raise NetworkError(f"no address is left in {self._range}")
 
-    async def make(self, uid: str, address: str) -> None:
-        """Make a Pod's network, unless it is there."""
-        await self._make_bridge()
+    async def held(self, uid: str) -> str:
+        """Give the address of a Pod's network; empty if there is none, or one half made."""
         name = self.name(uid)
-        if (NAMESPACES / name).exists():
-            return
-        length, gateway = self._range.prefixlen, self._range.network_address + 1
-        outside = f"v{name.rpartition('-')[2]}"
-        await _ip("netns", "add", name)
+        if not (NAMESPACES / name).exists():
+            return ""
         try:
+            # The route is made last: with it the network is whole.
+            routes = json.loads(await _ip("-n", name, "-j", "route", "show", "default") or "[]")
+            links = json.loads(await _ip("-n", name, "-j", "-4", "addr", "show", "eth0") or "[]")
+        except NetworkError:
+            return ""
+        found = [address["local"] for link in links for address in link.get("addr_info", ())]
+        return str(found[0]) if routes and found else ""
+
+    async def make(self, uid: str, address: str) -> None:
+        """Make a Pod's network, unless it is there; what a killed node left half made is redone."""
+        await self._make_bridge()
+        outside = self._outside(uid)
+        if await self.held(uid) == address:
+            # Its bridge may be another one by now.
+            await _ip("link", "set", outside, "master", self.bridge, "up")
+            return
+        await self.remove(uid)
+        name = self.name(uid)
+        length, gateway = self._range.prefixlen, self._range.network_address + 1
+        try:
+            await _ip("netns", "add", name)
             await _ip("link", "add", outside, "type", "veth", "peer", "name", "eth0", "netns", name)
-            await _ip("link", "set", outside, "master", self._bridge, "up")
+            await _ip("link", "set", outside, "master", self.bridge, "up")
             await _ip("-n", name, "link", "set", "lo", "up")
             await _ip("-n", name, "link", "set", "eth0", "address", _hardware(address))
             await _ip("-n", name, "addr", "add", f"{address}/{length}", "dev", "eth0")
             await _ip("-n", name, "link", "set", "eth0", "up")
             await _ip("-n", name, "route", "add", "default", "via", str(gateway))
         except NetworkError:
-            await self.remove(uid)
+            with contextlib.suppress(NetworkError):
+                await self.remove(uid)
             raise
 
     async def remove(self, uid: str) -> None:
-        """Remove a Pod's network; its half of the wire goes with it."""
-        name = self.name(uid)
-        if (NAMESPACES / name).exists():
-            await _ip("netns", "del", name)
+        """Remove a Pod's network, and the wire to it."""
+        outside = self._outside(uid)
+        if (LINKS / outside).exists():
+            # Not left to the namespace, which lasts as long as any process in it.
+            with contextlib.suppress(NetworkError):
+                await _ip("link", "del", outside)
+        if (NAMESPACES / self.name(uid)).exists():
+            await _ip("netns", "del", self.name(uid))
 
     async def retain(self, uids: Collection[str]) -> None:
         """Remove the networks of all Pods but these."""
@@ -94,23 +125,24 @@ class Networks:
     async def close(self) -> None:
         """Remove the bridge, if nothing uses it any more."""
         if self._ready and not self._present():
-            await _ip("link", "del", self._bridge)
+            await _ip("link", "del", self.bridge)
             self._ready = False
 
     def _present(self) -> list[str]:
         return [path.name for path in NAMESPACES.glob(f"{self._prefix}*")]
 
-    def _has_bridge(self) -> bool:
-        return Path(f"/sys/class/net/{self._bridge}").exists()
+    def _outside(self, uid: str) -> str:
+        """Give the name of a wire's end on this machine."""
+        return f"v{self.name(uid).rpartition('-')[2]}"
 
     async def _make_bridge(self) -> None:
         if self._ready:
             return
-        if not self._has_bridge():
-            gateway = self._range.network_address + 1
-            await _ip("link", "add", self._bridge, "type", "bridge")
-            await _ip("addr", "add", f"{gateway}/{self._range.prefixlen}", "dev", self._bridge)
-        await _ip("link", "set", self._bridge, "up")
+        if not (LINKS / self.bridge).exists():
+            await _ip("link", "add", self.bridge, "type", "bridge")
+        gateway = self._range.network_address + 1
+        await _ip("addr", "replace", f"{gateway}/{self._range.prefixlen}", "dev", self.bridge)
+        await _ip("link", "set", self.bridge, "up")
         self._ready = True
 
 
@@ -119,10 +151,22 @@ def _hardware(address: str) -> str:
     return ":".join(f"{byte:02x}" for byte in (0x0A, 0x58, *ipaddress.IPv4Address(address).packed))
 
 
-async def _ip(*words: str) -> None:
-    process = await asyncio.create_subprocess_exec(
-        "ip", *words, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
-    )
-    _, said = await process.communicate()
+def _lacking(status: str) -> list[str]:
+    """Give the capabilities that a process lacks whose ``/proc/<pid>/status`` this is."""
+    line = next((line for line in status.splitlines() if line.startswith("CapEff:")), "")
+    held = int(line.partition(":")[2] or "0", 16)
+    return [name for name, bit in _CAPABILITIES.items() if not held >> bit & 1]
+
+
+async def _ip(*words: str) -> str:
+    """Run ``ip``; gives what it printed. Raises NetworkError."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            "ip", *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+    except OSError as error:
+        raise NetworkError(f"ip: {error.strerror}") from error
+    printed, said = await process.communicate()
     if process.returncode:
         raise NetworkError(f"ip {' '.join(words)}: {said.decode(errors='replace').strip()}")
+    return printed.decode(errors="replace")

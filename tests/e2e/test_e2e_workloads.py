@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import functools
 import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,6 +25,7 @@ from installation import Installation, until
 
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
+from gatehouse.standalone import processes
 from gatehouse.standalone.node.networks import Networks
 
 pytestmark = [
@@ -134,6 +137,79 @@ async def _story(client: kube.Client, installation: Installation) -> None:
         return not await pods() and not any(name.startswith(mine) for name in left)
 
     await until(gone)
+
+
+async def test_a_killed_node_adopts_what_stays_and_ends_what_went(
+    installation: Installation,
+) -> None:
+    client = await installation.client()
+    try:
+        await _aftermath(client, installation)
+    finally:
+        await client.__aexit__(None, None, None)
+
+
+async def _aftermath(client: kube.Client, installation: Installation) -> None:
+    deployment = copy.deepcopy(DEPLOYMENT)
+    deployment["metadata"]["name"] = "left"
+    deployment["spec"]["replicas"] = 3
+    deployment["spec"]["selector"]["matchLabels"] = {"app": "left"}
+    template = deployment["spec"]["template"]
+    template["metadata"]["labels"] = {"app": "left"}
+    template["spec"] = {"containers": [{"name": "left", "image": "example.com/web:v1"}]}
+
+    async def ready() -> Any:
+        found = await client.list(resources.PODS, "default", label_selector="app=left")
+        running = [
+            pod["metadata"]
+            for pod in found.items
+            for each in pod.get("status", {}).get("containerStatuses", ())
+            if each["ready"] and not pod["metadata"].get("deletionTimestamp")
+        ]
+        return running if len(running) == len(found.items) == 3 else None
+
+    await client.create(resources.DEPLOYMENTS, deployment)
+    stays, killed, ended = await until(ready)
+    before = processes_of(installation)
+    node = installation.part("node")
+    # Stopped, so that it can learn of nothing before it is killed.
+    node.signal(signal.SIGSTOP)
+    await client.delete(resources.PODS, killed["name"], "default", grace=0)
+    await client.delete(resources.PODS, ended["name"], "default")
+    node.signal(signal.SIGKILL)
+
+    async def settled() -> bool:
+        now = await ready()
+        uids = {metadata["uid"] for metadata in now or ()}
+        return stays["uid"] in uids and killed["uid"] not in uids and ended["uid"] not in uids
+
+    await until(settled)
+    after = processes_of(installation)
+    assert after[stays["uid"]] == before[stays["uid"]]
+    for gone in (killed["uid"], ended["uid"]):
+        assert gone not in after
+        assert not before[gone].alive()
+        assert not has_network(gone)
+    await client.delete(resources.DEPLOYMENTS, "left", "default")
+
+    async def gone_all() -> bool:
+        return not processes_of(installation)
+
+    await until(gone_all)
+
+
+def has_network(uid: str) -> bool:
+    return Path(f"/run/netns/{Networks(NETWORK).name(uid)}").exists()
+
+
+def processes_of(installation: Installation) -> dict[str, processes.Record]:
+    """Give the running processes of users' Pods, by uid."""
+    found = {}
+    for path in installation.state.glob("node/pods/*/uid"):
+        record = processes.recorded(path.with_name("process.json"))
+        if record is not None:
+            found[path.read_text()] = record
+    return found
 
 
 async def _answers(url: str) -> bool:

@@ -111,6 +111,45 @@ def test_environment_is_what_a_kubelet_would_give() -> None:
 
 
 @pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"value": "x"}, ""),
+        ({"valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['app']"}}}, ""),
+        (
+            {"valueFrom": {"fieldRef": {"fieldPath": "status.phase"}}},
+            "env A: field status.phase is not served by this node",
+        ),
+        (
+            {"valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+            "env A: secretKeyRef is not served by this node",
+        ),
+    ],
+)
+def test_what_the_environment_cannot_hold_is_named(entry: dict[str, Any], said: str) -> None:
+    pod = pods.pod_for(deployment(env=[{"name": "A", **entry}]), "n")
+    assert pods.unserved(pod) == said
+
+
+def test_a_probe_may_name_its_port() -> None:
+    probe = {"httpGet": {"port": "web", "path": "/health"}}
+    ports = [{"name": "web", "containerPort": 8000}]
+    pod = pods.pod_for(deployment(readinessProbe=probe, ports=ports), "n")
+    assert pods.readiness(pod, "10.1.2.3") == "http://10.1.2.3:8000/health"
+
+
+def test_a_pod_that_the_machine_cannot_run_says_why_and_has_no_address() -> None:
+    pod = pods.pod_for(deployment(), "n")
+    status = pods.unscheduled_status(pod, "networks of their own need root", NOW)
+    (condition,) = status["conditions"]
+    assert (status["phase"], condition["status"]) == ("Pending", "False")
+    assert condition["message"] == "networks of their own need root"
+    refused = pods.pod_status(pod, "", pods.Condition(message="no network"), NOW)
+    assert "podIP" not in refused
+    waiting = refused["containerStatuses"][0]["state"]["waiting"]
+    assert waiting["message"] == "no network"
+
+
+@pytest.mark.parametrize(
     ("value", "expected"),
     [
         ("/var/run/x/token", "/d/token/token"),

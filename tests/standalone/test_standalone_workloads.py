@@ -54,6 +54,12 @@ def test_a_containers_command_takes_the_place_of_the_images(
     assert images.words(ECHO, container) == words
 
 
+def test_a_pod_with_more_than_one_container_is_not_known() -> None:
+    several = pod("example.com/echo")
+    several["spec"]["initContainers"] = [{"name": "first", "image": "example.com/echo"}]
+    assert images.find(KNOWN, several) is None
+
+
 def test_a_file_of_images_is_read_and_errors_name_it(tmp_path: Path) -> None:
     file = tmp_path / "images.yaml"
     file.write_text("example.com/echo:\n  command: [/bin/echo, hello]\n")

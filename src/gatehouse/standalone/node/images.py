@@ -36,8 +36,9 @@ def load(path: Path) -> dict[str, Image]:
 
 def find(images: Images, pod: Mapping[str, Any]) -> Image | None:
     """Give what runs a Pod; None if it has another image, or more containers than one."""
-    containers: list[dict[str, Any]] = list(pod.get("spec", {}).get("containers") or ())
-    if len(containers) != 1:
+    spec = pod.get("spec", {})
+    containers: list[dict[str, Any]] = list(spec.get("containers") or ())
+    if len(containers) != 1 or spec.get("initContainers"):
         return None
     name = str(containers[0].get("image", ""))
     untagged = name.partition("@")[0]

@@ -55,6 +55,13 @@ class Networks:
         """Give the words that start a command in a Pod's network."""
         return ("nsenter", f"--net={NAMESPACES / self.name(uid)}", "--")
 
+    def contains(self, address: str) -> bool:
+        """Whether an address is one of this network's."""
+        try:
+            return ipaddress.ip_address(address) in self._range
+        except ValueError:
+            return False
+
     def choose(self, uid: str, taken: Collection[str]) -> str:
         """Give a free address for a Pod; the same one as long as it is free."""
         # Without the network's own address, the bridge's, and the broadcast one.

@@ -19,6 +19,10 @@ MANAGED_BY = ("app.kubernetes.io/managed-by", "gatehouse")
 SERVICE_ANNOTATION = "gatehouse.dev/service"
 """Names the Service whose address is the Pod's own."""
 
+IDENTITY = "uid"
+"""File in the directory of a user's Pod: whose it is, so that a node that finds it knows."""
+
+_FIELD = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 _VARIABLE = re.compile(r"\$\$|\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")
 
 
@@ -86,22 +90,52 @@ def environment(pod: Mapping[str, Any], address: str) -> dict[str, str]:
     As the Kubernetes API says of ``env``: a name refers to what stands before it, ``$$`` is ``$``,
     and an unknown name stays as it is written.
     """
-    fields = {
-        "metadata.name": pod["metadata"]["name"],
-        "metadata.namespace": pod["metadata"]["namespace"],
-        "metadata.uid": pod["metadata"].get("uid", ""),
-        "spec.nodeName": pod["spec"]["nodeName"],
-        "spec.serviceAccountName": pod["spec"].get("serviceAccountName", "default"),
-        "status.podIP": address,
-    }
     found: dict[str, str] = {}
     for entry in pod["spec"]["containers"][0].get("env") or ():
-        path = entry.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
-        found[entry["name"]] = fields.get(path, "") if path else _expand(entry.get("value"), found)
+        path = _field_path(entry)
+        value = _field(pod, address, path) or "" if path else expand(entry.get("value"), found)
+        found[entry["name"]] = value
     return found
 
 
-def _expand(value: str | None, known: Mapping[str, str]) -> str:
+def unserved(pod: Mapping[str, Any]) -> str:
+    """Name the first part of a container's environment that this node cannot give; or nothing."""
+    container = pod["spec"]["containers"][0]
+    if container.get("envFrom"):
+        return "envFrom is not served by this node"
+    for entry in container.get("env") or ():
+        path = _field_path(entry)
+        if entry.get("valueFrom") and (not path or _field(pod, "", path) is None):
+            source = f"field {path}" if path else next(iter(entry["valueFrom"]))
+            return f"env {entry['name']}: {source} is not served by this node"
+    return ""
+
+
+def _field_path(entry: Mapping[str, Any]) -> str:
+    found = ((entry.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath")
+    return str(found or "")
+
+
+def _field(pod: Mapping[str, Any], address: str, path: str) -> str | None:
+    """Give the value of a field of a Pod; None for one that is not served."""
+    metadata = pod["metadata"]
+    if match := _FIELD.fullmatch(path):
+        return str((metadata.get(match[1]) or {}).get(match[2], ""))
+    fields = {
+        "metadata.name": metadata["name"],
+        "metadata.namespace": metadata["namespace"],
+        "metadata.uid": metadata.get("uid", ""),
+        "spec.nodeName": pod["spec"].get("nodeName", ""),
+        "spec.serviceAccountName": pod["spec"].get("serviceAccountName", "default"),
+        "status.podIP": address,
+        "status.podIPs": address,
+    }
+    return fields.get(path)
+
+
+def expand(value: str | None, known: Mapping[str, str]) -> str:
+    """Replace ``$(NAME)`` by what is known; ``$$`` is ``$``."""
+
     def replace(match: re.Match[str]) -> str:
         if match[0] == "$$":
             return "$"
@@ -120,8 +154,13 @@ def relocate(value: str, mounts: Mapping[str, str]) -> str:
 
 def readiness(pod: Mapping[str, Any], address: str) -> str:
     """Give the URL of the readiness probe; empty if there is none."""
-    probe = pod["spec"]["containers"][0].get("readinessProbe", {}).get("httpGet")
-    return f"http://{address}:{probe['port']}{probe.get('path', '/')}" if probe else ""
+    container = pod["spec"]["containers"][0]
+    probe = container.get("readinessProbe", {}).get("httpGet")
+    if not probe:
+        return ""
+    numbers = {port.get("name"): port["containerPort"] for port in container.get("ports") or ()}
+    port = numbers.get(probe["port"], probe["port"])
+    return f"http://{address}:{port}{probe.get('path', '/')}"
 
 
 def pod_status(pod: Mapping[str, Any], address: str, state: Condition, now: datetime) -> Object:
@@ -138,9 +177,7 @@ def pod_status(pod: Mapping[str, Any], address: str, state: Condition, now: date
     }
     return {
         "phase": "Running" if state.running else "Pending",
-        "hostIP": address,
-        "podIP": address,
-        "podIPs": [{"ip": address}],
+        **({"hostIP": address, "podIP": address, "podIPs": [{"ip": address}]} if address else {}),
         "startTime": pod.get("status", {}).get("startTime") or moment,
         "conditions": [
             _condition(kind, holds, before.get(kind), moment) for kind, holds in wanted.items()
@@ -159,6 +196,16 @@ def pod_status(pod: Mapping[str, Any], address: str, state: Condition, now: date
             }
         ],
     }
+
+
+def unscheduled_status(pod: Mapping[str, Any], message: str, now: datetime) -> Object:
+    """Give the status of a Pod that this node would take if the machine allowed it."""
+    status = pod.get("status") or {}
+    before = {c["type"]: c for c in status.get("conditions") or ()}
+    moment = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    condition = _condition("PodScheduled", False, before.get("PodScheduled"), moment)
+    said = {"reason": "Unschedulable", "message": message}
+    return {**status, "phase": "Pending", "conditions": [condition | said]}
 
 
 def deployment_status(deployment: Mapping[str, Any], ready: bool, now: datetime) -> Object:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -37,7 +38,14 @@ STEADY = 60.0
 GRACE = 30.0
 """Seconds for a graceful end, Kubernetes' default."""
 
-RETRY = 1.0
+RETRY = 0.3
+"""Seconds until volumes are filled again whose sources are not there yet."""
+
+
+RECORD = "process.json"
+"""In a Pod's directory: which process is its own."""
+
+VOLUMES = "volumes"
 
 
 class Launch(msgspec.Struct, frozen=True):
@@ -66,8 +74,8 @@ class Runner:
         self.address = address
         self.state = pods.Condition()
         self._directory = directory
-        self._volumes = Volumes(client, pod, directory / "volumes")
-        self._record = directory / "process.json"
+        self._volumes = Volumes(client, pod, directory / VOLUMES)
+        self._record = directory / RECORD
         self._launch = launch
         self._on_change = on_change
         self._process: processes.Record | None = None
@@ -82,22 +90,10 @@ class Runner:
             group.create_task(self._refresh())
             group.create_task(logs.index(self._directory / "log"))
 
-    async def end(self) -> None:
+    async def end(self, grace: float = GRACE) -> None:
         """End the process gracefully and remove the Pod's directory."""
         self._ending.set()
-        process = self._process or processes.recorded(self._record)
-        if process is not None:
-            process.signal(signal.SIGTERM)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(GRACE):
-                    await processes.ended(process)
-            process.signal(signal.SIGKILL)
-        self._volumes.remove()
-        self._record.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
-            for name in ("log", "log.1", logs.INDEX):
-                (self._directory / name).unlink(missing_ok=True)
-            self._directory.rmdir()
+        await clear(self._directory, grace, self._process)
 
     async def _fill(self) -> None:
         while True:
@@ -188,6 +184,28 @@ class Runner:
         if state != self.state:
             self.state = state
             self._on_change()
+
+
+async def clear(
+    directory: Path, grace: float = GRACE, process: processes.Record | None = None
+) -> None:
+    """End what runs for a Pod's directory, by this node or one before it, and remove that."""
+    process = process or processes.recorded(directory / RECORD)
+    if process is not None:
+        process.signal(signal.SIGTERM)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await processes.ended(process)
+        process.signal(signal.SIGKILL)
+    _remove(directory)
+
+
+def _remove(directory: Path) -> None:
+    shutil.rmtree(directory / VOLUMES, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        for name in (RECORD, "log", "log.1", logs.INDEX, pods.IDENTITY):
+            (directory / name).unlink(missing_ok=True)
+        directory.rmdir()
 
 
 _CHILDREN: list[subprocess.Popen[bytes]] = []

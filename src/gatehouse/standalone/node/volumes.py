@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import os
-import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,10 +53,6 @@ class Volumes:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             for path, content in (await self._contents(volume)).items():
                 _write(directory / path, content)
-
-    def remove(self) -> None:
-        """Remove all of it."""
-        shutil.rmtree(self._directory, ignore_errors=True)
 
     async def _contents(self, volume: Mapping[str, Any]) -> dict[str, bytes]:
         match volume:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,7 @@ async def _story(client: kube.Client, installation: Installation) -> None:
 
     for address in await until(addresses):
         await until(functools.partial(_answers, f"http://{address}:8000/"))
-    await _logs(client, installation, (await pods())[0])
+    await _logs(installation, (await pods())[0]["metadata"]["name"])
     await client.delete(resources.DEPLOYMENTS, "web", "default")
 
     async def gone() -> bool:
@@ -220,15 +221,15 @@ async def _answers(url: str) -> bool:
     return False
 
 
-async def _logs(client: kube.Client, installation: Installation, pod: dict[str, Any]) -> None:
-    kubectl = shutil.which("kubectl")
-    if kubectl is None:
+async def _logs(installation: Installation, name: str) -> None:
+    command = shutil.which("kubectl")
+    if command is None:
         return
 
-    async def logs(*words: str) -> str:
+    async def kubectl(*words: str) -> str:
         done = await asyncio.to_thread(
             subprocess.run,
-            (kubectl, "logs", pod["metadata"]["name"], *words),
+            (command, *words),
             env={**os.environ, "KUBECONFIG": str(installation.kubeconfig)},
             capture_output=True,
             text=True,
@@ -236,9 +237,18 @@ async def _logs(client: kube.Client, installation: Installation, pod: dict[str, 
         )
         return done.stdout
 
+    logs = functools.partial(kubectl, "logs", name)
     whole = await logs()
     assert whole.startswith("begins")
     assert "GET / " in whole
     assert "begins" not in await logs("--tail=1")
     assert await logs("--since-time=2999-01-01T00:00:00Z") == ""
     assert await logs("--since=1h") == whole
+    stamped = (await logs("--timestamps")).splitlines()
+    assert [line.partition(" ")[2] for line in stamped] == whole.splitlines()
+    moments = [datetime.fromisoformat(line.partition(" ")[0]) for line in stamped]
+    assert moments == sorted(moments)
+    # By kubectl logs, times are of whole seconds only.
+    since = stamped[-1].partition(" ")[0]
+    path = f"/api/v1/namespaces/default/pods/{name}/log?sinceTime={since}"
+    assert "begins" not in await kubectl("get", "--raw", path)

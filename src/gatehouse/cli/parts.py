@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import os
 from pathlib import Path
 
@@ -19,6 +20,17 @@ from gatehouse.standalone.node import images as table
 from gatehouse.standalone.node import node as local_node
 
 PATH = click.Path(path_type=Path)
+
+
+def pod_network(_: click.Context, __: click.Parameter, value: str) -> str:
+    """Read a network for users' Pods. Raises BadParameter."""
+    try:
+        network = ipaddress.IPv4Network(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value}: {error}") from error
+    if network.is_loopback or network.num_addresses < 4:
+        raise click.BadParameter(f"{value} is no network of 4 or more addresses beyond loopback")
+    return value
 
 
 def find_nginx(named: str | None) -> Path:
@@ -75,7 +87,7 @@ def controller_command(
 @click.option("--address-pool", default="127.100.0.0/16", show_default=True)
 @click.option("--nginx", default=None, help="NGINX binary; see `gatehouse up --help`.")
 @click.option("--images", type=PATH, default=None, help="YAML file of images to run as commands.")
-@click.option("--pod-network", default="10.244.0.0/16", show_default=True)
+@click.option("--pod-network", default="10.244.0.0/16", show_default=True, callback=pod_network)
 def node(
     kubeconfig: Path,
     directory: Path,

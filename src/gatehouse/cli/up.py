@@ -16,6 +16,7 @@ from gatehouse.cli import demo as showcase
 from gatehouse.cli import logs, running
 from gatehouse.cli.errors import Trouble
 from gatehouse.cli.parts import find_nginx
+from gatehouse.cli.parts import pod_network as checked_network
 from gatehouse.standalone import installation
 from gatehouse.standalone.state import State, StateError, default_directory
 from gatehouse.standalone.supervisor import StartError
@@ -43,7 +44,13 @@ def _pool(_: click.Context, __: click.Parameter, value: str) -> str:
 @click.option("--storage", default="", help="Default: SQLite in the state directory; or etcd://….")
 @click.option("--encryption-keys", type=PATH, default=None, help="Keys that seal Secrets at rest.")
 @click.option("--images", type=PATH, default=None, help="YAML file of images to run as commands.")
-@click.option("--pod-network", default="10.244.0.0/16", show_default=True, help="Of users' Pods.")
+@click.option(
+    "--pod-network",
+    default="10.244.0.0/16",
+    show_default=True,
+    callback=checked_network,
+    help="Of users' Pods.",
+)
 @click.option("--log-level", default=None, hidden=True)
 @click.option("--log-format", default=None, hidden=True)
 @click.pass_context

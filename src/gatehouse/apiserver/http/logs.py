@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 
 from gatehouse.apiserver import errors
 from gatehouse.apiserver.errors import ApiError
+from gatehouse.apiserver.http.log_times import LogTimes, Stamps
 from gatehouse.apiserver.http.requests import Target, flag, number
 from gatehouse.apiserver.objects import ages
 from gatehouse.apiserver.storage.store import Store
@@ -42,23 +44,25 @@ class PodLogs:
         if container and container not in names:
             message = f"container {container} is not valid for pod {target.name}"
             raise errors.bad_request(message)
+        waiting = f'container "{container or names[0]}" in pod "{target.name}" is waiting to start'
         if self._find is None or not entry.value["spec"].get("nodeName"):
-            message = (
-                f'container "{container or names[0]}" in pod "{target.name}" is waiting to start: '
-                "no node runs it"
-            )
-            raise errors.bad_request(message)
+            raise errors.bad_request(f"{waiting}: no node runs it")
         if flag(request, "previous"):
             message = f'previous terminated container "{container or names[0]}" not found'
             raise errors.bad_request(message)
         path = self._find(target.namespace, target.name)
-        return await self._send(request, path)
+        try:
+            return await self._send(request, path)
+        except FileNotFoundError as error:
+            raise errors.bad_request(f"{waiting}: {_reason(entry.value)}") from error
 
     async def _send(self, request: web.BaseRequest, path: Path) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
         response.enable_chunked_encoding()
         try:
             file = await asyncio.to_thread(path.open, "rb")
+        except FileNotFoundError:
+            raise
         except OSError as error:
             raise ApiError(
                 500, "InternalError", f"the log cannot be read: {error.strerror}"
@@ -66,16 +70,20 @@ class PodLogs:
         left = number(request, "limitBytes")
         with file:
             tail, since = number(request, "tailLines"), _since(request)
-            start = await asyncio.to_thread(_written_since, path, since) if since else 0
+            times = LogTimes(path)
+            start = await asyncio.to_thread(times.line_at, since) if since else 0
             if tail is not None:
                 start = max(start, await asyncio.to_thread(_start_of_tail, path, tail))
+            stamps = Stamps(times, start) if flag(request, "timestamps") else None
             file.seek(start)
             await response.prepare(request)
             try:
                 while left is None or left > 0:
-                    data = file.read(CHUNK if left is None else min(CHUNK, left))
+                    data = file.read(CHUNK)
                     if data:
-                        left = None if left is None else left - len(data)
+                        data = stamps.stamp(data) if stamps else data
+                        if left is not None:
+                            data, left = data[:left], left - len(data[:left])
                         await response.write(data)
                     elif flag(request, "follow") and not self._stop.is_set():
                         await asyncio.sleep(LOOK_SECONDS)
@@ -100,19 +108,13 @@ def _since(request: web.BaseRequest) -> float | None:
     return moment.timestamp()
 
 
-def _written_since(path: Path, since: float) -> int:
-    """Give how long a log was at a time, as the node noted beside it."""
-    place = 0
-    try:
-        with path.with_name("log.index").open() as file:
-            for line in file:
-                moment, _, size = line.partition(" ")
-                if float(moment) > since:
-                    break
-                place = int(size)
-    except (OSError, ValueError):
-        return 0
-    return place
+def _reason(pod: Mapping[str, Any]) -> str:
+    """Give why a Pod's container has not begun."""
+    for status in (pod.get("status") or {}).get("containerStatuses") or ():
+        reason = status.get("state", {}).get("waiting", {}).get("reason")
+        if reason:
+            return str(reason)
+    return "ContainerCreating"
 
 
 def _start_of_tail(path: Path, lines: int) -> int:

@@ -1,0 +1,51 @@
+"""When which line of a Pod's log was written."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from gatehouse.apiserver.http.log_times import LogTimes, Stamps
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """A log of three lines, of which the second was written in two pieces."""
+    (tmp_path / "log").write_bytes(b"one\ntwo\nthree\n")
+    (tmp_path / "log.index").write_text("100.000 4\n101.000 6\n102.500 8\n103.000 14\n")
+    return tmp_path / "log"
+
+
+@pytest.mark.parametrize(
+    ("moment", "place"),
+    [(99.0, 0), (100.0, 4), (100.9, 4), (101.5, 4), (102.5, 8), (103.0, 14), (1e12, 14)],
+)
+def test_since_a_time_begins_with_a_whole_line(log: Path, moment: float, place: int) -> None:
+    assert LogTimes(log).line_at(moment) == place
+
+
+def test_lines_are_stamped_in_whatever_pieces_they_are_read(log: Path) -> None:
+    whole = Stamps(LogTimes(log), 0).stamp(log.read_bytes())
+    assert whole.splitlines() == [
+        b"1970-01-01T00:01:40.000000000Z one",
+        b"1970-01-01T00:01:41.000000000Z two",
+        b"1970-01-01T00:01:43.000000000Z three",
+    ]
+    pieces = Stamps(LogTimes(log), 0)
+    assert b"".join(pieces.stamp(bytes([byte])) for byte in log.read_bytes()) == whole
+
+
+def test_what_is_noted_later_is_found_and_what_is_not_noted_is_of_now(log: Path) -> None:
+    times = LogTimes(log)
+    assert times.written(13) == 103.0
+    assert times.written(14) == pytest.approx(time.time(), abs=5)
+    with log.with_name("log.index").open("a") as file:
+        file.write("104.000 20\n105.0")
+    assert times.written(14) == 104.0
+
+
+def test_a_log_without_times_is_given_whole(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"one\n")
+    assert LogTimes(tmp_path / "log").line_at(100.0) == 0

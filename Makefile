@@ -39,7 +39,7 @@ golden: env-dev  ## Rewrite the golden files; review the diff
 	$(BIN)/pytest -q tests/golden --refresh-golden
 
 conformance: env-dev  ## Run the official Gateway API conformance suite (needs Go and root)
-	@$(BIN)/python tests/conformance/run.py --report docs/conformance/nginx.yaml $(ARGS)
+	@$(BIN)/python tests/conformance/run.py $(ARGS)
 
 differential: env-dev  ## Compare NGINX with the oracle over 200,000 random requests (PAIRS, SEED)
 	@PAIRS=$${PAIRS:-200000} $(BIN)/pytest -q tests/differential $(ARGS)

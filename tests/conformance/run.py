@@ -32,7 +32,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 CACHE = ROOT / ".cache" / "conformance"
 PROFILES = ("GATEWAY-HTTP", "GATEWAY-GRPC", "GATEWAY-TLS", "GATEWAY-TCP", "GATEWAY-UDP")
-CLASS = "gateway-conformance"
+REPORTS = ROOT / "docs" / "conformance"
 UNUSABLE = "192.0.2.1"
 
 
@@ -94,16 +94,16 @@ class Installation:
         except subprocess.TimeoutExpired:
             self._process.kill()
 
-    async def ready(self, controller: str) -> None:
+    async def ready(self, name: str, controller: str) -> None:
         """Wait for the API, and make the class that the suite is to use."""
-        wanted = {"metadata": {"name": CLASS}, "spec": {"controllerName": controller}}
+        wanted = {"metadata": {"name": name}, "spec": {"controllerName": controller}}
         deadline = time.monotonic() + 60
         while True:
             try:
                 async with kube.Client.from_kubeconfig(self.kubeconfig) as client:
                     with contextlib.suppress(kube.AlreadyExists):
                         await client.create(resources.GATEWAY_CLASSES, wanted)
-                    found = await client.get(resources.GATEWAY_CLASSES, CLASS)
+                    found = await client.get(resources.GATEWAY_CLASSES, name)
                     if found.get("status", {}).get("supportedFeatures"):
                         return
             except Exception:
@@ -112,14 +112,21 @@ class Installation:
             await asyncio.sleep(0.3)
 
 
-def run(installation: Installation, options: argparse.Namespace) -> tuple[int, str]:
+def published(options: argparse.Namespace) -> Path | None:
+    """Give where the report is kept: in the documentation only if all of the suite ran."""
+    if options.report:
+        return Path(options.report).absolute()
+    if options.run or options.features:
+        return None
+    return REPORTS / f"{options.controller.rpartition('/')[2]}.yaml"
+
+
+def run(installation: Installation, options: argparse.Namespace, report: Path) -> tuple[int, str]:
     """Run the suite; gives its exit status and what it printed."""
-    report = (options.report or installation.directory / "report.yaml").absolute()
-    report.parent.mkdir(parents=True, exist_ok=True)
     command = [
         str(CACHE / "suite"),
         *("-test.v=test2json", "-test.run", "^TestConformance$", "-test.timeout", options.timeout),
-        *("-gateway-class", CLASS, "-conformance-profiles", ",".join(PROFILES)),
+        *("-gateway-class", options.gateway_class, "-conformance-profiles", ",".join(PROFILES)),
         *("-usable-address", installation.usable, "-unusable-address", UNUSABLE),
         *("-organization", "gatehouse", "-project", "gatehouse"),
         *(
@@ -142,13 +149,17 @@ def run(installation: Installation, options: argparse.Namespace) -> tuple[int, s
         cwd=installation.directory,
     ) as process:  # fmt: skip
         assert process.stdout is not None
-        for line in process.stdout:
-            # Go marks its own lines, so that they can be told from what tests print.
-            line = line.replace("\x16", "")
-            lines.append(line)
-            file.write(line)
-            if re.match(r"\s*--- (PASS|FAIL)", line) or options.verbose:
-                print(line.rstrip(), flush=True)
+        try:
+            for line in process.stdout:
+                # Go marks its own lines, so that they can be told from what tests print.
+                line = line.replace("\x16", "")
+                lines.append(line)
+                file.write(line)
+                if re.match(r"\s*--- (PASS|FAIL)", line) or options.verbose:
+                    print(line.rstrip(), flush=True)
+        finally:
+            # Still runs only if we are interrupted.
+            process.terminate()
     return process.returncode, "".join(lines)
 
 
@@ -157,19 +168,41 @@ RESULT = re.compile(
 )
 
 
-def summary(text: str) -> None:
-    """Print what passed and what did not."""
+def summary(text: str, report: Path) -> None:
+    """Print what passed and what did not, by profile and in all."""
     found = RESULT.findall(text)
     counts = collections.Counter(result for result, _, _ in found)
     console = Console()
+    console.print(by_profile(report))
     table = Table("Test", "Result", "Seconds")
     for result, name, seconds in found:
         if result == "FAIL":
             table.add_row(name, f"[red]{result}", seconds)
-    for _, name, seconds in sorted(found, key=lambda item: -float(item[2]))[:5]:
+    ran = [each for each in found if each[0] != "SKIP"]
+    for _, name, seconds in sorted(ran, key=lambda item: -float(item[2]))[:5]:
         table.add_row(name, "[dim]slowest", seconds)
     console.print(table)
     console.print(", ".join(f"{count} {result}" for result, count in sorted(counts.items())))
+
+
+def by_profile(report: Path) -> Table:
+    """Give the numbers of the official report; a test may count for several profiles."""
+    table = Table("Profile", "Part", "Passed", "Failed", "Skipped")
+    found = yaml.safe_load(report.read_text()) if report.exists() else {}
+    for profile in sorted(
+        found.get("profiles") or (), key=lambda item: PROFILES.index(item["name"])
+    ):
+        for part in ("core", "extended"):
+            numbers = (profile.get(part) or {}).get("statistics")
+            if numbers:
+                values = (str(numbers[each]) for each in ("Passed", "Failed", "Skipped"))
+                table.add_row(profile["name"], part, *values)
+    return table
+
+
+def interrupted(number: int, _: object) -> None:
+    """End by the way out that takes everything down."""
+    sys.exit(128 + number)
 
 
 def main() -> int:
@@ -177,26 +210,32 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", default="", help="one test only, by its short name")
     parser.add_argument("--features", default="", help="instead of those that the class says")
+    parser.add_argument("--class", dest="gateway_class", default="gateway-conformance")
     parser.add_argument("--controller", default="gatehouse.dev/nginx")
     parser.add_argument("--timeout", default="45m")
-    parser.add_argument("--report", type=Path, default=None)
-    parser.add_argument("--keep", action="store_true", help="keep the directory with all logs")
+    parser.add_argument("--report", type=Path, default=None, help="default: docs/conformance/")
+    parser.add_argument("--keep", action="store_true", help="keep logs also if all tests pass")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("root is needed: the suite's Pods get network namespaces of their own")
+    signal.signal(signal.SIGTERM, interrupted)
     build()
     # Short, for the sake of Unix sockets.
     directory = Path(tempfile.mkdtemp(prefix="ghc-"))
+    report, kept, status = directory / "report.yaml", published(options), 1
     try:
         with Installation(directory) as installation:
-            asyncio.run(installation.ready(options.controller))
-            status, text = run(installation, options)
-        summary(text)
+            asyncio.run(installation.ready(options.gateway_class, options.controller))
+            status, text = run(installation, options, report)
+        summary(text, report)
+        if kept is not None and report.exists():
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(report, kept)
         if status and not RESULT.search(text):
             print(text[-3000:])
     finally:
-        if options.keep:
+        if options.keep or status:
             print(f"logs are in {directory}")
         else:
             shutil.rmtree(directory, ignore_errors=True)

@@ -140,6 +140,40 @@ async def _story(client: kube.Client, installation: Installation) -> None:
     await until(gone)
 
 
+async def test_a_pod_that_cannot_run_says_why(installation: Installation) -> None:
+    client = await installation.client()
+    secret = {"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
+    container = {"name": "c", "image": "example.com/web:v1", "env": [secret]}
+    waits = {
+        "metadata": {"name": "waits", "namespace": "default"},
+        "spec": {"containers": [container]},
+    }
+    other = {"name": "c", "image": "example.com/other:v1"}
+    bound = {
+        "metadata": {"name": "bound", "namespace": "default"},
+        "spec": {"nodeName": "local", "containers": [other]},
+    }
+
+    async def said(name: str, words: str) -> bool:
+        return words in json.dumps(await client.get(resources.PODS, name, "default"))
+
+    try:
+        await client.create(resources.PODS, waits)
+        await client.create(resources.PODS, bound)
+        await until(functools.partial(said, "waits", "secretKeyRef is not served by this node"))
+        await until(functools.partial(said, "bound", "ErrImageNeverPull"))
+        for name in ("waits", "bound"):
+            await client.delete(resources.PODS, name, "default")
+
+        async def gone() -> bool:
+            return not (await client.list(resources.PODS, "default")).items
+
+        # The node lets go of what it never ran.
+        await until(gone)
+    finally:
+        await client.__aexit__(None, None, None)
+
+
 async def test_a_killed_node_adopts_what_stays_and_ends_what_went(
     installation: Installation,
 ) -> None:

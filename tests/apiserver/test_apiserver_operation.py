@@ -135,7 +135,6 @@ async def test_too_many_at_a_time_are_told_when_to_come_back(
         held.set()
         await let_go.wait()
 
-    monkeypatch.setattr(stores.Store, "fresh", fresh)
     tokens = tmp_path / "tokens.csv"
     tokens.write_text("token,reader,1,readers\n")
     server = Server(State(tmp_path / "s"), limits=Limits(1, 1), token_file=tokens)
@@ -154,6 +153,10 @@ async def test_too_many_at_a_time_are_told_when_to_come_back(
                 async with http.get(MAPS) as response:
                     return response.status
 
+            # What was bound takes a moment to be known.
+            while await get() == 403:
+                await asyncio.sleep(0.05)
+            monkeypatch.setattr(stores.Store, "fresh", fresh)
             first = asyncio.create_task(get())
             await held.wait()
             async with http.get(MAPS) as response:

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 .DEFAULT_GOAL := help
 .PHONY: help env env-dev demo test check lint types contracts format golden conformance \
-  differential bench bench-apiserver bench-throughput kinds gateway-api cover lock clean
+  differential bench bench-apiserver bench-throughput kinds gateway-api nginx-gateway cover lock clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -58,6 +58,9 @@ kinds: env-dev  ## Follow another Kubernetes: rewrite the table of its types (ne
 
 gateway-api: env-dev  ## Follow another Gateway API: rewrite its definitions (needs Go)
 	$(BIN)/python scripts/gateway_api.py src/gatehouse/apiserver/bundled
+
+nginx-gateway: env-dev  ## Rewrite the definitions of gateway.nginx.org
+	$(BIN)/python scripts/nginx_gateway.py src/gatehouse/apiserver/bundled
 
 cover: env-dev  ## Run the tests and report coverage
 	$(BIN)/pytest -n 2 --dist loadfile --cov=gatehouse --cov-report=term

@@ -23,6 +23,8 @@ class InstanceReport(msgspec.Struct, frozen=True):
     """Why it refused the desired version, in the proxy's own words; empty if it did not."""
     proxy: str = ""
     """Kind and version of its proxy, such as ``nginx/1.31.3``."""
+    modules: tuple[str, ...] = ()
+    """What the proxy was built with, in its own names."""
 
 
 class DataPlaneReport(msgspec.Struct, frozen=True):

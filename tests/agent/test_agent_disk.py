@@ -175,3 +175,15 @@ def test_of_waiting_requests_only_the_newest_counts() -> None:
     assert box.take() is None
     box.done()
     assert box.take() == "c"
+
+
+def test_what_old_workers_open_late_is_there_for_one_more_generation(store: Generations) -> None:
+    def held(number: int) -> set[str]:
+        return {path.name for path in (store.directory(number) / "gatehouse/secrets").iterdir()}
+
+    store.swap(stage(store, "v1", {"gatehouse/secrets/a": b"a"}))
+    second = stage(store, "v2", {"gatehouse/secrets/b": b"b"})
+    assert held(second) == {"a", "b"}
+    assert [entry.path for entry in store.manifest(second).entries] == ["gatehouse/secrets/b"]
+    store.swap(second)
+    assert held(stage(store, "v3", {"gatehouse/secrets/c": b"c"})) == {"b", "c"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gatehouse.controller.programming import Standing, judge, settled
@@ -11,7 +13,7 @@ from gatehouse.frontends.gateway_api import DataPlane
 CONFIRMED = Standing(DataPlane(programmed=True), generation=1)
 
 
-def report(**instance: str) -> DataPlaneReport:
+def report(**instance: Any) -> DataPlaneReport:
     instances = (InstanceReport("pod", **instance),) if instance else ()
     return DataPlaneReport("ns/gw", desired="v2", instances=instances)
 

@@ -36,3 +36,15 @@ async def client(installation: Installation) -> AsyncIterator[kube.Client]:
 async def backends() -> AsyncIterator[None]:
     async with echo.serve({BACKEND: "app", REVISED: "revised"}):
         yield
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Show what the installation said when one of its tests fails."""
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    found = getattr(item, "funcargs", {}).get("installation")
+    if report.failed and isinstance(found, Installation):
+        for path in sorted(found.state.rglob("*.log")):
+            lines = path.read_text(errors="replace").splitlines()[-40:]
+            report.sections.append((str(path.relative_to(found.state)), "\n".join(lines)))

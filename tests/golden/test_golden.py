@@ -103,7 +103,7 @@ def outputs(case: str) -> tuple[dict[str, str], Bundle | None]:
             gateway = ask(gateway_api.compile_gateway, key)
             if gateway is None:
                 continue
-            capabilities = nginx.Capabilities.parse("1.31.3")
+            capabilities = nginx.Capabilities.parse("1.31.3", ["nginx-auth-jwt-0.14.2"])
             generated = nginx.Generator(capabilities).generate(gateway)
             found = found or generated.bundle
             unsupported = gateway_api.Unsupported(generated.unsupported)
@@ -171,7 +171,8 @@ def test_nginx_accepts_every_golden_file(case: str, tmp_path: Path) -> None:
         f"{kind}_temp_path {tmp_path}/{kind};"
         for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
-    main = f"pid {tmp_path}/pid; events {{}} http {{ {temp} include gatehouse/http.conf; }}"
+    around = "include gatehouse/main.conf; " if "gatehouse/main.conf" in bundle.files else ""
+    main = f"pid {tmp_path}/pid; {around}events {{}} http {{ {temp} include gatehouse/http.conf; }}"
     if "gatehouse/stream.conf" in bundle.files:
         main += " stream { include gatehouse/stream.conf; }"
     (tmp_path / "nginx.conf").write_text(main)

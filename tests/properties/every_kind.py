@@ -85,6 +85,26 @@ def policy(service: str, hostname: str) -> Object:
     return {"spec": {"targetRefs": [target], "validation": validation}}
 
 
+def traffic_policy(about: tuple[str, str], spec: Object, created: str) -> Object:
+    target = {"group": GROUP, "kind": about[0], "name": about[1]}
+    return {
+        "metadata": {"creationTimestamp": created},
+        "spec": {"targetRef": target, "targetRefs": [target], **spec},
+    }
+
+
+def about(*specs: Object) -> st.SearchStrategy[Object]:
+    targets = st.sampled_from(
+        [("Gateway", "gw"), ("HTTPRoute", "r"), ("HTTPRoute", "s"), ("GRPCRoute", "g")]
+    )
+    return st.builds(traffic_policy, targets, st.sampled_from(specs), CREATED)
+
+
+def upstream_policy(service: str, spec: Object) -> Object:
+    target = {"group": "", "kind": "Service", "name": service}
+    return {"spec": {"targetRefs": [target], **spec}}
+
+
 SERVICES = st.sampled_from(["s1", "s2"])
 STREAMS = st.builds(stream_route, PARENTS, SERVICES, st.integers(0, 2), NAMES)
 
@@ -110,6 +130,50 @@ EDITS: dict[str, Edit] = {
         ["p", "q"],
         st.builds(policy, SERVICES, st.sampled_from(["b.example", "c.example"])),
     ),
+    "ClientSettingsPolicy": some(
+        "ClientSettingsPolicy",
+        ["p", "q", "r"],
+        about({"body": {"maxSize": "1m"}}, {"body": {"timeout": "1s"}}, {"body": {"maxSize": "?"}}),
+    ),
+    "ProxySettingsPolicy": some(
+        "ProxySettingsPolicy",
+        ["p", "q"],
+        about({"timeout": {"read": "1s"}}, {"buffering": {"bufferSize": "64k"}}),
+    ),
+    "RateLimitPolicy": some(
+        "RateLimitPolicy",
+        ["p", "q"],
+        about(
+            {"rateLimit": {"local": {"rules": [{"key": "$remote_addr", "rate": "1r/s"}]}}},
+            {"rateLimit": {"rejectCode": 429}},
+        ),
+    ),
+    "UpstreamSettingsPolicy": some(
+        "UpstreamSettingsPolicy",
+        ["p", "q"],
+        st.builds(
+            upstream_policy,
+            SERVICES,
+            st.sampled_from([{"loadBalancingMethod": "least_conn"}, {"useClusterIP": True}]),
+        ),
+    ),
+    "SnippetsPolicy": some(
+        "SnippetsPolicy",
+        ["p"],
+        about({"snippets": [{"context": "http.server", "value": "set $x 1;"}]}),
+    ),
+    "AuthenticationFilter": some(
+        "AuthenticationFilter",
+        ["auth"],
+        st.sampled_from(["users", "gone"]).map(
+            lambda name: {
+                "spec": {"type": "Basic", "basic": {"realm": "r", "secretRef": {"name": name}}}
+            }
+        ),
+    ),
+    "Secret": some("Secret", ["users"], st.sampled_from(["YTpi", "YQ=="]).map(
+        lambda data: {"data": {"auth": data}}
+    )),
     "ConfigMap": some(
         "ConfigMap", ["ca"], st.sampled_from(["", "nonsense"]).map(
             lambda text: {"data": {"ca.crt": text or authority()}}

@@ -15,6 +15,8 @@ from gatehouse.bundle import Bundle
 from gatehouse.frontends import gateway_api
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import http as ir
+from gatehouse.ir.authentication import Authorization, Claim, Jwt, Requirement
+from gatehouse.ir.settings import Attribute, RateLimit, RateLimits, Settings
 from gatehouse.query import Engine, Key, Snapshot
 
 Object = dict[str, Any]
@@ -23,7 +25,7 @@ NAMESPACES = ("a", "b")
 
 def meta(name: str, namespace: str = "", **more: Any) -> Object:
     created = "2026-01-01T00:00:00Z"
-    return {"name": name, "namespace": namespace, "creationTimestamp": created, **more}
+    return {"name": name, "namespace": namespace, "creationTimestamp": created} | more
 
 
 def gateway(hostname: str | None, selector: str, port: int) -> Object:
@@ -42,9 +44,14 @@ def gateway(hostname: str | None, selector: str, port: int) -> Object:
     return {"spec": spec}
 
 
-def route(hostnames: list[str], path: str, service: str, namespace: str) -> Object:
+def route(
+    hostnames: list[str], path: str, service: str, namespace: str, guarded: bool = False
+) -> Object:
     backend = {"name": service, "namespace": namespace, "port": 80}
-    rule = {"matches": [{"path": {"value": path}}], "backendRefs": [backend]}
+    rule: Object = {"matches": [{"path": {"value": path}}], "backendRefs": [backend]}
+    if guarded:
+        reference = {"group": "gateway.nginx.org", "kind": "AuthenticationFilter", "name": "auth"}
+        rule["filters"] = [{"type": "ExtensionRef", "extensionRef": reference}]
     parents = [{"name": "gw", "namespace": "a"}]
     return {"spec": {"parentRefs": parents, "hostnames": hostnames, "rules": [rule]}}
 
@@ -76,6 +83,7 @@ OBJECTS: dict[str, st.SearchStrategy[tuple[Key, Object | None]]] = {
             st.sampled_from(["/", "/p", "/p/q"]),
             st.sampled_from(["s1", "s2"]),
             st.sampled_from(NAMESPACES),
+            st.booleans(),
         ),
     ),
     "Service": st.tuples(
@@ -125,7 +133,7 @@ EDITS = st.lists(
 
 def fresh() -> Engine:
     engine = Engine(Snapshot(gateway_api.INDEXES))
-    engine.commit({gateway_api.SETTINGS_KEY: gateway_api.Settings(bind="any")})
+    engine.commit({gateway_api.SETTINGS_KEY: gateway_api.Settings(bind="any", snippets=True)})
     return engine
 
 
@@ -133,7 +141,8 @@ def decoded(key: Key, body: Object | None) -> Any:
     if body is None:
         return None
     labels = {"kubernetes.io/service-name": key[2]} if key[0] == "EndpointSlice" else {}
-    return gateway_api.decode(key[0], {"metadata": meta(key[2], key[1], labels=labels), **body})
+    metadata = meta(key[2], key[1], labels=labels, **body.get("metadata", {}))
+    return gateway_api.decode(key[0], {**body, "metadata": metadata})
 
 
 def everything(engine: Engine) -> tuple[Any, Any]:
@@ -221,8 +230,14 @@ def served(value: str, place: str) -> ir_gateway.Gateway:
         headers=(ir.ValueMatch(name, matched),),
         query=(ir.ValueMatch(value if place == "query" else "q", matched),),
     )
+    key = (value if place == "rate" else "k", Attribute("remote_addr"))
+    rates = RateLimits((RateLimit("a/p/0", key, 1, "second", 1 << 20),))
+    claim = Claim(value if place == "claim" else "c", (value if place == "claimed" else "v",))
+    tokens = Jwt(
+        value if place == "realm" else "r", "keys", 0.0, Authorization((Requirement((claim,)),))
+    )
     routes = (
-        ir.Route("a/b/0/0", match, forward, edit, added, cors),
+        ir.Route("a/b/0/0", match, forward, edit, added, cors, Settings(rates=rates), tokens),
         ir.Route("a/b/1/0", ir.Match(ir.PathExact("/r")), redirect),
         ir.Route("a/b/2/0", ir.Match(ir.PathRegex(value if place == "regex" else "/x")), forward),
     )
@@ -260,9 +275,10 @@ def structure(bundle: Bundle) -> list[tuple[str, int]]:
     return found
 
 
+ABLE = nginx.Capabilities((1, 31, 3), frozenset({"nginx-auth-jwt"}))
 PLACES = (
     "header", "added", "name", "match", "path", "rewrite", "hostname", "redirect", "location",
-    "query", "regex", "origin", "cors", "session", "sni",
+    "query", "regex", "origin", "cors", "session", "sni", "rate", "claim", "claimed", "realm",
 )  # fmt: skip
 
 
@@ -270,7 +286,7 @@ PLACES = (
 @settings(max_examples=60, deadline=None)
 @given(value=HOSTILE)
 def test_hostile_values_never_change_the_structure(place: str, value: str) -> None:
-    generator = nginx.Generator(nginx.Capabilities((1, 31, 3)))
+    generator = nginx.Generator(ABLE)
     hostile = generator.generate(served(value, place))
     names = {name for name, _ in structure(hostile.bundle)}
     allowed = {name for name, _ in structure(harmless(place))} | {"2 return", "2 ~", "2 default"}
@@ -280,4 +296,4 @@ def test_hostile_values_never_change_the_structure(place: str, value: str) -> No
 
 
 def harmless(place: str) -> Bundle:
-    return nginx.Generator(nginx.Capabilities((1, 31, 3))).generate(served("v", place)).bundle
+    return nginx.Generator(ABLE).generate(served("v", place)).bundle

@@ -69,7 +69,7 @@ async def test_reports_come_only_when_something_changed_and_only_of_listening_in
     fleet.publish("ns/gw", wanted)
     fleet.publish("ns/gw", bundle("one"))
     assert [report.instances for report in reports] == [()]
-    fleet.greet(identity, "id", "nginx/1.31.3")
+    fleet.greet(identity, session.Register("id", "nginx/1.31.3"))
     stream = fleet.open(identity)
     raw = stream.outgoing.get_nowait()
     assert raw is not None

@@ -102,16 +102,11 @@ class Describer:
 
     def _nginx(self) -> command_pb2.Instance:
         master = self._supervisor.master
-        modules = [
-            word.removeprefix("--with-")
-            for word in self._binary.arguments.split()
-            if word.startswith("--with-") and word.endswith("module")
-        ]
         runtime = command_pb2.InstanceRuntime(
             process_id=master.pid if master else 0,
             binary_path=str(self._binary.path),
             config_path=f"{CONFIG_DIR}/{MAIN}",
-            nginx_runtime_info=command_pb2.NGINXRuntimeInfo(dynamic_modules=modules),
+            nginx_runtime_info=command_pb2.NGINXRuntimeInfo(dynamic_modules=self._binary.modules),
         )
         for pid in sorted(master.workers() if master else ()):
             runtime.instance_children.add(process_id=pid)

@@ -21,6 +21,9 @@ CONFIG_DIR = "/etc/nginx"
 
 MAIN = "nginx.conf"
 
+OPENED_LATE = "gatehouse/secrets"
+"""The directory of files that NGINX opens when a request needs them, not when it starts."""
+
 
 class Refused(ValueError):
     """A file that is not to be written; the message names it."""
@@ -133,11 +136,22 @@ class Generations:
             if entry.secret:
                 source.chmod(0o600)
             os.link(source, staged / entry.path)
+        self._carry(staged)
         for path, text in own.items():
             (staged / path).write_text(text, encoding="utf-8")
         (staged / "manifest.json").write_bytes(msgspec.json.encode(manifest))
         staged.rename(self.directory(number))
         return number
+
+    def _carry(self, staged: Path) -> None:
+        """Add what NGINX opens at each request and old workers still know by its old name."""
+        current = self.current()
+        if current is None:
+            return
+        for entry in self.manifest(current).entries:
+            if entry.path.startswith(f"{OPENED_LATE}/") and not (staged / entry.path).exists():
+                (staged / entry.path).parent.mkdir(parents=True, exist_ok=True)
+                os.link(self.directory(current) / entry.path, staged / entry.path)
 
     def swap(self, number: int) -> None:
         """Make ``number`` the current generation, atomically."""

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from gatehouse.agent.nginx_binary import NginxBinary
 from gatehouse.agent.places import TEMP_KINDS, Places
 
+MAIN_ENTRY = "gatehouse/main.conf"
 HTTP_ENTRY = "gatehouse/http.conf"
 STREAM_ENTRY = "gatehouse/stream.conf"
 """The bundle's files that are included, if it has them."""
@@ -38,6 +39,7 @@ def render(
         f'error_log "{places.error_log}" warn;',
         # Bounds how long websockets and streams keep an old worker, and so how many pile up.
         "worker_shutdown_timeout 60s;",
+        *([f"include {MAIN_ENTRY};"] if MAIN_ENTRY in paths else []),
         "events { worker_connections 4096; }",
         "http {",
         *(f"    {line}" for line in _http(binary, places, version, paths)),

@@ -36,6 +36,17 @@ class NginxBinary(msgspec.Struct, frozen=True, dict=True):
         """The version, for comparisons."""
         return tuple(int(part) for part in self.version.split(".")[:3])
 
+    @property
+    def modules(self) -> list[str]:
+        """Names of its own modules, and of others' with their versions (or their directory)."""
+        found = []
+        for word in self.arguments.split():
+            if word.startswith("--with-") and word.endswith("module"):
+                found.append(word.removeprefix("--with-"))
+            elif word.startswith("--add-module="):
+                found.append(word.partition("=")[2].removesuffix("/nginx").rpartition("/")[2])
+        return found
+
     def argument(self, name: str, default: str) -> str:
         """Give the value of one ``--name=value`` it was configured with."""
         found = re.search(rf"--{re.escape(name)}=(\S+)", self.arguments)

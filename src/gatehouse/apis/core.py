@@ -37,6 +37,8 @@ class ServiceSpec(View, frozen=True):
     """``spec`` of a Service."""
 
     ports: tuple[ServicePort, ...] = ()
+    cluster_ip: str = msgspec.field(default="", name="clusterIP")
+    """``None`` in so many letters for a headless Service."""
 
 
 class ServiceStatus(View, frozen=True):

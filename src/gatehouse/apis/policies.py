@@ -1,4 +1,4 @@
-"""What is beside routes: ReferenceGrant, BackendTLSPolicy, and filters of other groups."""
+"""What is beside routes: ReferenceGrant and BackendTLSPolicy."""
 
 from __future__ import annotations
 
@@ -35,25 +35,6 @@ class ReferenceGrant(Resource, frozen=True):
     """A ReferenceGrant."""
 
     spec: ReferenceGrantSpec = ReferenceGrantSpec()
-
-
-class Snippet(View, frozen=True):
-    """Raw NGINX configuration for one context."""
-
-    context: str
-    value: str
-
-
-class SnippetsFilterSpec(View, frozen=True):
-    """``spec`` of a SnippetsFilter."""
-
-    snippets: tuple[Snippet, ...] = ()
-
-
-class SnippetsFilter(Resource, frozen=True):
-    """A SnippetsFilter (``gateway.nginx.org``)."""
-
-    spec: SnippetsFilterSpec = SnippetsFilterSpec()
 
 
 class PolicyTarget(View, frozen=True):

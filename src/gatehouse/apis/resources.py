@@ -60,4 +60,22 @@ BACKEND_TLS_POLICIES = Resource(
     "gateway.networking.k8s.io", "v1", "backendtlspolicies", "BackendTLSPolicy"
 )
 REFERENCE_GRANTS = Resource("gateway.networking.k8s.io", "v1", "referencegrants", "ReferenceGrant")
-SNIPPETS_FILTERS = Resource("gateway.nginx.org", "v1alpha1", "snippetsfilters", "SnippetsFilter")
+_NGINX = "gateway.nginx.org"
+CLIENT_SETTINGS_POLICIES = Resource(
+    _NGINX, "v1alpha1", "clientsettingspolicies", "ClientSettingsPolicy"
+)
+PROXY_SETTINGS_POLICIES = Resource(
+    _NGINX, "v1alpha1", "proxysettingspolicies", "ProxySettingsPolicy"
+)
+RATE_LIMIT_POLICIES = Resource(_NGINX, "v1alpha1", "ratelimitpolicies", "RateLimitPolicy")
+UPSTREAM_SETTINGS_POLICIES = Resource(
+    _NGINX, "v1alpha1", "upstreamsettingspolicies", "UpstreamSettingsPolicy"
+)
+OBSERVABILITY_POLICIES = Resource(
+    _NGINX, "v1alpha2", "observabilitypolicies", "ObservabilityPolicy"
+)
+SNIPPETS_FILTERS = Resource(_NGINX, "v1alpha1", "snippetsfilters", "SnippetsFilter")
+SNIPPETS_POLICIES = Resource(_NGINX, "v1alpha1", "snippetspolicies", "SnippetsPolicy")
+AUTHENTICATION_FILTERS = Resource(
+    _NGINX, "v1alpha1", "authenticationfilters", "AuthenticationFilter"
+)

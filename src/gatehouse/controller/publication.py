@@ -57,7 +57,8 @@ class Publisher:
 
 def _capabilities(report: DataPlaneReport) -> nginx.Capabilities | None:
     """Give what every connected instance can do: that of the oldest NGINX among them."""
-    found = [
-        nginx.Capabilities.parse(instance.proxy) for instance in report.instances if instance.proxy
-    ]
-    return min(found, key=lambda capabilities: capabilities.version, default=None)
+    return nginx.Capabilities.common(
+        nginx.Capabilities.parse(instance.proxy, instance.modules)
+        for instance in report.instances
+        if instance.proxy
+    )

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from gatehouse.ir.http import Cluster, VirtualHost
+from gatehouse.ir.settings import Snippet
 
 
 class SecretBytes:
@@ -50,6 +51,14 @@ class TrustBundle(msgspec.Struct, frozen=True):
     name: str
     """``[a-z0-9-]``; depends on the content."""
     pem: bytes
+
+
+class SecretFile(msgspec.Struct, frozen=True):
+    """Passwords or keys that a route's authentication needs."""
+
+    name: str
+    """``[a-z0-9-]``; depends on the content."""
+    content: SecretBytes
 
 
 class ClientValidation(msgspec.Struct, frozen=True):
@@ -117,3 +126,7 @@ class Gateway(msgspec.Struct, frozen=True):
     """Sorted by name; every certificate that something names, and no other."""
     trust: tuple[TrustBundle, ...] = ()
     """Sorted by name; every bundle that something names, and no other."""
+    secrets: tuple[SecretFile, ...] = ()
+    """Sorted by name; those that routes' authentication names."""
+    snippets: tuple[Snippet, ...] = ()
+    """Of the contexts ``main`` and ``http``."""

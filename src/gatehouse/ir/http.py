@@ -6,6 +6,9 @@ from typing import Literal
 
 import msgspec
 
+from gatehouse.ir.authentication import Authentication
+from gatehouse.ir.settings import Settings, Snippet, UpstreamSettings
+
 
 class PathExact(msgspec.Struct, frozen=True, tag=True):
     """The whole path, byte for byte after normalisation."""
@@ -196,9 +199,11 @@ class Route(msgspec.Struct, frozen=True):
     request_headers: HeaderEdit = HeaderEdit()
     response_headers: HeaderEdit = HeaderEdit()
     cors: Cors | None = None
-    snippet: str = ""
-    """Raw text in the back end's own language for this route, from an extension that only trusted
-    users may write; back ends emit it untouched inside the route's scope."""
+    settings: Settings = Settings()
+    """All that holds for it, those of its virtual host included."""
+    authentication: Authentication | None = None
+    snippets: tuple[Snippet, ...] = ()
+    """Back ends emit them untouched in the route's scope, or that of what it is served by."""
 
 
 class VirtualHost(msgspec.Struct, frozen=True):
@@ -214,6 +219,8 @@ class VirtualHost(msgspec.Struct, frozen=True):
     """Names of the certificates offered for this name; empty on plain-text listeners."""
     listener: str = ""
     """The hostname of the listener that this name belongs to."""
+    settings: Settings = Settings()
+    snippets: tuple[Snippet, ...] = ()
 
 
 class Endpoint(msgspec.Struct, frozen=True, order=True):
@@ -252,3 +259,4 @@ class Cluster(msgspec.Struct, frozen=True):
     """Sorted."""
     protocol: Literal["http", "h2c", "grpc", "tcp", "udp"] = "http"
     tls: BackendTls | None = None
+    settings: UpstreamSettings = UpstreamSettings()

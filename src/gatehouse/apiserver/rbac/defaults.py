@@ -102,12 +102,17 @@ _ADMIN = (
     _rule(_BOTH, _PROXY, ALL),
 )
 
+_OF_NGINX = (
+    "authenticationfilters clientsettingspolicies observabilitypolicies proxysettingspolicies "
+    "ratelimitpolicies snippetsfilters snippetspolicies upstreamsettingspolicies"
+)
+
 _CONTROLLER = (
     _rule(_READ, _CORE, "configmaps namespaces secrets serviceaccounts services"),
     _rule(_READ, _APPS, "deployments"),
     _rule(_READ, _DISCOVERY, "endpointslices"),
     _rule(_READ, _GATEWAY_API, f"gatewayclasses {_OF_GATEWAYS} referencegrants"),
-    _rule(_READ, _NGINX, "snippetsfilters"),
+    _rule(_READ, _NGINX, _OF_NGINX),
     _rule("create update patch delete", _CORE, "configmaps serviceaccounts services"),
     _rule("create update patch delete", _APPS, "deployments"),
     _rule("get create update", _COORDINATION, "leases"),
@@ -117,6 +122,7 @@ _CONTROLLER = (
         _GATEWAY_API,
         " ".join(f"{each}/status" for each in ("gatewayclasses", *_OF_GATEWAYS.split())),
     ),
+    _rule("update patch", _NGINX, " ".join(f"{each}/status" for each in _OF_NGINX.split())),
     _rule("create", _AUTHENTICATION, "tokenreviews"),
     _EVENTS_WRITER,
 )

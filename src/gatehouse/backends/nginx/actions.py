@@ -5,6 +5,7 @@ from __future__ import annotations
 from gatehouse.backends.nginx import (
     cors,
     forwarding,
+    guards,
     headers,
     mixing,
     names,
@@ -29,7 +30,7 @@ def serve(context: Context, route: ir.Route) -> Served:
             backend = next((entry for entry in route.action.backends if entry.weight > 0), None)
             body = forwarding.forward(context, route, route.action, backend)
         case ir.Redirect():
-            body = _redirect(context, route, route.action)
+            body = guards.before(context, route, _redirect(context, route, route.action))
         case ir.Respond(status):
             body = _plain(route, simple("return", str(status)))
     name = names.route(context.scope, route.name)

@@ -26,6 +26,8 @@ def http_conf(
             *_clients(capabilities),
             *_backends(),
             *headers.defaults(),
+            # A pattern, since there need not be such a file.
+            simple("include", "gatehouse/snippet[s].conf"),
             simple("include", "gatehouse/upstreams/*.conf"),
             simple("include", "gatehouse/servers/*.conf"),
         ]

@@ -3,23 +3,58 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import msgspec
+
+_VERSION = re.compile(r"-[0-9][0-9.]*$")
 
 
 class Capabilities(msgspec.Struct, frozen=True):
     """Of one binary."""
 
     version: tuple[int, int, int]
+    modules: frozenset[str] = frozenset()
+    """Names of modules beside its own, without their versions."""
 
     @classmethod
-    def parse(cls, text: str) -> Capabilities:
+    def parse(cls, text: str, modules: Iterable[str] = ()) -> Capabilities:
         """Read a version such as ``1.31.3``, ``nginx/1.22.1`` or ``1.27.2 (nginx-plus-r33)``.
 
         Text without a version counts as the oldest NGINX that is served, 1.22.0.
         """
         found = re.search(r"(\d+)\.(\d+)\.(\d+)", text)
-        return cls((int(found[1]), int(found[2]), int(found[3])) if found else (1, 22, 0))
+        version = (int(found[1]), int(found[2]), int(found[3])) if found else (1, 22, 0)
+        return cls(version, frozenset(_VERSION.sub("", each) for each in modules))
+
+    @classmethod
+    def common(cls, everyone: Iterable[Capabilities]) -> Capabilities | None:
+        """Give what all can do; None if there are none."""
+        found = list(everyone)
+        if not found:
+            return None
+        modules = frozenset.intersection(*(each.modules for each in found))
+        return cls(min(each.version for each in found), modules)
+
+    @property
+    def jwt(self) -> bool:
+        """``auth_jwt`` of the module nginx-auth-jwt."""
+        return "nginx-auth-jwt" in self.modules
+
+    @property
+    def keepalive_min_timeout(self) -> bool:
+        """``keepalive_min_timeout`` (1.27.4)."""
+        return self.version >= (1, 27, 4)
+
+    @property
+    def keepalive_off(self) -> bool:
+        """``keepalive 0`` in an upstream, which else keeps connections by itself (1.29.7)."""
+        return self.version >= (1, 29, 7)
+
+    @property
+    def least_time(self) -> bool:
+        """``least_time`` (1.31.0)."""
+        return self.version >= (1, 31, 0)
 
     @property
     def http2_directive(self) -> bool:

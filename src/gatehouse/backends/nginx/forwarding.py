@@ -6,16 +6,20 @@ import msgspec
 
 from gatehouse.backends.nginx import (
     cors,
+    guards,
     headers,
     mirrors,
     retries,
     rewriting,
     sessions,
+    settings,
+    snippets,
 )
 from gatehouse.backends.nginx.served import Body, Context
 from gatehouse.backends.nginx.speaking import module_of, protocol, tls, to
-from gatehouse.backends.nginx.tree import Directive, Node, Raw, simple
+from gatehouse.backends.nginx.tree import Directive, Node, simple
 from gatehouse.ir import http as ir
+from gatehouse.ir.settings import ProxySettings
 
 UNLIMITED = "24h"
 """NGINX has no way to say for ever."""
@@ -58,11 +62,14 @@ def _sent(
     module, scope = module_of(cluster), f"{context.scope}/{route.name}/{backend.cluster}"
     shared = cors.shared(route.cors)
     asked = headers.joined(route.request_headers, backend.request_headers)
-    request = headers.request(module, asked, action.rewrite.hostname, scope)
     session = sessions.session(action.persistence, route.name)
     copies = mirrors.mirrors(context, action.mirrors, scope)
+    guarded = guards.guards(context, route)
+    told = [(name, f'"${{{variable}}}"') for name, variable in guarded.told]
+    request = headers.request(module, asked, action.rewrite.hostname, scope, told)
     inner: list[Node] = [
         *shared.preflight,
+        *guarded.directives,
         *rewriting.rewrites(action.rewrite.path, route.match.path),
         *copies.directives,
         *request.directives,
@@ -70,21 +77,28 @@ def _sent(
         *headers.added(edit),
         *shared.added,
         *session.directives,
-        *limits(module, action),
+        *settings.proxying(module, route.settings.proxy),
+        *limits(module, action, route.settings.proxy),
         *protocol(context, cluster),
         *tls(module, cluster),
-        *((Raw(route.snippet),) if route.snippet else ()),
+        *snippets.within(route.snippets, "http.server.location"),
     ]
     body = retries.attempts(context, route, backend, module, action.retry, inner, sent)
     return msgspec.structs.replace(
         body,
-        maps=(*shared.maps, *request.maps, *session.maps, *copies.maps, *body.maps),
+        maps=(
+            *(*guarded.maps, *shared.maps, *request.maps),
+            *(*session.maps, *copies.maps, *body.maps),
+        ),
         fixed=copies.locations,
     )
 
 
-def limits(module: str, action: ir.Forward) -> list[Directive]:
-    """NGINX limits each wait, not the whole exchange: the tighter of both limits is used."""
+def limits(module: str, action: ir.Forward, otherwise: ProxySettings) -> list[Directive]:
+    """NGINX limits each wait, not the whole exchange: the tighter of both limits is used.
+
+    ``otherwise``: where the rule itself has no limits.
+    """
     given = [seconds for seconds in (action.request_timeout, action.backend_timeout) if seconds]
     if given:
         value = f"{max(1, round(min(given) * 1000))}ms"
@@ -93,7 +107,7 @@ def limits(module: str, action: ir.Forward) -> list[Directive]:
         return [*waits, simple(f"{module}_next_upstream", "error")]
     if action.unlimited:
         return [simple(f"{module}_{kind}_timeout", UNLIMITED) for kind in ("send", "read")]
-    return []
+    return settings.waits(module, otherwise)
 
 
 def cluster_names(action: ir.Forward) -> frozenset[str]:

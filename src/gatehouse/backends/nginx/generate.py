@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from gatehouse.backends.nginx import mixing, names, sessions, streams
+from gatehouse.backends.nginx import mixing, names, rates, sessions, snippets, streams
 from gatehouse.backends.nginx.base import http_conf
 from gatehouse.backends.nginx.capabilities import Capabilities
 from gatehouse.backends.nginx.forwarding import cluster_names
@@ -19,10 +19,12 @@ from gatehouse.backends.nginx.servers import (
     names_by_sni,
     server,
 )
+from gatehouse.backends.nginx.tree import Directive
 from gatehouse.backends.nginx.upstreams import upstream
 from gatehouse.bundle import Bundle, File
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import http as ir
+from gatehouse.ir.settings import UpstreamSettings
 from gatehouse.query import IdentityMemo
 
 
@@ -33,7 +35,7 @@ class Generated(msgspec.Struct, frozen=True):
     unsupported: Unsupported = ()
 
 
-Seen = dict[str, tuple[bool, str, ir.BackendTls | None] | None]
+Seen = dict[str, tuple[bool, str, ir.BackendTls | None, UpstreamSettings] | None]
 """What of each cluster shows where it is used: whether it has endpoints, how it is spoken to."""
 
 
@@ -42,6 +44,7 @@ class _Rendered(msgspec.Struct, frozen=True):
     port: Port
     clusters: Seen
     files: tuple[File, ...]
+    zones: tuple[Directive, ...]
     unsupported: Unsupported
 
 
@@ -77,18 +80,24 @@ class Generator:
                 files += found.files
                 unsupported += found.unsupported
         self._hosts = rendered
+        files += _snippet_files(gateway, unsupported)
+        maps += dict.fromkeys(zone for each in rendered.values() for zone in each.zones)
         base = http_conf(self._capabilities, maps, hidden)
         files.append(File.make(f"{names.ROOT}/http.conf", base))
         files += [
-            self._upstreams.get(cluster, _upstream_file)
+            self._upstreams.get(cluster, self._upstream_file)
             for cluster in gateway.clusters
             if cluster.endpoints and cluster.protocol not in ("tcp", "udp")
         ]
-        files += _shared_files(gateway, clusters)
+        files += self._shared_files(gateway, clusters)
         files += self._streams(gateway, clusters, hidden, unsupported)
         for certificate in gateway.certificates:
             files += self._certificates.get(certificate, _certificate_files)
         files += [File.make(names.trust_file(bundle.name), bundle.pem) for bundle in gateway.trust]
+        files += [
+            File.make(names.secret_file(each.name), each.content.reveal(), secret=True)
+            for each in gateway.secrets
+        ]
         self._upstreams.sweep()
         self._certificates.sweep()
         return Generated(Bundle(files), tuple(unsupported))
@@ -135,9 +144,42 @@ class Generator:
         if same and known is not None and known.clusters == _seen(known.clusters, clusters):
             return known
         scope = f"{port.number}/{host.hostname}"
-        written = server(port, host, Context(scope, clusters, self._capabilities))
+        context = Context(scope, clusters, self._capabilities, host.settings.client)
+        written = server(port, host, context)
         file = File.make(names.server_file(port.number, host.hostname), written.text)
-        return _Rendered(host, port, _seen(_uses(host), clusters), (file,), written.unsupported)
+        zones = tuple(rates.zones(route.settings.rates for route in host.routes))
+        return _Rendered(
+            host, port, _seen(_uses(host), clusters), (file,), zones, written.unsupported
+        )
+
+    def _shared_files(
+        self, gateway: ir_gateway.Gateway, clusters: dict[str, ir.Cluster]
+    ) -> list[File]:
+        """Give the upstreams of several backends, and those whose endpoints sessions choose."""
+        found: dict[str, File] = {}
+        for listener in gateway.listeners:
+            for host in listener.virtual_hosts:
+                for route in host.routes:
+                    if not isinstance(route.action, ir.Forward):
+                        continue
+                    mixed = mixing.upstreams(self._capabilities, route.action, clusters)
+                    for name, text in mixed.items():
+                        found[name] = File.make(names.upstream_file(name), text)
+                    if route.action.persistence is None:
+                        continue
+                    wanted = route.action.persistence
+                    variable = names.session_variable(wanted, route.name)
+                    for backend in route.action.backends:
+                        cluster = clusters.get(backend.cluster)
+                        if cluster is None or not cluster.endpoints:
+                            continue
+                        name = sessions.upstream_name(cluster.name, wanted, route.name)
+                        text = upstream(self._capabilities, cluster, name, by=variable)
+                        found[name] = File.make(names.upstream_file(name), text)
+        return list(found.values())
+
+    def _upstream_file(self, cluster: ir.Cluster) -> File:
+        return File.make(names.upstream_file(cluster.name), upstream(self._capabilities, cluster))
 
 
 def _uses(host: ir.VirtualHost) -> frozenset[str]:
@@ -152,7 +194,9 @@ def _uses(host: ir.VirtualHost) -> frozenset[str]:
 def _seen(used: Iterable[str], clusters: Mapping[str, ir.Cluster]) -> Seen:
     found = {name: clusters.get(name) for name in used}
     return {
-        name: None if cluster is None else (bool(cluster.endpoints), cluster.protocol, cluster.tls)
+        name: None
+        if cluster is None
+        else (bool(cluster.endpoints), cluster.protocol, cluster.tls, cluster.settings)
         for name, cluster in found.items()
     }
 
@@ -175,32 +219,19 @@ def _free(gateway: ir_gateway.Gateway, port: int, kind: int) -> int:
     return wanted
 
 
-def _shared_files(gateway: ir_gateway.Gateway, clusters: dict[str, ir.Cluster]) -> list[File]:
-    """Give the upstreams of several backends, and those whose endpoints sessions choose."""
-    found: dict[str, File] = {}
-    for listener in gateway.listeners:
-        for host in listener.virtual_hosts:
-            for route in host.routes:
-                if not isinstance(route.action, ir.Forward):
-                    continue
-                for name, text in mixing.upstreams(route.action, clusters).items():
-                    found[name] = File.make(names.upstream_file(name), text)
-                if route.action.persistence is None:
-                    continue
-                wanted = route.action.persistence
-                variable = names.session_variable(wanted, route.name)
-                for backend in route.action.backends:
-                    cluster = clusters.get(backend.cluster)
-                    if cluster is None or not cluster.endpoints:
-                        continue
-                    name = sessions.upstream_name(cluster.name, wanted, route.name)
-                    text = upstream(cluster, name, by=variable)
-                    found[name] = File.make(names.upstream_file(name), text)
-    return list(found.values())
-
-
-def _upstream_file(cluster: ir.Cluster) -> File:
-    return File.make(names.upstream_file(cluster.name), upstream(cluster))
+def _snippet_files(gateway: ir_gateway.Gateway, unsupported: list[tuple[str, str]]) -> list[File]:
+    """Give the files of what trusted users wrote for the contexts around all servers."""
+    found = []
+    for context, path in (("main", names.MAIN_SNIPPETS), ("http", names.HTTP_SNIPPETS)):
+        texts = []
+        for snippet in gateway.snippets:
+            try:
+                texts += [each.text for each in snippets.within([snippet], context)]
+            except UnwritableError as error:
+                unsupported.append((f"policy/{snippet.name}", str(error)))
+        if texts:
+            found.append(File.make(path, "".join(f"{text}\n" for text in texts)))
+    return found
 
 
 def _certificate_files(certificate: ir_gateway.Certificate) -> tuple[File, ...]:

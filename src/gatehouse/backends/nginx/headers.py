@@ -55,9 +55,19 @@ def joined(first: ir.HeaderEdit, second: ir.HeaderEdit) -> ir.HeaderEdit:
     )
 
 
-def request(module: str, edit: ir.HeaderEdit, hostname: str | None, scope: str) -> RequestHeaders:
-    """Give the headers sent to a backend; nothing when the inherited ones are right."""
-    if not edit and hostname is None:
+def request(
+    module: str,
+    edit: ir.HeaderEdit,
+    hostname: str | None,
+    scope: str,
+    told: Iterable[tuple[str, str]] = (),
+) -> RequestHeaders:
+    """Give the headers sent to a backend; nothing when the inherited ones are right.
+
+    ``told``: headers of our own with their values as tokens, whatever a client sent.
+    """
+    told = list(told)
+    if not edit and hostname is None and not told:
         return RequestHeaders()
     known = GRPC if module == "grpc" else DEFAULTS
     wanted: dict[str, tuple[str, str]] = {name.lower(): (name, value) for name, value in known}
@@ -70,6 +80,7 @@ def request(module: str, edit: ir.HeaderEdit, hostname: str | None, scope: str) 
     maps: list[Directive] = []
     for item in edit.add:
         wanted[item.name.lower()] = (item.name, _appended(item, wanted, scope, maps))
+    wanted.update({name.lower(): (name, value) for name, value in told})
     directives = tuple(
         simple(f"{module}_set_header", quoting.header_name(name), value)
         for name, value in wanted.values()

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gatehouse.backends.nginx import names
-from gatehouse.backends.nginx.upstreams import KEEPALIVE, weighted
+from gatehouse.backends.nginx.capabilities import Capabilities
+from gatehouse.backends.nginx.upstreams import kept, weighted
 from gatehouse.ir import http as ir
 
 
@@ -28,7 +29,10 @@ def shares(action: ir.Forward, clusters: Mapping[str, ir.Cluster]) -> list[tuple
         # Connections of an upstream are shared, and TLS sessions with them: two policies must not.
         if cluster is None or not cluster.endpoints or cluster.tls is not None:
             return []
-        if cluster.protocol != (found[0] or cluster).protocol:
+        first = found[0] or cluster
+        if (cluster.protocol, cluster.settings) != (first.protocol, first.settings):
+            return []
+        if cluster.settings.balancing not in ("", "round_robin"):
             return []
         mixed.append((cluster, backend.weight))
     return mixed
@@ -39,10 +43,12 @@ def upstream_name(mixed: list[tuple[ir.Cluster, int]]) -> str:
     return f"w-{names.digest(*(f'{cluster.name}={weight}' for cluster, weight in mixed))}"
 
 
-def upstreams(action: ir.Forward, clusters: Mapping[str, ir.Cluster]) -> dict[str, str]:
+def upstreams(
+    capabilities: Capabilities, action: ir.Forward, clusters: Mapping[str, ir.Cluster]
+) -> dict[str, str]:
     """Write the common upstream of a route, by name; empty if it has none."""
     mixed = shares(action, clusters)
     if not mixed:
         return {}
     name = upstream_name(mixed)
-    return {name: weighted(name, mixed, keepalive=KEEPALIVE)}
+    return {name: weighted(name, mixed, kept(mixed[0][0].settings, capabilities))}

@@ -14,6 +14,13 @@ NOT_FOUND = "@gh_404"
 FAILED = "@gh_500"
 UNPROVEN = "@gh_unproven"
 
+MAIN_SNIPPETS = f"{ROOT}/main.conf"
+HTTP_SNIPPETS = f"{ROOT}/snippets.conf"
+"""Files that are only there when they hold something."""
+
+NO_FILE = "/.gh-no-file"
+"""A file that nobody has."""
+
 SYSTEM_TRUST = "system"
 """The name of the bundle of the authorities that everybody trusts."""
 
@@ -77,6 +84,11 @@ def trust_file(bundle: str) -> str:
 def certificate_file(certificate: str, kind: str) -> str:
     """Give the file of a certificate (``crt``) or its key (``key``)."""
     return f"{ROOT}/tls/{certificate}.{kind}"
+
+
+def secret_file(name: str) -> str:
+    """Give the file of passwords or keys."""
+    return f"{ROOT}/secrets/{name}"
 
 
 def _readable(hostname: str) -> str:

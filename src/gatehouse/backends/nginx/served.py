@@ -9,6 +9,7 @@ import msgspec
 from gatehouse.backends.nginx.capabilities import Capabilities
 from gatehouse.backends.nginx.tree import Directive, Node
 from gatehouse.ir import http as ir
+from gatehouse.ir.settings import ClientSettings
 
 Clusters = Mapping[str, ir.Cluster]
 
@@ -41,3 +42,5 @@ class Context(msgspec.Struct, frozen=True):
     scope: str
     clusters: Clusters
     capabilities: Capabilities
+    client: ClientSettings = ClientSettings()
+    """What its server has for clients already."""

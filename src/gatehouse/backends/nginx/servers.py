@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import msgspec
 
-from gatehouse.backends.nginx import actions, names, quoting
+from gatehouse.backends.nginx import (
+    actions,
+    forwarding,
+    names,
+    quoting,
+    settings,
+    snippets,
+    upstreams,
+)
 from gatehouse.backends.nginx.conditions import Condition, conditions, path_condition
 from gatehouse.backends.nginx.locations import Target, locations
 from gatehouse.backends.nginx.quoting import UnwritableError
 from gatehouse.backends.nginx.served import Context, Served
-from gatehouse.backends.nginx.tree import Directive, block, simple, write
+from gatehouse.backends.nginx.tree import Directive, Node, Raw, block, simple, write
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import http as ir
 
@@ -55,6 +63,8 @@ def server(port: Port, host: ir.VirtualHost, context: Context) -> Server:
         simple("server_name", quoting.literal(host.hostname or "_")),
         *_tls(port, host),
         *_misdirected(port, host),
+        *settings.clients(host.settings.client, context.capabilities),
+        *_snippets(host, unsupported),
         *found,
         *(location for target in targets for location in target.served.fixed),
         *named,
@@ -87,6 +97,7 @@ def _targets(host: ir.VirtualHost, context: Context) -> tuple[list[Target], list
     targets: list[Target] = []
     unsupported: list[tuple[str, str]] = []
     for route in host.routes:
+        unsupported += [(route.name, why) for why in _missing(context, route)]
         try:
             held = conditions(route.match)
             _check(route.match.path)
@@ -101,6 +112,29 @@ def _targets(host: ir.VirtualHost, context: Context) -> tuple[list[Target], list
             served = actions.failed(context, route)
         targets.append(Target(route.match.path, held, served))
     return targets, unsupported
+
+
+def _missing(context: Context, route: ir.Route) -> list[str]:
+    """Say what of a route's settings this NGINX leaves out."""
+    used = forwarding.cluster_names(route.action) if isinstance(route.action, ir.Forward) else ()
+    found = [context.clusters[name] for name in sorted(used) if name in context.clusters]
+    return [
+        *settings.missing(route.settings, context.capabilities),
+        *(why for each in found for why in upstreams.missing(each.settings, context.capabilities)),
+    ]
+
+
+def _snippets(host: ir.VirtualHost, unsupported: list[tuple[str, str]]) -> list[Node]:
+    """Give the snippets of a server: its own, and those of its routes."""
+    found: dict[Raw, None] = {}
+    owners = [("", host.snippets), *((route.name, route.snippets) for route in host.routes)]
+    for owner, given in owners:
+        for snippet in given:
+            try:
+                found.update(dict.fromkeys(snippets.within([snippet], "http.server")))
+            except UnwritableError as error:
+                unsupported.append((owner or f"policy/{snippet.name}", str(error)))
+    return list(found)
 
 
 def _check(path: ir.PathMatch) -> Condition | str:

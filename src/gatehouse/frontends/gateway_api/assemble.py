@@ -19,12 +19,16 @@ from gatehouse.frontends.gateway_api.addresses import bind_address
 from gatehouse.frontends.gateway_api.backends import ClusterKey, cluster, policy_of
 from gatehouse.frontends.gateway_api.certificates import resolve
 from gatehouse.frontends.gateway_api.classes import gateways
+from gatehouse.frontends.gateway_api.extensions import effective
 from gatehouse.frontends.gateway_api.findings import Finding
 from gatehouse.frontends.gateway_api.hosts import HostKey, StreamKey, stream_hosts, virtual_hosts
 from gatehouse.frontends.gateway_api.rules import Ranked, translate
 from gatehouse.ir import gateway as ir
-from gatehouse.ir.http import Cluster, VirtualHost
+from gatehouse.ir.http import Cluster, Route, VirtualHost
+from gatehouse.ir.settings import Snippet
 from gatehouse.query import Ask, Key
+
+LOCATION = "http.server.location"
 
 _PROTOCOLS: dict[str, Literal["TCP", "UDP", "TLS"]] = {"TCP": "TCP", "UDP": "UDP", "TLS": "TLS"}
 
@@ -45,6 +49,8 @@ def compile_gateway(ask: Ask, key: Key) -> ir.Gateway | None:
         clusters=clusters,
         certificates=_certificates(ask, key, clusters),
         trust=_trust(ask, key, clusters),
+        secrets=_secrets(ask, key),
+        snippets=_shared_snippets(ask, key),
     )
 
 
@@ -57,8 +63,29 @@ def virtual_host(ask: Ask, host: HostKey) -> VirtualHost:
         found += [((not named[0], -named[1]), item) for item in ranked]
     # A route that names the host itself goes before one that only covers it.
     found.sort(key=lambda entry: (entry[0], entry[1].rank))
-    ordered = tuple(item.route for _, item in found)
-    return VirtualHost(host.hostname, ordered, host.certificates, host.listener)
+    ordered = tuple(_settled(ask, host.gateway, item) for _, item in found)
+    return VirtualHost(
+        host.hostname,
+        ordered,
+        host.certificates,
+        host.listener,
+        ask(effective.own_settings, host.gateway),
+        tuple(each for each in _snippets(ask, host.gateway) if each.context == "http.server"),
+    )
+
+
+def _settled(ask: Ask, gateway_key: Key, ranked: Ranked) -> Route:
+    """Give a route with the settings that hold for it, and its Gateway's snippets."""
+    route = ranked.route
+    settings = ask(effective.route_settings, (gateway_key, ranked.owner))
+    more = [each for each in _snippets(ask, gateway_key) if each.context == LOCATION]
+    if not more and settings == route.settings:
+        return route
+    return msgspec.structs.replace(route, settings=settings, snippets=(*more, *route.snippets))
+
+
+def _snippets(ask: Ask, key: Key) -> tuple[Snippet, ...]:
+    return ask(effective.gateway_snippets, key)
 
 
 def own_hostname(ask: Ask, which: tuple[Key, str]) -> tuple[bool, int]:
@@ -162,6 +189,25 @@ def _trust(ask: Ask, key: Key, clusters: tuple[Cluster, ...]) -> tuple[ir.TrustB
         if trusted is not None and trusted.name in wanted:
             found[trusted.name] = trusted
     return tuple(found[name] for name in sorted(found))
+
+
+def _secrets(ask: Ask, key: Key) -> tuple[ir.SecretFile, ...]:
+    found: dict[str, ir.SecretFile] = {}
+    for host in ask(virtual_hosts, key):
+        for route in host.routes:
+            for each in ask(translate, (route, host.port, host.protocol)).secrets:
+                found[each.name] = each
+    return tuple(found[name] for name in sorted(found))
+
+
+def _shared_snippets(ask: Ask, key: Key) -> tuple[Snippet, ...]:
+    """Give the snippets outside of any server, of the Gateway's and the routes' own."""
+    found = dict.fromkeys(_snippets(ask, key))
+    for host in ask(virtual_hosts, key):
+        for route in host.routes:
+            for ranked in ask(translate, (route, host.port, host.protocol)).routes:
+                found.update(dict.fromkeys(ranked.route.snippets))
+    return tuple(each for each in found if each.context in ("main", "http"))
 
 
 def gateway_policies(ask: Ask, key: Key) -> tuple[Key, ...]:

@@ -10,6 +10,7 @@ import msgspec
 
 from gatehouse.apis import core, gateway, routes
 from gatehouse.frontends.gateway_api import backend_tls
+from gatehouse.frontends.gateway_api.extensions import effective
 from gatehouse.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.frontends.gateway_api.grants import Reference, permitted
 from gatehouse.ir import http as ir
@@ -121,7 +122,18 @@ def cluster(ask: Ask, key: ClusterKey) -> ir.Cluster:
             endpoints |= ask(slice_endpoints, (slice_key, port.name, key.transport))
     policy = ask(policy_of, key)
     tls = ask(backend_tls.resolve, policy).tls if policy is not None else None
-    return ir.Cluster(key.name, tuple(sorted(endpoints)), key.protocol, tls)
+    wanted = ask(effective.upstream_policy, (key.namespace, key.service))
+    if wanted.service_address and key.protocol not in ("tcp", "udp"):
+        own = ask(service_address, (key.namespace, key.service))
+        endpoints = {ir.Endpoint(own, key.port)} if own else endpoints
+    return ir.Cluster(key.name, tuple(sorted(endpoints)), key.protocol, tls, wanted.settings)
+
+
+def service_address(ask: Ask, name: tuple[str, str]) -> str:
+    """Give a Service's own address; empty for one that has none."""
+    found = ask.read(("Service", *name))
+    address = found.spec.cluster_ip if isinstance(found, core.Service) else ""
+    return "" if address == "None" else address
 
 
 def slice_endpoints(ask: Ask, which: tuple[Key, str, str]) -> frozenset[ir.Endpoint]:

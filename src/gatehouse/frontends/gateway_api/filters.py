@@ -6,14 +6,16 @@ from typing import Literal
 
 import msgspec
 
-from gatehouse.apis import policies, routes
+from gatehouse.apis import nginx_gateway, routes
 from gatehouse.frontends.gateway_api.backends import ClusterKey, reachable, resolve
-from gatehouse.frontends.gateway_api.classes import settings
+from gatehouse.frontends.gateway_api.extensions import authentication, snippets
 from gatehouse.frontends.gateway_api.findings import Finding, Reason
+from gatehouse.frontends.gateway_api.inputs import FILTER_KINDS
 from gatehouse.ir import http as ir
+from gatehouse.ir.authentication import Authentication
+from gatehouse.ir.gateway import SecretFile
+from gatehouse.ir.settings import Snippet
 from gatehouse.query import Ask, Key
-
-SNIPPET_CONTEXT = "http.server.location"
 
 _STATUSES: dict[int, Literal[301, 302, 303, 307, 308]] = {
     301: 301,
@@ -34,7 +36,10 @@ class Filters(msgspec.Struct, frozen=True):
     rewrite: ir.Rewrite = ir.Rewrite()
     mirrors: tuple[ir.Mirror, ...] = ()
     cors: ir.Cors | None = None
-    snippet: str = ""
+    snippets: tuple[Snippet, ...] = ()
+    authentication: Authentication | None = None
+    secrets: tuple[SecretFile, ...] = ()
+    """Those that authentication names."""
     clusters: tuple[ClusterKey, ...] = ()
     """Those that mirrors name."""
     notes: tuple[Finding, ...] = ()
@@ -66,11 +71,7 @@ def compile_filters(
             case routes.Filter(type="CORS", cors=cors) if cors:
                 result = _replace(result, cors=_cors(cors))
             case routes.Filter(type="ExtensionRef", extension_ref=reference) if reference:
-                found = _snippet(ask, route[1], reference, place)
-                if isinstance(found, Finding):
-                    result = _replace(result, findings=(*result.findings, found))
-                else:
-                    result = _replace(result, snippet=result.snippet + found)
+                result = _extended(ask, route[1], result, reference, place)
             case _:
                 message = f"{place}: type {item.type} is not served yet"
                 finding = Finding(Reason.UNSUPPORTED_VALUE, message)
@@ -131,22 +132,31 @@ def path_rewrite(path: routes.PathModifier | None) -> ir.PathRewrite | None:
     return ir.PrefixPath(path.replace_prefix_match or "/")
 
 
-def _snippet(ask: Ask, namespace: str, reference: routes.ExtensionRef, where: str) -> str | Finding:
-    if (reference.group, reference.kind) != ("gateway.nginx.org", "SnippetsFilter"):
-        message = f"{where}: {reference.group}/{reference.kind} is no known filter"
-        return Finding(Reason.INVALID_FILTER, message)
-    if not ask(settings, "").snippets:
-        message = f"{where}: SnippetsFilters are not allowed by this installation (--snippets)"
-        return Finding(Reason.INVALID_FILTER, message)
-    found = ask.read(("SnippetsFilter", namespace, reference.name))
-    if not isinstance(found, policies.SnippetsFilter):
-        message = f"{where}: SnippetsFilter {namespace}/{reference.name} does not exist"
-        return Finding(Reason.INVALID_FILTER, message)
-    other = [s.context for s in found.spec.snippets if s.context != SNIPPET_CONTEXT]
-    if other:
-        message = f"{where}: SnippetsFilter {namespace}/{reference.name}: context {other[0]}"
-        return Finding(Reason.INVALID_FILTER, f"{message} is not served yet")
-    return "".join(f"{snippet.value}\n" for snippet in found.spec.snippets)
+def _extended(
+    ask: Ask, namespace: str, result: Filters, reference: routes.ExtensionRef, place: str
+) -> Filters:
+    """Add what a filter of another group asks for."""
+
+    def refused(message: str) -> Filters:
+        finding = Finding(Reason.INVALID_FILTER, f"{place}: {message}")
+        return _replace(result, findings=(*result.findings, finding))
+
+    kind, key = reference.kind, (reference.kind, namespace, reference.name)
+    if reference.group != nginx_gateway.GROUP or kind not in FILTER_KINDS:
+        return refused(f"{reference.group}/{kind} is no known filter")
+    if kind == "SnippetsFilter" and (why := snippets.refused(ask, kind)):
+        return refused(why)
+    found = ask.read(key)
+    if found is None:
+        return refused(f"{kind} {namespace}/{reference.name} does not exist")
+    if isinstance(found, nginx_gateway.SnippetsFilter):
+        return _replace(result, snippets=(*result.snippets, *snippets.snippets(found)))
+    if result.authentication is not None:
+        return refused("a rule can have one AuthenticationFilter")
+    resolved = ask(authentication.resolve, key)
+    if resolved.authentication is None or resolved.secret is None:
+        return refused(f"{kind} {namespace}/{reference.name}: {resolved.problem}")
+    return _replace(result, authentication=resolved.authentication, secrets=(resolved.secret,))
 
 
 def redirect(redirect: routes.RequestRedirect, port: int, protocol: str) -> ir.Redirect:

@@ -6,6 +6,8 @@ import enum
 
 import msgspec
 
+_NGINX = "gateway.nginx.org/"
+
 
 class Reason(enum.Enum):
     """Every reason that a condition can have: (condition type, status, reason)."""
@@ -40,6 +42,13 @@ class Reason(enum.Enum):
     NO_VALID_CA = ("Accepted", False, "NoValidCACertificate")
     POLICY_INVALID = ("Accepted", False, "Invalid")
     POLICY_CONFLICTED = ("Accepted", False, "Conflicted")
+    POLICY_TARGET_NOT_FOUND = ("Accepted", False, "TargetNotFound")
+    NGINX_PROXY_NOT_SET = ("Accepted", False, "NginxProxyConfigNotSet")
+    CLIENT_SETTINGS_AFFECTED = (f"{_NGINX}ClientSettingsPolicyAffected", True, "PolicyAffected")
+    PROXY_SETTINGS_AFFECTED = (f"{_NGINX}ProxySettingsPolicyAffected", True, "PolicyAffected")
+    RATE_LIMIT_AFFECTED = (f"{_NGINX}RateLimitPolicyAffected", True, "PolicyAffected")
+    SNIPPETS_AFFECTED = (f"{_NGINX}SnippetsPolicyAffected", True, "PolicyAffected")
+    OBSERVABILITY_AFFECTED = (f"{_NGINX}ObservabilityPolicyAffected", True, "PolicyAffected")
     INVALID_ROUTE_KINDS = ("ResolvedRefs", False, "InvalidRouteKinds")
     REF_NOT_PERMITTED = ("ResolvedRefs", False, "RefNotPermitted")
     NO_MATCHING_PARENT = ("Accepted", False, "NoMatchingParent")
@@ -51,6 +60,13 @@ class Reason(enum.Enum):
     BACKEND_NOT_FOUND = ("ResolvedRefs", False, "BackendNotFound")
     UNSUPPORTED_BACKEND_PROTOCOL = ("ResolvedRefs", False, "UnsupportedProtocol")
     INVALID_FILTER = ("ResolvedRefs", False, "InvalidFilter")
+
+
+OPTIONAL = frozenset(
+    {"PartiallyInvalid", "InsecureFrontendValidationMode"}
+    | {kind for kind, _, reason in (each.value for each in Reason) if reason == "PolicyAffected"}
+)
+"""Types of conditions that are only there when something is to be said."""
 
 
 class Finding(msgspec.Struct, frozen=True):

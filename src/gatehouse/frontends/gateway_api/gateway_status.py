@@ -7,6 +7,7 @@ from gatehouse.frontends.gateway_api import addresses, clients, sets
 from gatehouse.frontends.gateway_api import listeners as listening
 from gatehouse.frontends.gateway_api.assemble import client_certificate
 from gatehouse.frontends.gateway_api.attachment import attachments
+from gatehouse.frontends.gateway_api.extensions import effective
 from gatehouse.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
 from gatehouse.frontends.gateway_api.hosts import routes_of
 from gatehouse.frontends.gateway_api.inputs import DataPlane, Unsupported
@@ -24,6 +25,7 @@ def gateway_status(ask: Ask, key: Key) -> GatewayStatus | None:
     own = tuple(state for state in everyone if state.shape.owner == key)
     programmed = _programmed(ask, key, everyone)
     findings = [_accepted(ask, key, found, own), programmed, *_references(ask, key, found)]
+    findings += effective.affected(ask, key)
     return GatewayStatus(
         conditions=conditions(tuple(findings), (), found.metadata.generation),
         addresses=_shown(ask, key),

@@ -21,6 +21,8 @@ class HostKey(msgspec.Struct, frozen=True, order=True):
     """The hostname of the listener that it belongs to."""
     routes: tuple[Key, ...]
     certificates: tuple[str, ...]
+    gateway: Key
+    """Whose settings hold."""
 
 
 class StreamKey(msgspec.Struct, frozen=True, order=True):
@@ -87,7 +89,7 @@ def virtual_hosts(ask: Ask, key: Key) -> tuple[HostKey, ...]:
     for (port, _, hostname), host in sorted(_hosts(ask, key, ("HTTP", "HTTPS")).items()):
         served = tuple(sorted(host.routes))
         found.append(
-            HostKey(port, host.protocol, hostname, host.listener, served, host.certificates)
+            HostKey(port, host.protocol, hostname, host.listener, served, host.certificates, key)
         )
     return tuple(found)
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from gatehouse.apis import core, gateway, meta, policies, resources, routes
+from gatehouse.apis import core, gateway, meta, nginx_gateway, policies, resources, routes
 from gatehouse.query import Index, Key
 
 VIEWS: Mapping[str, type[meta.Resource]] = {
@@ -26,8 +26,26 @@ VIEWS: Mapping[str, type[meta.Resource]] = {
     "UDPRoute": routes.UDPRoute,
     "ReferenceGrant": policies.ReferenceGrant,
     "BackendTLSPolicy": policies.BackendTLSPolicy,
-    "SnippetsFilter": policies.SnippetsFilter,
+    "ClientSettingsPolicy": nginx_gateway.ClientSettingsPolicy,
+    "ProxySettingsPolicy": nginx_gateway.ProxySettingsPolicy,
+    "RateLimitPolicy": nginx_gateway.RateLimitPolicy,
+    "UpstreamSettingsPolicy": nginx_gateway.UpstreamSettingsPolicy,
+    "ObservabilityPolicy": nginx_gateway.ObservabilityPolicy,
+    "SnippetsPolicy": nginx_gateway.SnippetsPolicy,
+    "SnippetsFilter": nginx_gateway.SnippetsFilter,
+    "AuthenticationFilter": nginx_gateway.AuthenticationFilter,
 }
+
+POLICY_KINDS = (
+    "ClientSettingsPolicy",
+    "ProxySettingsPolicy",
+    "RateLimitPolicy",
+    "UpstreamSettingsPolicy",
+    "ObservabilityPolicy",
+    "SnippetsPolicy",
+)
+FILTER_KINDS = ("SnippetsFilter", "AuthenticationFilter")
+"""Of the group ``gateway.nginx.org``."""
 
 ROUTE_KINDS = ("HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute")
 
@@ -47,7 +65,14 @@ KINDS: tuple[resources.Resource, ...] = (
     resources.UDP_ROUTES,
     resources.REFERENCE_GRANTS,
     resources.BACKEND_TLS_POLICIES,
+    resources.CLIENT_SETTINGS_POLICIES,
+    resources.PROXY_SETTINGS_POLICIES,
+    resources.RATE_LIMIT_POLICIES,
+    resources.UPSTREAM_SETTINGS_POLICIES,
+    resources.OBSERVABILITY_POLICIES,
+    resources.SNIPPETS_POLICIES,
     resources.SNIPPETS_FILTERS,
+    resources.AUTHENTICATION_FILTERS,
 )
 """The resources to watch."""
 
@@ -57,6 +82,7 @@ SERVICE_NAME = "kubernetes.io/service-name"
 ROUTES: Key = ("@routes",)
 SETS: Key = ("@sets",)
 POLICIES: Key = ("@policies",)
+FILTERS: Key = ("@filters",)
 CLASSES: Key = ("@classes",)
 
 
@@ -127,6 +153,23 @@ def _policy_buckets(value: Any) -> Iterable[Key]:
                 yield ("@policies", value.metadata.namespace, target.name)
 
 
+def _extension_buckets(value: Any) -> Iterable[Key]:
+    yield POLICIES
+    if isinstance(value, nginx_gateway.Policy):
+        namespace, kind = value.metadata.namespace, type(value).__name__
+        for target in value.targets:
+            yield extensions(kind, (target.kind, namespace, target.name))
+
+
+def extensions(kind: str, target: Key) -> Key:
+    """Give the bucket of the policies of a kind that are about an object."""
+    return ("@extensions", kind, *target)
+
+
+def _filter_buckets(_: Any) -> Iterable[Key]:
+    yield FILTERS
+
+
 def _slice_buckets(value: Any) -> Iterable[Key]:
     service = value.metadata.labels.get(SERVICE_NAME)
     if service:
@@ -150,6 +193,8 @@ INDEXES: Mapping[str, tuple[Index, ...]] = {
     "ListenerSet": (_set_buckets,),
     **dict.fromkeys(ROUTE_KINDS, (_route_buckets,)),
     "BackendTLSPolicy": (_policy_buckets,),
+    **dict.fromkeys(POLICY_KINDS, (_extension_buckets,)),
+    **dict.fromkeys(FILTER_KINDS, (_filter_buckets,)),
     "EndpointSlice": (_slice_buckets,),
     "ReferenceGrant": (_grant_buckets,),
     "Service": (_service_buckets,),

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 
 from gatehouse.apis import gateway
-from gatehouse.frontends.gateway_api.findings import Condition
+from gatehouse.frontends.gateway_api.findings import OPTIONAL, Condition
 from gatehouse.frontends.gateway_api.statuses import (
     ClassStatus,
+    FilterStatus,
     GatewayStatus,
     ListenerStatus,
     PolicyStatus,
@@ -21,8 +22,6 @@ from gatehouse.frontends.gateway_api.statuses import (
 from gatehouse.query import Key
 
 Object = dict[str, Any]
-
-_OPTIONAL = {"PartiallyInvalid", "InsecureFrontendValidationMode"}
 
 
 def merge_status(current: Mapping[str, Any] | None, desired: Status, now: str) -> Object | None:
@@ -54,20 +53,24 @@ def merge_status(current: Mapping[str, Any] | None, desired: Status, now: str) -
                 return None
             wanted = {"parents": parents}
         case PolicyStatus():
-            ours = [(_reference(a.gateway), a.conditions) for a in desired.ancestors]
+            ours = [(_reference(a.ancestor), a.conditions) for a in desired.ancestors]
             before_us = before.get("ancestors")
             ancestors = _entries(before_us, "ancestorRef", ours, desired.controller, now)
             if not ancestors and not before:
                 return None
             wanted = {"ancestors": ancestors}
+        case FilterStatus():
+            before_us = before.get("controllers")
+            ours = [({}, desired.conditions)]
+            wanted = {"controllers": _entries(before_us, "", ours, desired.controller, now)}
     merged = {**before, **wanted}
     return None if merged == before else merged
 
 
 def _conditions(current: Any, wanted: Sequence[Condition], now: str) -> list[Object]:
     before = {entry.get("type"): entry for entry in current or ()}
-    # Some conditions are only there when something is to be said; what others wrote stays.
-    for kind in _OPTIONAL - {condition.type for condition in wanted}:
+    # What others wrote stays.
+    for kind in OPTIONAL - {condition.type for condition in wanted}:
         before.pop(kind, None)
     # Everything keeps its place: two writers with an order of their own would never agree.
     found: dict[str, Object] = dict(before)
@@ -105,9 +108,10 @@ def _listener(before: Mapping[str, Any], entry: ListenerStatus, now: str) -> Obj
     }
 
 
-def _reference(gateway_key: Key) -> Object:
-    kind, namespace, name = gateway_key
-    return {"group": gateway.GROUP, "kind": kind, "namespace": namespace, "name": name}
+def _reference(key: Key) -> Object:
+    kind, namespace, name = key
+    group = "" if kind == "Service" else gateway.GROUP
+    return {"group": group, "kind": kind, "namespace": namespace, "name": name}
 
 
 def _entries(
@@ -117,19 +121,24 @@ def _entries(
     controller: str,
     now: str,
 ) -> list[Object]:
-    """Replace our entries where they stand, append new ones, drop those of ours not wanted."""
+    """Replace our entries where they stand, append new ones, drop those of ours not wanted.
+
+    ``field`` names what an entry is about; empty where there is one of each controller.
+    """
     wanted, found = list(ours), list[Object]()
 
     def entry(reference: Object, current: Any, said: Sequence[Condition]) -> Object:
         conditions = _conditions(current, said, now)
-        return {field: reference, "controllerName": controller, "conditions": conditions}
+        named = {field: reference} if field else {}
+        return {**named, "controllerName": controller, "conditions": conditions}
 
     for known in before or ():
         if known.get("controllerName") != controller:
             found.append(dict(known))
             continue
         position = next(
-            (i for i, (reference, _) in enumerate(wanted) if reference == known.get(field)), None
+            (i for i, (reference, _) in enumerate(wanted) if reference == known.get(field, {})),
+            None,
         )
         if position is not None:
             reference, said = wanted.pop(position)

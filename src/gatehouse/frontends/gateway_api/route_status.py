@@ -6,6 +6,7 @@ from gatehouse.apis import routes
 from gatehouse.frontends.gateway_api import streams
 from gatehouse.frontends.gateway_api.attachment import Attachment, attachments
 from gatehouse.frontends.gateway_api.classes import settings
+from gatehouse.frontends.gateway_api.extensions import effective
 from gatehouse.frontends.gateway_api.findings import Finding, Reason, conditions
 from gatehouse.frontends.gateway_api.inputs import Unsupported
 from gatehouse.frontends.gateway_api.rules import Translated, translate
@@ -35,6 +36,7 @@ def _parent_status(ask: Ask, key: Key, route: routes.Route, entry: Attachment) -
         findings += ask(streams.targets, key).findings
     unsupported = ask(unsupported_of, (entry.gateway, f"{key[1]}/{key[2]}/"))
     findings += [Finding(Reason.PARTIALLY_INVALID, message) for message in unsupported]
+    findings += effective.affected(ask, key)
     defaults = (
         Finding(Reason.ACCEPTED, "the route is accepted"),
         Finding(Reason.RESOLVED, "all references are resolved"),

@@ -11,6 +11,7 @@ from gatehouse.frontends.gateway_api.filters import Filters
 from gatehouse.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.frontends.gateway_api.precedence import Rank, call_rank, rank
 from gatehouse.ir import http as ir
+from gatehouse.ir.gateway import SecretFile
 from gatehouse.query import Ask, Key
 
 
@@ -19,6 +20,8 @@ class Ranked(msgspec.Struct, frozen=True):
 
     rank: Rank
     route: ir.Route
+    owner: Key
+    """The object whose rule it is."""
 
 
 class Translated(msgspec.Struct, frozen=True):
@@ -29,6 +32,8 @@ class Translated(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...] = ()
     services: tuple[tuple[str, str], ...] = ()
     """The Services that exist and are referred to."""
+    secrets: tuple[SecretFile, ...] = ()
+    """Those that authentication names."""
     whole: bool = True
     """Whether at least one rule is served as asked."""
 
@@ -46,11 +51,13 @@ def translate(ask: Ask, which: tuple[Key, int, str]) -> Translated:
     routes: list[Ranked] = []
     clusters: set[ClusterKey] = set()
     findings: list[Finding] = []
+    secrets: dict[str, SecretFile] = {}
     served = 0
     for index, rule in enumerate(rules):
         compiled = _rule(ask, key, rule, f"rules[{index}]", port, protocol)
         findings += compiled.findings
         clusters |= set(compiled.clusters)
+        secrets.update({each.name: each for each in compiled.secrets})
         served += not compiled.broken
         for number, match in enumerate(rule.matches or (api.RouteMatch(),)):
             name = f"{key[1]}/{key[2]}/{index}/{number}"
@@ -58,6 +65,7 @@ def translate(ask: Ask, which: tuple[Key, int, str]) -> Translated:
                 Ranked(
                     place(match, route.metadata, index, number),
                     msgspec.structs.replace(compiled.route, name=name, match=_match(match)),
+                    key,
                 )
             )
     return Translated(
@@ -65,6 +73,7 @@ def translate(ask: Ask, which: tuple[Key, int, str]) -> Translated:
         tuple(sorted(each for each in clusters if ask(reachable, each))),
         tuple(findings),
         tuple(sorted({(each.namespace, each.service) for each in clusters})),
+        tuple(secrets[name] for name in sorted(secrets)),
         served > 0,
     )
 
@@ -73,6 +82,7 @@ class _Rule(msgspec.Struct, frozen=True):
     route: ir.Route
     clusters: tuple[ClusterKey, ...] = ()
     findings: tuple[Finding, ...] = ()
+    secrets: tuple[SecretFile, ...] = ()
     broken: bool = False
 
 
@@ -85,7 +95,7 @@ def _rule(ask: Ask, key: Key, rule: api.RouteRule, where: str, port: int, protoc
         return _Rule(broken, findings=tuple(findings), broken=unsupported)
     if asked.redirect is not None:
         action: ir.Action = filters.redirect(asked.redirect, port, protocol)
-        return _Rule(_route(action, asked))
+        return _Rule(_route(action, asked), secrets=asked.secrets)
     backends, clusters, backend_findings = _backends(ask, key, rule, where)
     timeouts = rule.timeouts or api.Timeouts()
     limits = [durations.seconds(text) for text in (timeouts.request, timeouts.backend_request)]
@@ -100,7 +110,10 @@ def _rule(ask: Ask, key: Key, rule: api.RouteRule, where: str, port: int, protoc
         persistence=retries.persistence(rule.session_persistence, f"{key}/{where}"),
     )
     return _Rule(
-        _route(action, asked), (*clusters, *asked.clusters), (*asked.notes, *backend_findings)
+        _route(action, asked),
+        (*clusters, *asked.clusters),
+        (*asked.notes, *backend_findings),
+        asked.secrets,
     )
 
 
@@ -112,7 +125,8 @@ def _route(action: ir.Action, asked: Filters) -> ir.Route:
         request_headers=asked.request_headers,
         response_headers=asked.response_headers,
         cors=asked.cors,
-        snippet=asked.snippet,
+        authentication=asked.authentication,
+        snippets=asked.snippets,
     )
 
 

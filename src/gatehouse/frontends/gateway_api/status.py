@@ -5,10 +5,19 @@ from __future__ import annotations
 from gatehouse.apis import gateway
 from gatehouse.frontends.gateway_api.attachment import attachments
 from gatehouse.frontends.gateway_api.classes import classes, gateways, settings
+from gatehouse.frontends.gateway_api.extension_status import extension_status, filter_status
 from gatehouse.frontends.gateway_api.features import FEATURES
 from gatehouse.frontends.gateway_api.findings import Finding, Reason, condition
 from gatehouse.frontends.gateway_api.gateway_status import gateway_status, set_status
-from gatehouse.frontends.gateway_api.inputs import POLICIES, ROUTE_KINDS, ROUTES, SETS
+from gatehouse.frontends.gateway_api.inputs import (
+    FILTER_KINDS,
+    FILTERS,
+    POLICIES,
+    POLICY_KINDS,
+    ROUTE_KINDS,
+    ROUTES,
+    SETS,
+)
 from gatehouse.frontends.gateway_api.policy_status import policy_status
 from gatehouse.frontends.gateway_api.route_status import route_status
 from gatehouse.frontends.gateway_api.sets import parent_of
@@ -24,6 +33,7 @@ def subjects(ask: Ask, _: str = "") -> tuple[Key, ...]:
         *(key for key in ask.read(SETS) if ask(parent_of, key) is not None),
         *ask.read(ROUTES),
         *ask.read(POLICIES),
+        *ask.read(FILTERS),
     )
 
 
@@ -38,6 +48,10 @@ def status(ask: Ask, key: Key) -> Status | None:
             return set_status(ask, key)
         case "BackendTLSPolicy":
             return policy_status(ask, key)
+        case kind if kind in POLICY_KINDS:
+            return extension_status(ask, key)
+        case kind if kind in FILTER_KINDS:
+            return filter_status(ask, key)
         case kind if kind in ROUTE_KINDS:
             return route_status(ask, key)
     return None

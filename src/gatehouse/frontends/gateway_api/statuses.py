@@ -57,9 +57,9 @@ class RouteStatus(msgspec.Struct, frozen=True, tag=True):
 
 
 class AncestorStatus(msgspec.Struct, frozen=True):
-    """Of a policy, as it holds for one Gateway."""
+    """Of a policy, as it holds for one Gateway or route."""
 
-    gateway: Key
+    ancestor: Key
     conditions: tuple[Condition, ...]
 
 
@@ -70,4 +70,11 @@ class PolicyStatus(msgspec.Struct, frozen=True, tag=True):
     ancestors: tuple[AncestorStatus, ...] = ()
 
 
-Status = ClassStatus | GatewayStatus | SetStatus | RouteStatus | PolicyStatus
+class FilterStatus(msgspec.Struct, frozen=True, tag=True):
+    """Of a filter of another group: our entry among the controllers."""
+
+    controller: str
+    conditions: tuple[Condition, ...]
+
+
+Status = ClassStatus | GatewayStatus | SetStatus | RouteStatus | PolicyStatus | FilterStatus

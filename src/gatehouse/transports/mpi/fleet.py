@@ -101,13 +101,13 @@ class Fleet:
             return None
         return current.overview
 
-    def greet(self, identity: Identity, nginx_id: str, proxy: str) -> None:
+    def greet(self, identity: Identity, about: session.Register) -> None:
         """Take note of a new connection, which comes before its stream.
 
         An instance that never opens one is forgotten a deadline later.
         """
         self.receive(identity, session.Reconnect())
-        self.receive(identity, session.Register(nginx_id, proxy))
+        self.receive(identity, about)
         asyncio.get_running_loop().call_later(
             self._apply_deadline, self._forget_if_silent, identity
         )
@@ -234,4 +234,5 @@ def _instance_report(name: str, state: session.Session) -> InstanceReport:
         confirmed=state.confirmed,
         error=state.error,
         proxy=state.proxy,
+        modules=state.modules,
     )

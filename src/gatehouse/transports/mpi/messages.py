@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 
 from gatehouse.bundle import Bundle, File
+from gatehouse.transports.mpi.session import Register
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 
 CHUNK_BYTES = 1 << 20
@@ -81,13 +82,14 @@ def chunks(file: File, config_dir: str) -> Iterator[files_pb2.FileDataChunk]:
         yield files_pb2.FileDataChunk(meta=head, content=content)
 
 
-def nginx_of(instances: Iterable[command_pb2.Instance]) -> tuple[str, str]:
-    """Give the id of the NGINX among ``instances`` and ``nginx/<version>``; empty if none."""
+def nginx_of(instances: Iterable[command_pb2.Instance]) -> Register:
+    """Give what is said of the NGINX among ``instances``; nothing if there is none."""
     for instance in instances:
         about = instance.instance_meta
         if about.instance_type in _NGINX_TYPES:
-            return about.instance_id, f"nginx/{about.version}"
-    return "", ""
+            modules = instance.instance_runtime.nginx_runtime_info.dynamic_modules
+            return Register(about.instance_id, f"nginx/{about.version}", tuple(modules))
+    return Register("", "")
 
 
 def refusal(response: common_pb2.CommandResponse) -> str | None:

@@ -82,7 +82,7 @@ class Services:
         self, request: command_pb2.CreateConnectionRequest, context: Context
     ) -> command_pb2.CreateConnectionResponse:
         identity = await self._identify(context)
-        self._fleet.greet(identity, *messages.nginx_of(request.resource.instances))
+        self._fleet.greet(identity, messages.nginx_of(request.resource.instances))
         status = common_pb2.CommandResponse.CommandStatus.COMMAND_STATUS_OK
         return command_pb2.CreateConnectionResponse(
             response=common_pb2.CommandResponse(status=status, message="connected")
@@ -92,8 +92,7 @@ class Services:
         self, request: command_pb2.UpdateDataPlaneStatusRequest, context: Context
     ) -> command_pb2.UpdateDataPlaneStatusResponse:
         identity = await self._identify(context)
-        nginx_id, proxy = messages.nginx_of(request.resource.instances)
-        self._fleet.receive(identity, session.Register(nginx_id, proxy))
+        self._fleet.receive(identity, messages.nginx_of(request.resource.instances))
         return command_pb2.UpdateDataPlaneStatusResponse()
 
     async def _update_health(

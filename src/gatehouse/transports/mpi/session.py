@@ -27,6 +27,7 @@ class Register(msgspec.Struct, frozen=True, tag=True):
 
     nginx_id: str
     proxy: str
+    modules: tuple[str, ...] = ()
 
 
 class Reconnect(msgspec.Struct, frozen=True, tag=True):
@@ -97,6 +98,7 @@ class Session:
         self.confirmed = ""
         self.error = ""
         self.proxy = ""
+        self.modules: tuple[str, ...] = ()
         self.generation = 0
         """Number of the open stream; 0: none."""
         self.in_flight: _Request | None = None
@@ -132,10 +134,11 @@ class Session:
         match event:
             case Publish(version):
                 self._publish(version)
-            case Register(nginx_id, proxy):
+            case Register(nginx_id, proxy, modules):
                 # The field's agent may register before it has found its NGINX, and again after.
                 self._nginx_id = nginx_id or self._nginx_id
                 self.proxy = proxy or self.proxy
+                self.modules = modules if proxy else self.modules
             case Reconnect():
                 self._fresh = True
             case HasVersion(version):

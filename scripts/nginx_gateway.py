@@ -1,0 +1,318 @@
+"""Write the definitions of the group ``gateway.nginx.org`` that Gatehouse brings along.
+
+Run by `make nginx-gateway`. The interface is that of NGINX Gateway Fabric, so that objects of its
+users are taken as they are; fields that are not served are left out, and so dropped with a warning.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+Schema = dict[str, Any]
+
+GATEWAY_API = "gateway.networking.k8s.io"
+
+STRING: Schema = {"type": "string"}
+BOOLEAN: Schema = {"type": "boolean"}
+SIZE: Schema = {"type": "string", "pattern": r"^\d{1,4}(k|m|g)?$"}
+TIME: Schema = {"type": "string", "pattern": r"^[0-9]{1,4}(ms|s|m|h)?$"}
+COUNT: Schema = {"type": "integer", "format": "int32", "minimum": 0}
+NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 253}
+
+
+def fields(needed: str = "", /, *rules: tuple[str, str], **properties: Schema) -> Schema:
+    """Give the schema of an object; ``needed`` names the fields that must be there."""
+    found: Schema = {"type": "object", "properties": properties}
+    if needed:
+        found["required"] = needed.split()
+    if rules:
+        found["x-kubernetes-validations"] = [checked(*rule) for rule in rules]
+    return found
+
+
+def checked(rule: str, message: str) -> Schema:
+    """Give a validation rule."""
+    return {"rule": rule, "message": message}
+
+
+def several(items: Schema, *rules: tuple[str, str], least: int = 0, most: int = 0) -> Schema:
+    """Give the schema of a list."""
+    found: Schema = {"type": "array", "items": items}
+    found |= {"minItems": least} if least else {}
+    found |= {"maxItems": most} if most else {}
+    if rules:
+        found["x-kubernetes-validations"] = [checked(*rule) for rule in rules]
+    return found
+
+
+def one_of(*values: str) -> Schema:
+    """Give the schema of one word of several."""
+    return {"type": "string", "enum": list(values)}
+
+
+TARGET = fields("group kind name", group={"type": "string", "maxLength": 253}, kind=NAME, name=NAME)
+_TRAFFIC = ("Gateway", "HTTPRoute", "GRPCRoute")
+
+
+def targets(*kinds: str, group: str = GATEWAY_API) -> Schema:
+    """Give the schema of ``targetRefs``."""
+    listed = ", ".join(f"'{kind}'" for kind in kinds)
+    return several(
+        TARGET,
+        (f"self.all(t, t.kind in [{listed}])", f"kind must be one of {', '.join(kinds)}"),
+        (f"self.all(t, t.group == '{group}')", f"group must be {group or 'empty'}"),
+        (
+            "self.all(a, self.exists_one(b, a.kind == b.kind && a.name == b.name))",
+            "an object may be named once",
+        ),
+        least=1,
+        most=16,
+    )
+
+
+def target(*kinds: str) -> Schema:
+    """Give the schema of ``targetRef``."""
+    listed = ", ".join(f"'{kind}'" for kind in kinds)
+    return TARGET | {
+        "x-kubernetes-validations": [
+            checked(f"self.kind in [{listed}]", f"kind must be one of {', '.join(kinds)}"),
+            checked(f"self.group == '{GATEWAY_API}'", f"group must be {GATEWAY_API}"),
+        ]
+    }
+
+
+REFERENCE = fields("name", name=NAME)
+SNIPPETS = several(
+    fields(
+        "context value",
+        context=one_of("main", "http", "http.server", "http.server.location"),
+        value={"type": "string", "minLength": 1},
+    ),
+    (
+        "self.all(s, self.exists_one(o, o.context == s.context))",
+        "a context may be given once",
+    ),
+    least=1,
+    most=4,
+)
+ANSWER: dict[str, Schema] = {
+    "dryRun": BOOLEAN,
+    "logLevel": one_of("info", "notice", "warn", "error"),
+    "rejectCode": {"type": "integer", "format": "int32", "minimum": 400, "maximum": 599},
+}
+CLAIM = fields(
+    "name",
+    name=NAME,
+    match=one_of("Exact", "Regex") | {"default": "Exact"},
+    values=several(STRING, most=32),
+    proxySetHeader={"type": "string", "pattern": "^[A-Za-z0-9-]{1,256}$"},
+)
+REQUIRE = one_of("All", "Any") | {"default": "All"}
+
+SPECS: dict[str, Schema] = {
+    "ClientSettingsPolicy": fields(
+        "targetRef",
+        targetRef=target(*_TRAFFIC),
+        body=fields(maxSize=SIZE, bufferSize=SIZE, timeout=TIME),
+        keepAlive=fields(
+            requests=COUNT,
+            time=TIME,
+            minTimeout=TIME,
+            timeout=fields(
+                "",
+                ("!has(self.header) || has(self.server)", "header may be set with server only"),
+                server=TIME,
+                header=TIME,
+            ),
+        ),
+    ),
+    "ProxySettingsPolicy": fields(
+        "targetRefs",
+        targetRefs=targets(*_TRAFFIC),
+        buffering=fields(
+            disable=BOOLEAN,
+            bufferSize=SIZE,
+            buffers=fields("number size", number=COUNT | {"minimum": 2, "maximum": 256}, size=SIZE),
+            busyBuffersSize=SIZE,
+        ),
+        timeout=fields(connect=TIME, read=TIME, send=TIME),
+    ),
+    "RateLimitPolicy": fields(
+        "targetRefs",
+        targetRefs=targets(*_TRAFFIC),
+        rateLimit=fields(
+            local=fields(
+                rules=several(
+                    fields(
+                        "key rate",
+                        (
+                            "!(has(self.delay) && has(self.noDelay) && self.noDelay)",
+                            "delay and noDelay exclude each other",
+                        ),
+                        key=STRING,
+                        rate={"type": "string", "pattern": r"^\d+r/[sm]$"},
+                        zoneSize=SIZE,
+                        burst=COUNT,
+                        delay=COUNT,
+                        noDelay=BOOLEAN,
+                        **ANSWER,
+                    ),
+                    most=16,
+                )
+            ),
+            **ANSWER,
+        ),
+    ),
+    "UpstreamSettingsPolicy": fields(
+        "targetRefs",
+        (
+            "!has(self.loadBalancingMethod) || !self.loadBalancingMethod.startsWith('hash')"
+            " || has(self.hashMethodKey)",
+            "hashMethodKey is needed for loadBalancingMethod hash",
+        ),
+        targetRefs=targets("Service", group=""),
+        zoneSize=SIZE,
+        keepAlive=fields(connections=COUNT, requests=COUNT, time=TIME, timeout=TIME),
+        loadBalancingMethod=one_of(
+            "round_robin",
+            "least_conn",
+            "ip_hash",
+            "hash",
+            "hash consistent",
+            "random",
+            "random two",
+            "random two least_conn",
+            "random two least_time=header",
+            "random two least_time=last_byte",
+            "least_time header",
+            "least_time last_byte",
+            "least_time header inflight",
+            "least_time last_byte inflight",
+        ),
+        hashMethodKey={"type": "string", "pattern": r"^\$[a-z_]+$"},
+        useClusterIP=BOOLEAN,
+    ),
+    "ObservabilityPolicy": fields(
+        "targetRefs",
+        targetRefs=targets("HTTPRoute", "GRPCRoute"),
+        tracing=fields(
+            "strategy",
+            (
+                "!has(self.ratio) || self.strategy == 'ratio'",
+                "ratio may be set with strategy ratio only",
+            ),
+            strategy=one_of("ratio", "parent"),
+            ratio=COUNT | {"maximum": 100},
+            context=one_of("extract", "inject", "propagate", "ignore"),
+            spanName={"type": "string", "minLength": 1, "maxLength": 255},
+            spanAttributes=several(
+                fields(
+                    "key value",
+                    key={"type": "string", "minLength": 1, "maxLength": 255},
+                    value={"type": "string", "minLength": 1, "maxLength": 255},
+                ),
+                most=64,
+            ),
+        ),
+    ),
+    "SnippetsFilter": fields("snippets", snippets=SNIPPETS),
+    "SnippetsPolicy": fields(
+        "targetRefs snippets", targetRefs=targets("Gateway"), snippets=SNIPPETS
+    ),
+    "AuthenticationFilter": fields(
+        "type",
+        ("self.type != 'Basic' || has(self.basic)", "type Basic needs basic"),
+        ("self.type != 'JWT' || has(self.jwt)", "type JWT needs jwt"),
+        ("self.type == 'Basic' || !has(self.basic)", "basic is for type Basic only"),
+        ("self.type == 'JWT' || !has(self.jwt)", "jwt is for type JWT only"),
+        type=one_of("Basic", "JWT", "OIDC"),
+        basic=fields("realm secretRef", realm=STRING, secretRef=REFERENCE),
+        jwt=fields(
+            "realm source",
+            realm=STRING,
+            source=one_of("File", "Remote"),
+            file=fields("secretRef", secretRef=REFERENCE),
+            leeway=TIME,
+            authorization=fields(
+                require=REQUIRE,
+                rules=several(
+                    fields("claims", require=REQUIRE, claims=several(CLAIM, least=1, most=32)),
+                    most=32,
+                ),
+            ),
+        ),
+    ),
+}
+SHORT = {
+    "ClientSettingsPolicy": "cspolicy",
+    "ProxySettingsPolicy": "pspolicy",
+    "RateLimitPolicy": "rlpolicy",
+    "UpstreamSettingsPolicy": "uspolicy",
+    "AuthenticationFilter": "authfilter",
+}
+LOOSE: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+def definition(kind: str) -> Schema:
+    """Give the whole definition of a kind."""
+    plural = f"{kind.lower()[:-1]}ies" if kind.endswith("y") else f"{kind.lower()}s"
+    entries = "controllers" if kind.endswith("Filter") else "ancestors"
+    version = "v1alpha2" if kind == "ObservabilityPolicy" else "v1alpha1"
+    names: Schema = {
+        "kind": kind,
+        "listKind": f"{kind}List",
+        "plural": plural,
+        "singular": kind.lower(),
+        "categories": ["gatehouse"],
+    }
+    if kind in SHORT:
+        names["shortNames"] = [SHORT[kind]]
+    accepted = f'.status.{entries}[*].conditions[?(@.type=="Accepted")].status'
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.gateway.nginx.org"},
+        "spec": {
+            "group": "gateway.nginx.org",
+            "names": names,
+            "scope": "Namespaced",
+            "versions": [
+                {
+                    "name": version,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": [
+                        {"name": "Accepted", "type": "string", "jsonPath": accepted},
+                        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+                    ],
+                    "schema": {
+                        "openAPIV3Schema": fields(
+                            "spec",
+                            apiVersion=STRING,
+                            kind=STRING,
+                            metadata={"type": "object"},
+                            spec=SPECS[kind],
+                            status=fields(**{entries: several(LOOSE)}),
+                        )
+                    },
+                }
+            ],
+        },
+    }
+
+
+def main() -> None:
+    """Write one file per kind into the directory given."""
+    target = Path(sys.argv[1])
+    for kind in SPECS:
+        made = definition(kind)
+        text = json.dumps(made, indent=1, sort_keys=True)
+        (target / f"{made['metadata']['name']}.json").write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,306 @@
+"""Policies and filters of the group ``gateway.nginx.org``, as NGINX Gateway Fabric defines them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gatehouse.apis.meta import Resource, View
+
+GROUP = "gateway.nginx.org"
+
+
+class Target(View, frozen=True):
+    """What a policy is about: an object of its own namespace."""
+
+    kind: str
+    name: str
+    group: str = ""
+
+
+class Policy(Resource, frozen=True):
+    """Base of all policies."""
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """What it is about."""
+        raise NotImplementedError
+
+
+class ClientBody(View, frozen=True):
+    """Bodies of requests."""
+
+    max_size: str | None = None
+    buffer_size: str | None = None
+    timeout: str | None = None
+
+
+class ClientKeepAliveTimeout(View, frozen=True):
+    """How long a connection without a request is kept."""
+
+    server: str | None = None
+    header: str | None = None
+
+
+class ClientKeepAlive(View, frozen=True):
+    """Connections of clients that carry several requests."""
+
+    requests: int | None = None
+    time: str | None = None
+    min_timeout: str | None = None
+    timeout: ClientKeepAliveTimeout = ClientKeepAliveTimeout()
+
+
+class ClientSettingsSpec(View, frozen=True):
+    """``spec`` of a ClientSettingsPolicy."""
+
+    target_ref: Target
+    body: ClientBody = ClientBody()
+    keep_alive: ClientKeepAlive = ClientKeepAlive()
+
+
+class ClientSettingsPolicy(Policy, frozen=True):
+    """A ClientSettingsPolicy."""
+
+    spec: ClientSettingsSpec
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """What it is about."""
+        return (self.spec.target_ref,)
+
+
+class TargetsSpec(View, frozen=True, kw_only=True):
+    """Base of specs of policies with several targets."""
+
+    target_refs: tuple[Target, ...] = ()
+
+
+class TargetsPolicy(Policy, frozen=True):
+    """Base of policies with several targets."""
+
+    spec: TargetsSpec
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """What it is about."""
+        return self.spec.target_refs
+
+
+class ProxyBuffers(View, frozen=True):
+    """Buffers of an answer."""
+
+    number: int
+    size: str
+
+
+class ProxyBuffering(View, frozen=True):
+    """How answers are read before clients have them."""
+
+    disable: bool | None = None
+    buffer_size: str | None = None
+    buffers: ProxyBuffers | None = None
+    busy_buffers_size: str | None = None
+
+
+class ProxyTimeout(View, frozen=True):
+    """Waits for backends."""
+
+    connect: str | None = None
+    read: str | None = None
+    send: str | None = None
+
+
+class ProxySettingsSpec(TargetsSpec, frozen=True, kw_only=True):
+    """``spec`` of a ProxySettingsPolicy."""
+
+    buffering: ProxyBuffering = ProxyBuffering()
+    timeout: ProxyTimeout = ProxyTimeout()
+
+
+class ProxySettingsPolicy(TargetsPolicy, frozen=True):
+    """A ProxySettingsPolicy."""
+
+    spec: ProxySettingsSpec = ProxySettingsSpec()
+
+
+class RateLimitAnswer(View, frozen=True):
+    """What is said of requests that are too many."""
+
+    dry_run: bool | None = None
+    log_level: str | None = None
+    reject_code: int | None = None
+
+
+class RateLimitRule(RateLimitAnswer, frozen=True, kw_only=True):
+    """So many requests for each value of a key; releases before 2.5 have the answer here."""
+
+    key: str
+    rate: str
+    zone_size: str | None = None
+    burst: int | None = None
+    delay: int | None = None
+    no_delay: bool | None = None
+
+
+class LocalRateLimit(View, frozen=True):
+    """Rules of which each instance counts by itself."""
+
+    rules: tuple[RateLimitRule, ...] = ()
+
+
+class RateLimit(RateLimitAnswer, frozen=True, kw_only=True):
+    """Rules, and what is said of what breaks them."""
+
+    local: LocalRateLimit = LocalRateLimit()
+
+
+class RateLimitSpec(TargetsSpec, frozen=True, kw_only=True):
+    """``spec`` of a RateLimitPolicy."""
+
+    rate_limit: RateLimit = RateLimit()
+
+
+class RateLimitPolicy(TargetsPolicy, frozen=True):
+    """A RateLimitPolicy."""
+
+    spec: RateLimitSpec = RateLimitSpec()
+
+
+class UpstreamKeepAlive(View, frozen=True):
+    """Connections to endpoints that carry several requests."""
+
+    connections: int | None = None
+    requests: int | None = None
+    time: str | None = None
+    timeout: str | None = None
+
+
+class UpstreamSettingsSpec(TargetsSpec, frozen=True, kw_only=True):
+    """``spec`` of an UpstreamSettingsPolicy."""
+
+    zone_size: str | None = None
+    keep_alive: UpstreamKeepAlive = UpstreamKeepAlive()
+    load_balancing_method: str | None = None
+    hash_method_key: str | None = None
+    use_cluster_ip: bool | None = msgspec.field(default=None, name="useClusterIP")
+
+
+class UpstreamSettingsPolicy(TargetsPolicy, frozen=True):
+    """An UpstreamSettingsPolicy."""
+
+    spec: UpstreamSettingsSpec = UpstreamSettingsSpec()
+
+
+class Tracing(View, frozen=True):
+    """Spans of requests."""
+
+    strategy: str = ""
+
+
+class ObservabilitySpec(TargetsSpec, frozen=True, kw_only=True):
+    """``spec`` of an ObservabilityPolicy."""
+
+    tracing: Tracing | None = None
+
+
+class ObservabilityPolicy(TargetsPolicy, frozen=True):
+    """An ObservabilityPolicy."""
+
+    spec: ObservabilitySpec = ObservabilitySpec()
+
+
+class Snippet(View, frozen=True):
+    """Raw NGINX configuration for one context."""
+
+    context: str
+    value: str
+
+
+class SnippetsFilterSpec(View, frozen=True):
+    """``spec`` of a SnippetsFilter."""
+
+    snippets: tuple[Snippet, ...] = ()
+
+
+class SnippetsFilter(Resource, frozen=True):
+    """A SnippetsFilter."""
+
+    spec: SnippetsFilterSpec = SnippetsFilterSpec()
+
+
+class SnippetsPolicySpec(TargetsSpec, frozen=True, kw_only=True):
+    """``spec`` of a SnippetsPolicy."""
+
+    snippets: tuple[Snippet, ...] = ()
+
+
+class SnippetsPolicy(TargetsPolicy, frozen=True):
+    """A SnippetsPolicy."""
+
+    spec: SnippetsPolicySpec = SnippetsPolicySpec()
+
+
+class LocalReference(View, frozen=True):
+    """An object of the same namespace."""
+
+    name: str
+
+
+class BasicAuth(View, frozen=True):
+    """Names and passwords."""
+
+    realm: str
+    secret_ref: LocalReference
+
+
+class ClaimRule(View, frozen=True):
+    """A claim and what it may be."""
+
+    name: str
+    values: tuple[str, ...] = ()
+    match: str = "Exact"
+    proxy_set_header: str = ""
+
+
+class AuthorizationRule(View, frozen=True):
+    """Claims of which all or any must hold."""
+
+    claims: tuple[ClaimRule, ...] = ()
+    require: str = "All"
+
+
+class Authorization(View, frozen=True):
+    """Rules of which all or any must hold."""
+
+    rules: tuple[AuthorizationRule, ...] = ()
+    require: str = "All"
+
+
+class JwtFile(View, frozen=True):
+    """Keys in a Secret."""
+
+    secret_ref: LocalReference
+
+
+class JwtAuth(View, frozen=True):
+    """Signed tokens."""
+
+    realm: str
+    source: str = "File"
+    file: JwtFile | None = None
+    leeway: str | None = None
+    authorization: Authorization = Authorization()
+
+
+class AuthenticationFilterSpec(View, frozen=True):
+    """``spec`` of an AuthenticationFilter."""
+
+    type: str
+    basic: BasicAuth | None = None
+    jwt: JwtAuth | None = None
+
+
+class AuthenticationFilter(Resource, frozen=True):
+    """An AuthenticationFilter."""
+
+    spec: AuthenticationFilterSpec

@@ -1,0 +1,77 @@
+"""Statuses of policies and filters of ``gateway.nginx.org``."""
+
+from __future__ import annotations
+
+from gatehouse.apis import nginx_gateway as api
+from gatehouse.frontends.gateway_api.attachment import attachments
+from gatehouse.frontends.gateway_api.classes import gateways, settings
+from gatehouse.frontends.gateway_api.extensions import authentication, snippets, standing
+from gatehouse.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
+from gatehouse.frontends.gateway_api.inputs import Unsupported
+from gatehouse.frontends.gateway_api.policy_status import MOST, gateway_services
+from gatehouse.frontends.gateway_api.statuses import AncestorStatus, FilterStatus, PolicyStatus
+from gatehouse.query import Ask, Key
+
+
+def extension_status(ask: Ask, key: Key) -> PolicyStatus | None:
+    """Give the wanted status of a policy, an entry for each object that it is about."""
+    policy = ask.read(key)
+    if not isinstance(policy, api.Policy):
+        return None
+    entries: list[AncestorStatus] = []
+    for target in policy.targets:
+        where = (target.kind, key[1], target.name)
+        if ask.read(where) is None:
+            message = f"targetRef: {target.kind} {key[1]}/{target.name} does not exist"
+            missing = Finding(Reason.POLICY_TARGET_NOT_FOUND, message)
+            entries.append(AncestorStatus(where, _said(policy, missing)))
+            continue
+        for ancestor in _ancestors(ask, where):
+            refusal = ask(standing.refusal, key) or _unwritable(ask, key, ancestor)
+            entries.append(AncestorStatus(ancestor, _said(policy, refusal)))
+    unique = {entry.ancestor: entry for entry in entries}
+    return PolicyStatus(ask(settings, "").controller_name, tuple(unique.values())[:MOST])
+
+
+def filter_status(ask: Ask, key: Key) -> FilterStatus | None:
+    """Give the wanted status of a filter."""
+    found = ask.read(key)
+    problem = ""
+    if isinstance(found, api.SnippetsFilter):
+        problem = snippets.refused(ask, key[0])
+    elif isinstance(found, api.AuthenticationFilter):
+        problem = ask(authentication.resolve, key).problem
+    else:
+        return None
+    refusal = Finding(Reason.POLICY_INVALID, problem) if problem else None
+    accepted = Finding(Reason.ACCEPTED, "the filter is accepted")
+    said = conditions((refusal,) if refusal else (), (accepted,), found.metadata.generation)
+    return FilterStatus(ask(settings, "").controller_name, said)
+
+
+def _ancestors(ask: Ask, target: Key) -> tuple[Key, ...]:
+    """Give what of ours a policy about ``target`` has a status for."""
+    ours = ask(gateways, "")
+    match target[0]:
+        case "Gateway":
+            return (target,) if target in ours else ()
+        case "Service":
+            return tuple(key for key in ours if target[1:] in ask(gateway_services, key))
+    return (target,) if ask(attachments, target) else ()
+
+
+def _unwritable(ask: Ask, key: Key, ancestor: Key) -> Finding | None:
+    """Say what the data plane cannot do of a policy about a Gateway."""
+    found = (
+        ask.read(("Unsupported", ancestor[1], ancestor[2])) if ancestor[0] == "Gateway" else None
+    )
+    name = f"policy/{key[0]} {key[1]}/{key[2]}"
+    for known, why in found.routes if isinstance(found, Unsupported) else ():
+        if known == name:
+            return Finding(Reason.POLICY_INVALID, why)
+    return None
+
+
+def _said(policy: api.Policy, refusal: Finding | None) -> tuple[Condition, ...]:
+    accepted = Finding(Reason.ACCEPTED, "the policy is accepted")
+    return conditions((refusal,) if refusal else (), (accepted,), policy.metadata.generation)

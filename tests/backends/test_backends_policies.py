@@ -1,0 +1,60 @@
+"""Settings of policies as directives, and snippets as text that ends nothing around it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatehouse.backends.nginx import settings, snippets
+from gatehouse.ir.settings import Buffers, ProxySettings
+
+SIZES = st.none() | st.integers(1, 1 << 24)
+
+
+@given(st.integers(1, 10**12), st.integers(0, 10**13))
+def test_a_pattern_holds_for_longer_bodies_alone(size: int, length: int) -> None:
+    pattern = re.compile(settings.longer(size))
+    for each in (length, size - 1, size, size + 1):
+        assert bool(pattern.match(str(each))) == (each > size)
+        assert bool(pattern.match(f"000{each}")) == (each > size)
+
+
+@given(SIZES, st.none() | st.builds(Buffers, st.integers(2, 256), st.integers(1, 1 << 20)), SIZES)
+def test_sizes_are_ones_that_nginx_takes_together(
+    head: int | None, buffers: Buffers | None, busy: int | None
+) -> None:
+    asked = ProxySettings(head=head, buffers=buffers, busy=busy)
+    made_head, made, made_busy = settings.sizes(asked)
+    assert made_head == (head or settings.HEAD)
+    assert made.size == (buffers or settings.BUFFERS).size
+    assert max(made_head, made.size) <= made_busy < (made.number - 1) * made.size
+    if busy is not None and busy >= max(made_head, made.size):
+        assert made_busy == busy
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", ""),
+        ("# nothing but a comment }", ""),
+        ("add_header X y;", ""),
+        ('add_header X "}";\nreturn 200 \'{ ; \\\' \';', ""),
+        ("map $uri $x { default 1; ~^/(a|b){2}$ 2; }", "line 1: unexpected }"),
+        ('map $uri $x { default 1; "~^/(a|b){2}$" 2; }', ""),
+        ("set $a ${b};", ""),
+        ("location /a { if ($b) { return 204; } }", ""),
+        ("} server { listen 1; ", "line 1: a block ends that has not begun"),
+        ("add_header X y", "the last directive does not end with ;"),
+        ("a b;\nlocation / {\n return 200;", "a block does not end"),
+        ("a b;\nreturn 200 \"x;", "line 2: a quoted text does not end"),
+        ("a b\\;c;", ""),
+        ("location / { return 200 }", "line 1: unexpected }"),
+        (";", "line 1: unexpected ;"),
+        ("{ a b; }", "line 1: unexpected {"),
+    ],
+)  # fmt: skip
+def test_a_snippet_is_whole_directives(text: str, problem: str) -> None:
+    assert snippets.trouble(text) == problem

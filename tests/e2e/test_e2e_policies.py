@@ -1,0 +1,234 @@
+"""Policies and filters of gateway.nginx.org, as traffic meets them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import jwt
+import pytest
+from installation import PORT, address, apply, hello, holds, resource_of, route, until
+
+from gatehouse.kube import client as kube
+
+pytestmark = pytest.mark.process
+
+API = "gateway.nginx.org/v1alpha1"
+KEY = b"a secret that signs the tokens of tests"
+
+
+def made(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "default"}
+    return {"apiVersion": API, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def about(kind: str, name: str) -> dict[str, str]:
+    return {"group": "gateway.networking.k8s.io", "kind": kind, "name": name}
+
+
+def secret(name: str, content: bytes) -> dict[str, Any]:
+    data = {"auth": base64.b64encode(content).decode()}
+    return {"kind": "Secret", "metadata": {"name": name, "namespace": "default"}, "data": data}
+
+
+def uses(kind: str, name: str) -> dict[str, Any]:
+    reference = {"group": "gateway.nginx.org", "kind": kind, "name": name}
+    return {"type": "ExtensionRef", "extensionRef": reference}
+
+
+async def accepted(client: kube.Client, *keys: tuple[str, str]) -> None:
+    for kind, name in keys:
+
+        async def said(kind: str = kind, name: str = name) -> bool:
+            found = await client.get(resource_of(kind), name, "default")
+            status = found.get("status") or {}
+            entries = status.get("ancestors") or status.get("controllers") or []
+            return any(
+                each["type"] == "Accepted" and each["status"] == "True"
+                for entry in entries
+                for each in entry["conditions"]
+            )
+
+        await until(said)
+
+
+@pytest.fixture
+async def http(client: kube.Client, backends: None) -> AsyncIterator[aiohttp.ClientSession]:
+    await apply(client, hello())
+    where = await address(client)
+    async with aiohttp.ClientSession(f"http://{where}:{PORT}") as session:
+        yield session
+
+
+async def status(http: aiohttp.ClientSession, path: str, **request: Any) -> int:
+    method = request.pop("method", "GET")
+    async with http.request(method, path, allow_redirects=False, **request) as response:
+        return response.status
+
+
+async def served(http: aiohttp.ClientSession, path: str, wanted: int) -> None:
+    async def reached() -> bool:
+        return await status(http, path) == wanted
+
+    await until(reached)
+
+
+async def test_bodies_that_are_too_long_are_refused_by_the_route_that_is_meant(
+    client: kube.Client, http: aiohttp.ClientSession
+) -> None:
+    matches = [{"path": {"value": "/long"}, "headers": [{"name": "x-long", "value": "1"}]}]
+    await apply(
+        client,
+        [
+            route("short", "/long"),
+            route("long", "/long", matches=matches),
+            made(
+                "ClientSettingsPolicy",
+                "short",
+                {"targetRef": about("Gateway", "web"), "body": {"maxSize": "1k"}},
+            ),
+            made(
+                "ClientSettingsPolicy",
+                "long",
+                {"targetRef": about("HTTPRoute", "long"), "body": {"maxSize": "64k"}},
+            ),
+        ],
+    )
+    await accepted(client, ("ClientSettingsPolicy", "short"), ("ClientSettingsPolicy", "long"))
+    await holds(client, "HTTPRoute", "long", "Accepted")
+
+    async def chunks(size: int) -> AsyncIterator[bytes]:
+        yield b"x" * size
+
+    async def sent(size: int, *, chunked: bool = False, long: bool = False) -> int:
+        body, headers = chunks(size) if chunked else b"x" * size, {"x-long": "1"} if long else {}
+        return await status(http, "/long", method="POST", data=body, headers=headers)
+
+    async def limited() -> bool:
+        return await sent(1025) == 413
+
+    await until(limited)
+    assert await sent(1024) == 200
+    assert await sent(1025, chunked=True) == 413
+    assert await sent(1024, chunked=True) == 200
+    assert await sent(65536, long=True) == 200
+    assert await sent(65537, long=True) == 413
+    assert await sent(65537, chunked=True, long=True) == 413
+    for name in ("short", "long"):
+        await client.delete(resource_of("ClientSettingsPolicy"), name, "default")
+
+
+async def test_rates_are_limited_for_backends_and_redirections(
+    client: kube.Client, http: aiohttp.ClientSession
+) -> None:
+    redirect = {"type": "RequestRedirect", "requestRedirect": {"hostname": "b.example"}}
+    limit = {
+        "local": {"rules": [{"key": "$http_x_user", "rate": "1r/m", "burst": 1, "noDelay": True}]},
+        "rejectCode": 429,
+    }
+    await apply(
+        client,
+        [
+            route("rated", "/rated"),
+            route("moved", "/moved", filters=[redirect], backendRefs=[]),
+            *(
+                made(
+                    "RateLimitPolicy",
+                    name,
+                    {"targetRefs": [about("HTTPRoute", name)], "rateLimit": limit},
+                )
+                for name in ("rated", "moved")
+            ),
+        ],
+    )
+    await accepted(client, ("RateLimitPolicy", "rated"), ("RateLimitPolicy", "moved"))
+
+    for path, good in (("/rated", 200), ("/moved", 302)):
+        await served(http, path, good)
+
+        async def limited(path: str = path) -> bool:
+            return await status(http, path, headers={"x-user": "probe"}) == 429
+
+        await until(limited)
+        answers = [await status(http, path, headers={"x-user": "one"}) for _ in range(4)]
+        assert answers == [good, good, 429, 429]
+        # Another value of the key has a count of its own, and none at all is not counted.
+        assert await status(http, path, headers={"x-user": "two"}) == good
+        assert [await status(http, path) for _ in range(4)] == [good] * 4
+
+
+async def test_passwords_are_asked_for_and_changed(
+    client: kube.Client, http: aiohttp.ClientSession
+) -> None:
+    def basic(user: str, password: str) -> dict[str, str]:
+        encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
+        return {"Authorization": f"Basic {encoded}"}
+
+    spec = {"type": "Basic", "basic": {"realm": "members", "secretRef": {"name": "users"}}}
+    await apply(
+        client,
+        [
+            secret("users", b"alice:{PLAIN}first\n"),
+            made("AuthenticationFilter", "members", spec),
+            route("members", "/members", filters=[uses("AuthenticationFilter", "members")]),
+        ],
+    )
+    await accepted(client, ("AuthenticationFilter", "members"))
+    await served(http, "/members", 401)
+    async with http.get("/members") as response:
+        assert response.headers["WWW-Authenticate"] == 'Basic realm="members"'
+    assert await status(http, "/members", headers=basic("alice", "first")) == 200
+    assert await status(http, "/members", headers=basic("alice", "wrong")) == 401
+    await apply(client, [secret("users", b"alice:{PLAIN}second\n")])
+
+    async def changed() -> bool:
+        seen.append(await status(http, "/members", headers=basic("alice", "second")))
+        return seen[-1] == 200
+
+    seen: list[int] = []
+    await until(changed)
+    # Until then the old password holds, and nothing else is said.
+    assert set(seen) <= {200, 401}
+    assert await status(http, "/members", headers=basic("alice", "first")) == 401
+
+
+async def test_signed_tokens_let_in_whom_their_claims_allow(
+    client: kube.Client, http: aiohttp.ClientSession
+) -> None:
+    def token(key: bytes = KEY, **claims: Any) -> dict[str, str]:
+        signed = jwt.encode(claims, key, algorithm="HS256", headers={"kid": "a"})
+        return {"Authorization": f"Bearer {signed}", "X-Audience": "forged"}
+
+    keys = {"keys": [{"kty": "oct", "kid": "a", "k": base64.urlsafe_b64encode(KEY).decode()}]}
+    claims = [{"name": "aud", "values": ["api"], "proxySetHeader": "X-Audience"}]
+    spec = {
+        "type": "JWT",
+        "jwt": {
+            "realm": "api",
+            "source": "File",
+            "file": {"secretRef": {"name": "keys"}},
+            "authorization": {"rules": [{"claims": claims}]},
+        },
+    }
+    await apply(
+        client,
+        [
+            secret("keys", json.dumps(keys).encode()),
+            made("AuthenticationFilter", "tokens", spec),
+            route("tokens", "/tokens", filters=[uses("AuthenticationFilter", "tokens")]),
+        ],
+    )
+    await accepted(client, ("AuthenticationFilter", "tokens"))
+    await served(http, "/tokens", 401)
+    now = int(time.time())
+    good = token(aud=["other", "api"], exp=now + 60)
+    async with http.get("/tokens", headers=good) as response:
+        assert response.status == 200
+        assert (await response.json())["headers"]["x-audience"] == "other,api"
+    assert await status(http, "/tokens", headers=token(aud="apis", exp=now + 60)) == 403
+    assert await status(http, "/tokens", headers=token(aud="api", exp=now - 60)) == 401
+    assert await status(http, "/tokens", headers=token(b"x" * 40, aud="api")) == 401

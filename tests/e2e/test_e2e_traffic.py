@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import time
+
+import aiohttp
 import pytest
+from aiohttp import web
 from installation import (
     HOST_NET,
+    PORT,
     REVISED,
     address,
     apply,
@@ -15,6 +21,7 @@ from installation import (
     traffic,
     until,
 )
+from yarl import URL
 
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
@@ -81,3 +88,45 @@ async def test_what_nginx_refuses_leaves_traffic_alone_and_is_shown_in_its_words
         await client.delete(resources.HTTP_ROUTES, "bad", "default")
         await holds(client, "Gateway", "web", "Programmed")
     assert answers.keys() == {"200"}
+
+
+async def test_a_failed_request_is_tried_again_after_a_pause(
+    client: kube.Client, backends: None
+) -> None:
+    seen: list[tuple[float, str, bytes]] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        seen.append((time.monotonic(), request.raw_path, await request.read()))
+        return web.Response(status=200 if len(seen) > 2 else 503)
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    host = f"{HOST_NET}.249"
+    await web.TCPSite(runner, host, 9080).start()
+    retry = {"codes": [503], "attempts": 3, "backoff": "150ms"}
+    labels = {"kubernetes.io/service-name": "failing"}
+    metadata = {"name": "failing", "namespace": "default"}
+    slice_ = {
+        "kind": "EndpointSlice",
+        "metadata": {**metadata, "labels": labels},
+        "addressType": "IPv4",
+        "ports": [{"port": 9080}],
+        "endpoints": [{"addresses": [host]}],
+    }
+    service = {"kind": "Service", "metadata": metadata, "spec": {"ports": [{"port": 80}]}}
+    again = route("again", "/again", "failing", retry=retry)
+    try:
+        await apply(client, [*hello(), service, slice_, again])
+        where = await address(client)
+        await holds(client, "HTTPRoute", "again", "Accepted")
+        async with aiohttp.ClientSession() as session:
+            url = URL(f"http://{where}:{PORT}/again/a%2Fb?x=1", encoded=True)
+            async with session.post(url, data=b"body") as response:
+                assert response.status == 200
+    finally:
+        await runner.cleanup()
+    moments = [moment for moment, _, _ in seen]
+    assert [(path, body) for _, path, body in seen] == [("/again/a%2Fb?x=1", b"body")] * 3
+    assert all(later - before >= 0.15 for before, later in itertools.pairwise(moments))

@@ -28,6 +28,7 @@ from gatehouse.query import Engine, Key, Snapshot
 
 HERE = Path(__file__).parent
 CASES = sorted(path.parent.name for path in HERE.glob("*/input.yaml"))
+MODULES = ("http_auth_request_module", "nginx-auth-jwt-0.14.2")
 NOW = "2026-01-01T00:00:00Z"
 
 BASE = """
@@ -103,7 +104,7 @@ def outputs(case: str) -> tuple[dict[str, str], Bundle | None]:
             gateway = ask(gateway_api.compile_gateway, key)
             if gateway is None:
                 continue
-            capabilities = nginx.Capabilities.parse("1.31.3", ["nginx-auth-jwt-0.14.2"])
+            capabilities = nginx.Capabilities.parse("1.31.3", MODULES)
             generated = nginx.Generator(capabilities).generate(gateway)
             found = found or generated.bundle
             unsupported = gateway_api.Unsupported(generated.unsupported)

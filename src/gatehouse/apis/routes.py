@@ -176,7 +176,6 @@ class SessionPersistence(View, frozen=True):
     session_name: str = ""
     type: str = "Cookie"
     absolute_timeout: str = ""
-    idle_timeout: str = ""
     cookie_config: CookieConfig = CookieConfig()
 
 

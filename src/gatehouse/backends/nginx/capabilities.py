@@ -37,6 +37,11 @@ class Capabilities(msgspec.Struct, frozen=True):
         return cls(min(each.version for each in found), modules)
 
     @property
+    def auth_request(self) -> bool:
+        """``auth_request``."""
+        return "http_auth_request_module" in self.modules
+
+    @property
     def jwt(self) -> bool:
         """``auth_jwt`` of the module nginx-auth-jwt."""
         return "nginx-auth-jwt" in self.modules

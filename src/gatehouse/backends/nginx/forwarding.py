@@ -90,7 +90,7 @@ def _sent(
             *(*guarded.maps, *shared.maps, *request.maps),
             *(*session.maps, *copies.maps, *body.maps),
         ),
-        fixed=copies.locations,
+        fixed=(*copies.locations, *body.fixed),
     )
 
 

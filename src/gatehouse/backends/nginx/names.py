@@ -18,6 +18,9 @@ MAIN_SNIPPETS = f"{ROOT}/main.conf"
 HTTP_SNIPPETS = f"{ROOT}/snippets.conf"
 """Files that are only there when they hold something."""
 
+REFUSED = "/.gh-refused"
+"""A path that refuses everybody; no client can ask for it."""
+
 NO_FILE = "/.gh-no-file"
 """A file that nobody has."""
 
@@ -38,6 +41,11 @@ def variable(*parts: str) -> str:
 def route(scope: str, name: str, backend: int = 0) -> str:
     """Give the named location of a route, or of one of its backends."""
     return f"@gh_{digest(scope, name, str(backend))}"
+
+
+def paused(location: str) -> str:
+    """Give the named location that waits before another."""
+    return f"{location}_paused"
 
 
 def session_variable(wanted: Persistence, route: str) -> str:

@@ -2,6 +2,7 @@
 
 NGINX's own ``proxy_next_upstream`` never asks one endpoint twice, knows few status codes and no
 pause; the chain has none of these limits. Matching stays where it is: this is the answers' path.
+NGINX follows ten redirections of a request: one leads to the route, one or two to each attempt.
 """
 
 from __future__ import annotations
@@ -11,8 +12,12 @@ from collections.abc import Sequence
 from gatehouse.backends.nginx import names
 from gatehouse.backends.nginx.quoting import UnwritableError
 from gatehouse.backends.nginx.served import Body, Context
+from gatehouse.backends.nginx.settings import time
 from gatehouse.backends.nginx.tree import Directive, Node, block, simple
 from gatehouse.ir import http as ir
+
+MOST_PAUSED = 4
+"""Attempts with a pause before each."""
 
 FAILURES = (502, 504)
 """What NGINX answers when a connection failed or took too long."""
@@ -30,8 +35,7 @@ def attempts(
     """Give the inside of the location of the first attempt, and those of the others."""
     if retry is None:
         return Body((*inner, sent))
-    if retry.backoff:
-        raise UnwritableError("a pause between attempts (retry.backoff) cannot be made by NGINX")
+    _check(context, retry)
     codes = [str(code) for code in sorted({*retry.codes, *FAILURES})]
     destinations = [
         names.route(context.scope, f"{route.name}/{backend.cluster}/retry", number + 1)
@@ -43,22 +47,52 @@ def attempts(
 
     # A mirror in every attempt would copy the request again, so only the first one has it.
     repeated = [node for node in inner if not _is(node, "mirror")]
+    locations: list[Directive] = []
 
     def attempt(nodes: Sequence[Node], onward: str | None) -> tuple[Node, ...]:
         if onward is None:
             return (*nodes, once, sent)
+        if retry.backoff:
+            pause = names.paused(onward)
+            locations.append(_paused(pause, retry.backoff, onward))
+            onward = pause
         caught = [
             simple(f"{module}_intercept_errors", "on"),
             simple("error_page", *codes, "=", onward),
         ]
         return (*nodes, once, *caught, sent)
 
-    following = [*destinations[1:], None]
-    locations = [
-        block("location", (name,), attempt(repeated, onward))
-        for name, onward in zip(destinations, following, strict=True)
-    ]
-    return Body(attempt(inner, destinations[0]), locations=tuple(locations))
+    first = attempt(inner, destinations[0])
+    for name, onward in zip(destinations, [*destinations[1:], None], strict=True):
+        locations.append(block("location", (name,), attempt(repeated, onward)))
+    return Body(first, locations=tuple(locations), fixed=(_REFUSED,) if retry.backoff else ())
+
+
+def _check(context: Context, retry: ir.Retry) -> None:
+    if retry.backoff and not context.capabilities.auth_request:
+        raise UnwritableError(
+            "a pause between attempts (retry.backoff) needs an NGINX with http_auth_request_module"
+        )
+    if retry.backoff and retry.attempts > MOST_PAUSED:
+        raise UnwritableError(
+            f"retry.attempts: NGINX makes at most {MOST_PAUSED} with a pause (retry.backoff)"
+        )
+
+
+_REFUSED = block("location", ("=", names.REFUSED), (simple("internal"), simple("return", "401")))
+
+
+def _paused(name: str, seconds: float, onward: str) -> Directive:
+    """Give a location that leads on after a while.
+
+    NGINX waits before it says 401 (``auth_delay``); nothing else of it waits without a worker.
+    """
+    inner = (
+        simple("auth_delay", time(seconds)),
+        simple("auth_request", names.REFUSED),
+        simple("error_page", "401", "=", onward),
+    )
+    return block("location", (name,), inner)
 
 
 def _is(node: Node, name: str) -> bool:

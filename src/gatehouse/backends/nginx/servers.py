@@ -66,7 +66,7 @@ def server(port: Port, host: ir.VirtualHost, context: Context) -> Server:
         *settings.clients(host.settings.client, context.capabilities),
         *_snippets(host, unsupported),
         *found,
-        *(location for target in targets for location in target.served.fixed),
+        *_unique([location for target in targets for location in target.served.fixed]),
         *named,
         *_fixed(),
     ]

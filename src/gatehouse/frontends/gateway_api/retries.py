@@ -28,8 +28,6 @@ def troubles(rule: routes.RouteRule, where: str) -> list[str]:
     if session is not None:
         if session.session_name and not _TOKEN.fullmatch(session.session_name):
             messages.append(f"{where}.sessionPersistence.sessionName: is no name of a cookie")
-        if session.idle_timeout:
-            messages.append(f"{where}.sessionPersistence.idleTimeout is not served")
     return messages
 
 

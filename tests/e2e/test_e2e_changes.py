@@ -101,6 +101,7 @@ def listeners(more: bool) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [
         {"name": "http", "port": 8080, "protocol": "HTTP"},
         {"name": "https", "port": 8443, "protocol": "HTTPS", "tls": tls},
+        {"name": "calls", "port": 8090, "protocol": "HTTP"},
     ]
     return [*found, {"name": "more", "port": 8081, "protocol": "HTTP"}] if more else found
 
@@ -126,7 +127,9 @@ def service(name: str, **port: str) -> dict[str, Any]:
 
 
 def route(kind: str, name: str, **spec: Any) -> dict[str, Any]:
-    whole = {"parentRefs": [{"name": "load"}], **spec}
+    sections = ("calls",) if kind == "GRPCRoute" else ("http", "https")
+    parents = [{"name": "load", "sectionName": section} for section in sections]
+    whole = {"parentRefs": parents, **spec}
     return {"kind": kind, "metadata": meta(name), "spec": whole}
 
 
@@ -219,7 +222,7 @@ class Load:
 
     async def talk(self, _: aiohttp.ClientSession) -> None:
         options = [("grpc.default_authority", "calls.test")]
-        target = f"{self._address}:8080"
+        target = f"{self._address}:8090"
         async with grpc.aio.insecure_channel(target, options=options) as channel:
             stream: Any = channel.stream_stream("/load.Echo/Talk")()
             for number in range(8):

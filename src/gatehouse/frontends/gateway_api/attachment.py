@@ -40,8 +40,11 @@ class Attachment(msgspec.Struct, frozen=True):
     refusal: Finding | None = None
 
 
-def attachments(ask: Ask, key: Key) -> tuple[Attachment, ...]:
-    """Give what became of each parentRef of a route; those of others' Gateways are left out."""
+def candidates(ask: Ask, key: Key) -> tuple[Attachment, ...]:
+    """Give what becomes of each parentRef of a route, as far as it does not depend on other routes.
+
+    Those of others' Gateways are left out.
+    """
     route = ask.read(key)
     if not isinstance(route, routes.Route):
         return ()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gatehouse.apis import nginx_gateway as api
-from gatehouse.frontends.gateway_api.attachment import attachments
 from gatehouse.frontends.gateway_api.classes import gateways, settings
+from gatehouse.frontends.gateway_api.exclusion import attachments
 from gatehouse.frontends.gateway_api.extensions import authentication, snippets, standing
 from gatehouse.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
 from gatehouse.frontends.gateway_api.inputs import Unsupported

@@ -52,6 +52,7 @@ class Reason(enum.Enum):
     INVALID_ROUTE_KINDS = ("ResolvedRefs", False, "InvalidRouteKinds")
     REF_NOT_PERMITTED = ("ResolvedRefs", False, "RefNotPermitted")
     NO_MATCHING_PARENT = ("Accepted", False, "NoMatchingParent")
+    OVERLAPPING_TLS = ("OverlappingTLSConfig", True, "OverlappingHostnames")
     NOT_ALLOWED = ("Accepted", False, "NotAllowedByListeners")
     NO_MATCHING_HOSTNAME = ("Accepted", False, "NoMatchingListenerHostname")
     UNSUPPORTED_VALUE = ("Accepted", False, "UnsupportedValue")
@@ -63,7 +64,7 @@ class Reason(enum.Enum):
 
 
 OPTIONAL = frozenset(
-    {"PartiallyInvalid", "InsecureFrontendValidationMode"}
+    {"PartiallyInvalid", "InsecureFrontendValidationMode", "OverlappingTLSConfig"}
     | {kind for kind, _, reason in (each.value for each in Reason) if reason == "PolicyAffected"}
 )
 """Types of conditions that are only there when something is to be said."""

@@ -6,7 +6,7 @@ from gatehouse.apis import gateway
 from gatehouse.frontends.gateway_api import addresses, clients, sets
 from gatehouse.frontends.gateway_api import listeners as listening
 from gatehouse.frontends.gateway_api.assemble import client_certificate
-from gatehouse.frontends.gateway_api.attachment import attachments
+from gatehouse.frontends.gateway_api.exclusion import attachments
 from gatehouse.frontends.gateway_api.extensions import effective
 from gatehouse.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
 from gatehouse.frontends.gateway_api.hosts import routes_of

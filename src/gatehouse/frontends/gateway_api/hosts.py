@@ -6,7 +6,8 @@ import msgspec
 
 from gatehouse.frontends.gateway_api import listeners as listening
 from gatehouse.frontends.gateway_api import streams
-from gatehouse.frontends.gateway_api.attachment import Place, attachments
+from gatehouse.frontends.gateway_api.attachment import Place
+from gatehouse.frontends.gateway_api.exclusion import attachments
 from gatehouse.frontends.gateway_api.sets import owners
 from gatehouse.query import Ask, Key
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gatehouse.apis import gateway
-from gatehouse.frontends.gateway_api import clients
+from gatehouse.frontends.gateway_api import clients, hostnames
 from gatehouse.frontends.gateway_api.certificates import listener_certificates
 from gatehouse.frontends.gateway_api.conflicts import Entry, conflicts
 from gatehouse.frontends.gateway_api.findings import Finding, Reason
@@ -67,7 +67,7 @@ def listeners(ask: Ask, key: Key) -> tuple[ListenerState, ...]:
             invalid.append(findings)
             entries.append(Entry(owner, listener, not findings))
     found = zip(entries, invalid, conflicts(entries), strict=True)
-    return tuple(_state(ask, key, entry, [*bad, *rivals]) for entry, bad, rivals in found)
+    return _overlapping([_state(ask, key, entry, [*bad, *rivals]) for entry, bad, rivals in found])
 
 
 def own_listeners(ask: Ask, owner: Key) -> tuple[gateway.Listener, ...]:
@@ -117,6 +117,31 @@ def _state(ask: Ask, key: Key, entry: Entry, findings: list[Finding]) -> Listene
         passthrough=passthrough,
     )
     return ListenerState(shape, (*findings, *kind_findings), certificates)
+
+
+def _overlapping(states: list[ListenerState]) -> tuple[ListenerState, ...]:
+    """Say which listeners a client may mix up that uses one TLS connection for several names."""
+    terminating = [
+        state
+        for state in states
+        if state.shape.accepted and state.shape.protocol in ("HTTPS", "TLS") and state.certificates
+    ]
+    found = []
+    for state in states:
+        rivals = [
+            other.shape.name
+            for other in terminating
+            if state in terminating
+            and other is not state
+            and other.shape.port == state.shape.port
+            and hostnames.intersect(other.shape.hostname, state.shape.hostname) is not None
+        ]
+        if rivals:
+            message = f"listener {state.shape.name}: hostname overlaps with {', '.join(rivals)}"
+            said = Finding(Reason.OVERLAPPING_TLS, message)
+            state = msgspec.structs.replace(state, findings=(*state.findings, said))
+        found.append(state)
+    return tuple(found)
 
 
 def _mode(listener: gateway.Listener) -> str:

@@ -25,9 +25,8 @@ def troubles(rule: routes.RouteRule, where: str) -> list[str]:
         if rule.retry.backoff and durations.seconds(rule.retry.backoff) is None:
             messages.append(f"{where}.retry.backoff: {rule.retry.backoff!r} is no duration")
     session = rule.session_persistence
-    if session is not None:
-        if session.session_name and not _TOKEN.fullmatch(session.session_name):
-            messages.append(f"{where}.sessionPersistence.sessionName: is no name of a cookie")
+    if session is not None and session.session_name and not _TOKEN.fullmatch(session.session_name):
+        messages.append(f"{where}.sessionPersistence.sessionName: is no name of a cookie")
     return messages
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from gatehouse.apis import routes
 from gatehouse.frontends.gateway_api import streams
-from gatehouse.frontends.gateway_api.attachment import Attachment, attachments
+from gatehouse.frontends.gateway_api.attachment import Attachment
 from gatehouse.frontends.gateway_api.classes import settings
+from gatehouse.frontends.gateway_api.exclusion import attachments
 from gatehouse.frontends.gateway_api.extensions import effective
 from gatehouse.frontends.gateway_api.findings import Finding, Reason, conditions
 from gatehouse.frontends.gateway_api.inputs import Unsupported

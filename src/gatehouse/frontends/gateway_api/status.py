@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gatehouse.apis import gateway
-from gatehouse.frontends.gateway_api.attachment import attachments
 from gatehouse.frontends.gateway_api.classes import classes, gateways, settings
+from gatehouse.frontends.gateway_api.exclusion import attachments
 from gatehouse.frontends.gateway_api.extension_status import extension_status, filter_status
 from gatehouse.frontends.gateway_api.features import FEATURES
 from gatehouse.frontends.gateway_api.findings import Finding, Reason, condition

@@ -1,0 +1,85 @@
+"""Names that an HTTPRoute and a GRPCRoute both want of one listener: the older route has them.
+
+GRPCRoute, ``spec.hostnames``: of two routes of the two kinds whose names intersect exactly one is
+accepted, the oldest, then the first by ``namespace/name``.
+"""
+
+from __future__ import annotations
+
+from gatehouse.frontends.gateway_api import hostnames
+from gatehouse.frontends.gateway_api.attachment import Attachment, candidates
+from gatehouse.frontends.gateway_api.findings import Finding, Reason
+from gatehouse.frontends.gateway_api.sets import owners
+from gatehouse.query import Ask, Key
+
+KINDS = ("GRPCRoute", "HTTPRoute")
+
+Listener = tuple[Key, str]
+
+
+def attachments(ask: Ask, key: Key) -> tuple[Attachment, ...]:
+    """Give what became of each parentRef of a route that names something of ours."""
+    found = ask(candidates, key)
+    if key[0] not in KINDS:
+        return found
+    return tuple(_without(each, ask(refused, each.gateway).get(key, {})) for each in found)
+
+
+def refused(ask: Ask, gateway: Key) -> dict[Key, dict[Listener, Key]]:
+    """Give, for each route that must go without a listener, to which other route it lost it."""
+    named = {key for owner in ask(owners, gateway) for key in ask.read(("@routes", *owner))}
+    routes = [key for key in named if key[0] in KINDS]
+    if len({key[0] for key in routes}) < len(KINDS):
+        return {}
+    found: dict[Key, dict[Listener, Key]] = {}
+    taken: dict[tuple[Listener, str], dict[str, Key]] = {}
+    for key in sorted(routes, key=lambda key: _age(ask, key)):
+        other = KINDS[1 - KINDS.index(key[0])]
+        for listener, names in _wanted(ask, key, gateway).items():
+            rival = _holder(taken.get((listener, other), {}), names)
+            if rival is not None:
+                found.setdefault(key, {})[listener] = rival
+            else:
+                taken.setdefault((listener, key[0]), {}).update(dict.fromkeys(names, key))
+    return found
+
+
+def _wanted(ask: Ask, key: Key, gateway: Key) -> dict[Listener, set[str]]:
+    found: dict[Listener, set[str]] = {}
+    for attachment in ask(candidates, key):
+        if attachment.gateway == gateway:
+            for place in attachment.places:
+                found.setdefault(place.listener, set()).add(place.hostname)
+    return found
+
+
+def _holder(taken: dict[str, Key], names: set[str]) -> Key | None:
+    """Give the route that has one of the names; most are exact, and looked up at once."""
+    for name in sorted(names):
+        if name in taken:
+            return taken[name]
+        for other, holder in taken.items():
+            wild = not name or name.startswith("*") or not other or other.startswith("*")
+            if wild and hostnames.intersect(name, other) is not None:
+                return holder
+    return None
+
+
+def _without(attachment: Attachment, lost: dict[Listener, Key]) -> Attachment:
+    listeners = tuple(each for each in attachment.listeners if each not in lost)
+    if len(listeners) == len(attachment.listeners):
+        return attachment
+    places = tuple(each for each in attachment.places if each.listener not in lost)
+    if listeners:
+        return Attachment(
+            attachment.index, attachment.parent, attachment.gateway, places, listeners
+        )
+    holder = next(lost[each] for each in attachment.listeners)
+    message = f"hostnames: {holder[0]} {holder[1]}/{holder[2]}, which is older, has a name of it"
+    said = Finding(Reason.HOSTNAME_CONFLICT_REFUSED, f"parentRefs[{attachment.index}]: {message}")
+    return Attachment(attachment.index, attachment.parent, attachment.gateway, refusal=said)
+
+
+def _age(ask: Ask, key: Key) -> tuple[str, str, str]:
+    found = ask.read(key)
+    return (found.metadata.creation_timestamp, key[1], key[2])

@@ -218,6 +218,53 @@ SPECS: dict[str, Schema] = {
             ),
         ),
     ),
+    "NginxProxy": fields(
+        "",
+        (
+            "!has(self.rewriteClientIP) || !has(self.rewriteClientIP.mode)"
+            " || has(self.rewriteClientIP.trustedAddresses)",
+            "rewriteClientIP.trustedAddresses is needed for rewriteClientIP.mode",
+        ),
+        ipFamily=one_of("dual", "ipv4", "ipv6"),
+        disableHTTP2=BOOLEAN,
+        disableSNIHostValidation=BOOLEAN,
+        disableBaseHeaders=several(
+            one_of(
+                "*",
+                "X-Forwarded-For",
+                "X-Forwarded-Proto",
+                "X-Forwarded-Host",
+                "X-Forwarded-Port",
+                "X-Real-IP",
+            ),
+            most=6,
+        ),
+        useClusterIP=BOOLEAN,
+        zoneSize=SIZE,
+        serverTokens=STRING,
+        rewriteClientIP=fields(
+            mode=one_of("ProxyProtocol", "XForwardedFor"),
+            setIPRecursively=BOOLEAN,
+            trustedAddresses=several(
+                fields("type value", type=one_of("CIDR", "IPAddress", "Hostname"), value=NAME),
+                most=64,
+            ),
+        ),
+        compression=fields(
+            "type",
+            type=one_of("gzip"),
+            level=COUNT | {"minimum": 1, "maximum": 9},
+            minLength=COUNT,
+            mimeTypes=several(STRING, most=32),
+            buffers=fields("number size", number=COUNT | {"minimum": 1}, size=SIZE),
+            gzip=fields(
+                vary=BOOLEAN,
+                httpVersion=one_of("1.0", "1.1"),
+                disable=several(STRING, most=16),
+                proxied=several(STRING, most=9),
+            ),
+        ),
+    ),
     "SnippetsFilter": fields("snippets", snippets=SNIPPETS),
     "SnippetsPolicy": fields(
         "targetRefs snippets", targetRefs=targets("Gateway"), snippets=SNIPPETS
@@ -260,7 +307,7 @@ def definition(kind: str) -> Schema:
     """Give the whole definition of a kind."""
     plural = f"{kind.lower()[:-1]}ies" if kind.endswith("y") else f"{kind.lower()}s"
     entries = "controllers" if kind.endswith("Filter") else "ancestors"
-    version = "v1alpha2" if kind == "ObservabilityPolicy" else "v1alpha1"
+    version = "v1alpha2" if kind in ("ObservabilityPolicy", "NginxProxy") else "v1alpha1"
     names: Schema = {
         "kind": kind,
         "listKind": f"{kind}List",
@@ -271,6 +318,9 @@ def definition(kind: str) -> Schema:
     if kind in SHORT:
         names["shortNames"] = [SHORT[kind]]
     accepted = f'.status.{entries}[*].conditions[?(@.type=="Accepted")].status'
+    columns = [{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}]
+    if kind != "NginxProxy":
+        columns.insert(0, {"name": "Accepted", "type": "string", "jsonPath": accepted})
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -285,10 +335,7 @@ def definition(kind: str) -> Schema:
                     "served": True,
                     "storage": True,
                     "subresources": {"status": {}},
-                    "additionalPrinterColumns": [
-                        {"name": "Accepted", "type": "string", "jsonPath": accepted},
-                        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-                    ],
+                    "additionalPrinterColumns": columns,
                     "schema": {
                         "openAPIV3Schema": fields(
                             "spec",

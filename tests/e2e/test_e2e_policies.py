@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import time
@@ -232,3 +233,42 @@ async def test_signed_tokens_let_in_whom_their_claims_allow(
     assert await status(http, "/tokens", headers=token(aud="apis", exp=now + 60)) == 403
     assert await status(http, "/tokens", headers=token(aud="api", exp=now - 60)) == 401
     assert await status(http, "/tokens", headers=token(b"x" * 40, aud="api")) == 401
+
+
+async def test_a_client_is_who_the_proxy_protocol_says(
+    client: kube.Client, http: aiohttp.ClientSession
+) -> None:
+    trusted = [{"type": "CIDR", "value": "127.0.0.0/8"}]
+    proxy = {"rewriteClientIP": {"mode": "ProxyProtocol", "trustedAddresses": trusted}}
+    reference = {"group": "gateway.nginx.org", "kind": "NginxProxy", "name": "behind"}
+    spec = {
+        "gatewayClassName": "gatehouse-nginx",
+        "infrastructure": {"parametersRef": reference},
+        "listeners": [{"name": "http", "port": 8080, "protocol": "HTTP"}],
+    }
+    gateway = {"kind": "Gateway", "metadata": {"name": "behind", "namespace": "default"}}
+    seen = route("behind", "/")
+    seen["spec"]["parentRefs"] = [{"name": "behind"}]
+    await apply(client, [{**gateway, "spec": spec}])
+    found = await holds(client, "Gateway", "behind", "Accepted", "False")
+    assert found["reason"] == "InvalidParameters"
+    assert "NginxProxy default/behind does not exist" in found["message"]
+    parameters = made("NginxProxy", "behind", proxy)
+    await apply(client, [{**parameters, "apiVersion": "gateway.nginx.org/v1alpha2"}, seen])
+    await holds(client, "Gateway", "behind", "Accepted")
+    found = await holds(client, "Gateway", "behind", "Programmed")
+    where = found["addresses"][0]["value"]
+
+    async def asked() -> dict[str, Any]:
+        reader, writer = await asyncio.open_connection(where, 8080)
+        writer.write(b"PROXY TCP4 203.0.113.9 192.0.2.1 5555 80\r\n")
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        answer = await reader.read()
+        writer.close()
+        head, _, body = answer.partition(b"\r\n\r\n")
+        return json.loads(body)["headers"] if b" 200 " in head.splitlines()[0] else {}
+
+    await until(asked)
+    headers = await asked()
+    assert (headers["x-real-ip"], headers["x-forwarded-for"]) == ("203.0.113.9", "203.0.113.9")
+    await client.delete(resource_of("Gateway"), "behind", "default")

@@ -110,7 +110,8 @@ def outputs(case: str) -> tuple[dict[str, str], Bundle | None]:
             unsupported = gateway_api.Unsupported(generated.unsupported)
             engine.commit({("Unsupported", *key[1:]): unsupported})
             for path, file in generated.bundle.files.items():
-                if "/tls/" not in path and not path.endswith("http.conf"):
+                shared = path.endswith("http.conf") and "parameters" not in case
+                if "/tls/" not in path and not shared:
                     name = path.removeprefix("gatehouse/")
                     files[f"nginx/{key[2]}/{name}"] = file.content.decode()
     with engine.compile() as ask:

@@ -9,10 +9,20 @@ from gatehouse.apis.meta import Resource, View
 GROUP = "gateway.networking.k8s.io"
 
 
+class ClassParametersRef(View, frozen=True):
+    """What else a class is configured by."""
+
+    group: str
+    kind: str
+    name: str
+    namespace: str = ""
+
+
 class GatewayClassSpec(View, frozen=True):
     """``spec`` of a GatewayClass."""
 
     controller_name: str = ""
+    parameters_ref: ClassParametersRef | None = None
 
 
 class GatewayClass(Resource, frozen=True):

@@ -304,3 +304,59 @@ class AuthenticationFilter(Resource, frozen=True):
     """An AuthenticationFilter."""
 
     spec: AuthenticationFilterSpec
+
+
+class TrustedAddress(View, frozen=True):
+    """Who may say which client a connection or request is from."""
+
+    type: str
+    value: str
+
+
+class RewriteClientIp(View, frozen=True):
+    """Where the address of a client is taken from."""
+
+    mode: str | None = None
+    set_ip_recursively: bool | None = msgspec.field(default=None, name="setIPRecursively")
+    trusted_addresses: tuple[TrustedAddress, ...] = ()
+
+
+class GzipSettings(View, frozen=True):
+    """What is special to gzip."""
+
+    vary: bool | None = None
+    http_version: str | None = None
+    disable: tuple[str, ...] = ()
+    proxied: tuple[str, ...] = ()
+
+
+class Compression(View, frozen=True):
+    """Which answers are compressed, and how."""
+
+    level: int | None = None
+    min_length: int | None = None
+    mime_types: tuple[str, ...] = ()
+    buffers: ProxyBuffers | None = None
+    gzip: GzipSettings = GzipSettings()
+
+
+class NginxProxySpec(View, frozen=True):
+    """``spec`` of a NginxProxy, as far as traffic is concerned."""
+
+    ip_family: str | None = None
+    disable_http2: bool | None = msgspec.field(default=None, name="disableHTTP2")
+    disable_sni_host_validation: bool | None = msgspec.field(
+        default=None, name="disableSNIHostValidation"
+    )
+    disable_base_headers: tuple[str, ...] = ()
+    use_cluster_ip: bool | None = msgspec.field(default=None, name="useClusterIP")
+    zone_size: str | None = None
+    server_tokens: str | None = None
+    rewrite_client_ip: RewriteClientIp | None = msgspec.field(default=None, name="rewriteClientIP")
+    compression: Compression | None = None
+
+
+class NginxProxy(Resource, frozen=True):
+    """A NginxProxy: the parameters of a GatewayClass or Gateway."""
+
+    spec: NginxProxySpec = NginxProxySpec()

@@ -75,6 +75,7 @@ OBSERVABILITY_POLICIES = Resource(
     _NGINX, "v1alpha2", "observabilitypolicies", "ObservabilityPolicy"
 )
 SNIPPETS_FILTERS = Resource(_NGINX, "v1alpha1", "snippetsfilters", "SnippetsFilter")
+NGINX_PROXIES = Resource(_NGINX, "v1alpha2", "nginxproxies", "NginxProxy")
 SNIPPETS_POLICIES = Resource(_NGINX, "v1alpha1", "snippetspolicies", "SnippetsPolicy")
 AUTHENTICATION_FILTERS = Resource(
     _NGINX, "v1alpha1", "authenticationfilters", "AuthenticationFilter"

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from gatehouse.ir.http import Cluster, VirtualHost
-from gatehouse.ir.settings import Snippet
+from gatehouse.ir.settings import Edge, Snippet
 
 
 class SecretBytes:
@@ -128,5 +128,6 @@ class Gateway(msgspec.Struct, frozen=True):
     """Sorted by name; every bundle that something names, and no other."""
     secrets: tuple[SecretFile, ...] = ()
     """Sorted by name; those that routes' authentication names."""
+    edge: Edge = Edge()
     snippets: tuple[Snippet, ...] = ()
     """Of the contexts ``main`` and ``http``."""

@@ -107,6 +107,49 @@ class UpstreamSettings(msgspec.Struct, frozen=True):
     """Bytes that workers share for what they know of the endpoints."""
 
 
+class ClientAddress(msgspec.Struct, frozen=True):
+    """Where the address of a client is taken from, if those who say it may be believed."""
+
+    source: Literal["proxy-protocol", "x-forwarded-for"]
+    trusted: tuple[str, ...] = ()
+    """Addresses, and networks in CIDR form."""
+    recursive: bool = False
+    """Whether of several addresses the last is taken that is not trusted itself."""
+
+
+class Compression(msgspec.Struct, frozen=True):
+    """Which answers are compressed with gzip, and how."""
+
+    level: int | None = None
+    least: int | None = None
+    """Bytes of the shortest answer."""
+    types: tuple[str, ...] = ()
+    buffers: Buffers | None = None
+    vary: bool | None = None
+    http_version: str = ""
+    """The least version of HTTP of a request."""
+    disabled: tuple[str, ...] = ()
+    """Patterns of user agents."""
+    proxied: tuple[str, ...] = ()
+    """Which requests that came by a proxy, in NGINX's words."""
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """How a data plane meets its clients, on all of its ports."""
+
+    ipv4: bool = True
+    ipv6: bool = True
+    http2: bool = True
+    names_compared: bool = True
+    """Whether a request's host must belong to the listener of its TLS handshake."""
+    untold: tuple[str, ...] = ()
+    """Headers, lower case, that backends are not told; ``*`` for all that they are else."""
+    client_address: ClientAddress | None = None
+    tokens: bool = False
+    """Whether answers say which version of the proxy they are from."""
+    compression: Compression | None = None
+
+
 class Snippet(msgspec.Struct, frozen=True):
     """Raw text in the back end's own language, which only trusted users may write."""
 

@@ -112,7 +112,7 @@ _CONTROLLER = (
     _rule(_READ, _APPS, "deployments"),
     _rule(_READ, _DISCOVERY, "endpointslices"),
     _rule(_READ, _GATEWAY_API, f"gatewayclasses {_OF_GATEWAYS} referencegrants"),
-    _rule(_READ, _NGINX, _OF_NGINX),
+    _rule(_READ, _NGINX, f"{_OF_NGINX} nginxproxies"),
     _rule("create update patch delete", _CORE, "configmaps serviceaccounts services"),
     _rule("create update patch delete", _APPS, "deployments"),
     _rule("get create update", _COORDINATION, "leases"),

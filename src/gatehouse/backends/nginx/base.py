@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from gatehouse.backends.nginx import cors, headers
+from gatehouse.backends.nginx import cors, edge, headers
 from gatehouse.backends.nginx.capabilities import Capabilities
 from gatehouse.backends.nginx.tree import Directive, block, simple, write
+from gatehouse.ir.settings import Edge
 
 
 def http_conf(
-    capabilities: Capabilities, maps: Iterable[Directive], hidden: Mapping[int, int]
+    capabilities: Capabilities,
+    maps: Iterable[Directive],
+    hidden: Mapping[int, int],
+    met: Edge,
 ) -> str:
     """Write the file that the main configuration includes in ``http``.
 
@@ -23,9 +27,10 @@ def http_conf(
             *_variables(hidden),
             *cors.definitions(),
             *maps,
-            *_clients(capabilities),
+            *_clients(capabilities, met),
+            *edge.http(met),
             *_backends(),
-            *headers.defaults(),
+            *headers.defaults(met.untold),
             # A pattern, since there need not be such a file.
             simple("include", "gatehouse/snippet[s].conf"),
             simple("include", "gatehouse/upstreams/*.conf"),
@@ -60,18 +65,17 @@ def _variables(hidden: Mapping[int, int]) -> list[Directive]:
     ]
 
 
-def _clients(capabilities: Capabilities) -> list[Directive]:
+def _clients(capabilities: Capabilities, met: Edge) -> list[Directive]:
     return [
         simple("default_type", "application/octet-stream"),
         # A route is led to by one error page and may be tried again by another.
         simple("recursive_error_pages", "on"),
-        simple("server_tokens", "off"),
         simple("underscores_in_headers", "off"),
         simple("client_max_body_size", "0"),
         simple("large_client_header_buffers", "8", "32k"),
         simple("ssl_protocols", "TLSv1.2", "TLSv1.3"),
         simple("ssl_session_timeout", "10m"),
-        *([simple("http2", "on")] if capabilities.http2_directive else []),
+        *([simple("http2", "on")] if met.http2 and capabilities.http2_directive else []),
     ]
 
 

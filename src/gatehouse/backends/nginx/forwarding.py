@@ -66,7 +66,7 @@ def _sent(
     copies = mirrors.mirrors(context, action.mirrors, scope)
     guarded = guards.guards(context, route)
     told = [(name, f'"${{{variable}}}"') for name, variable in guarded.told]
-    request = headers.request(module, asked, action.rewrite.hostname, scope, told)
+    request = headers.request(module, asked, action.rewrite.hostname, scope, told, context.untold)
     inner: list[Node] = [
         *shared.preflight,
         *guarded.directives,

@@ -68,7 +68,7 @@ class Generator:
         for listener in gateway.listeners:
             port = Port(
                 listener.port, listener.protocol, gateway.bind_address,
-                hidden.get(listener.port, 0), listener.client_validation,
+                hidden.get(listener.port, 0), listener.client_validation, gateway.edge,
             )  # fmt: skip
             if all(host.hostname for host in listener.virtual_hosts):
                 files.append(File.make(names.default_file(port.number), default_server(port)))
@@ -82,7 +82,7 @@ class Generator:
         self._hosts = rendered
         files += _snippet_files(gateway, unsupported)
         maps += dict.fromkeys(zone for each in rendered.values() for zone in each.zones)
-        base = http_conf(self._capabilities, maps, hidden)
+        base = http_conf(self._capabilities, maps, hidden, gateway.edge)
         files.append(File.make(f"{names.ROOT}/http.conf", base))
         files += [
             self._upstreams.get(cluster, self._upstream_file)
@@ -116,7 +116,7 @@ class Generator:
             unsupported += [(f"port/{each.port}", why) for each in gateway.streams]
             return []
         https = {each.port: each for each in gateway.listeners}
-        files = [File.make(f"{names.ROOT}/stream.conf", streams.stream_conf())]
+        files = [File.make(f"{names.ROOT}/stream.conf", streams.stream_conf(gateway.edge))]
         for listener in gateway.streams:
             shared = https.get(listener.port) if listener.protocol == "TLS" else None
             ports = streams.Ports(
@@ -124,6 +124,7 @@ class Generator:
                 _free(gateway, listener.port, 1),
                 hidden.get(listener.port, 0),
                 tuple(host.hostname for host in shared.virtual_hosts) if shared else (),
+                gateway.edge,
             )
             try:
                 text = streams.stream(listener, ports, clusters)
@@ -144,7 +145,9 @@ class Generator:
         if same and known is not None and known.clusters == _seen(known.clusters, clusters):
             return known
         scope = f"{port.number}/{host.hostname}"
-        context = Context(scope, clusters, self._capabilities, host.settings.client)
+        context = Context(
+            scope, clusters, self._capabilities, host.settings.client, port.edge.untold
+        )
         written = server(port, host, context)
         file = File.make(names.server_file(port.number, host.hostname), written.text)
         zones = tuple(rates.zones(route.settings.rates for route in host.routes))

@@ -37,11 +37,22 @@ class RequestHeaders(msgspec.Struct, frozen=True):
     maps: tuple[Directive, ...] = ()
 
 
-def defaults() -> list[Directive]:
-    """Give the directives that every location inherits."""
+def defaults(untold: Iterable[str] = ()) -> list[Directive]:
+    """Give the directives that every location inherits; without headers that are not to be told."""
     return [
-        *(simple("proxy_set_header", name, value) for name, value in DEFAULTS),
-        *(simple("grpc_set_header", name, value) for name, value in GRPC),
+        simple(f"{module}_set_header", name, value)
+        for module in ("proxy", "grpc")
+        for name, value in told(module, untold)
+    ]
+
+
+def told(module: str, untold: Iterable[str]) -> list[tuple[str, str]]:
+    """Give the headers that backends are told by default, with their values as tokens."""
+    known, left_out = GRPC if module == "grpc" else DEFAULTS, set(untold)
+    return [
+        (name, value)
+        for name, value in known
+        if not name.startswith("X-") or not left_out & {name.lower(), "*"}
     ]
 
 
@@ -60,16 +71,18 @@ def request(
     edit: ir.HeaderEdit,
     hostname: str | None,
     scope: str,
-    told: Iterable[tuple[str, str]] = (),
+    claims: Iterable[tuple[str, str]] = (),
+    untold: Iterable[str] = (),
 ) -> RequestHeaders:
     """Give the headers sent to a backend; nothing when the inherited ones are right.
 
-    ``told``: headers of our own with their values as tokens, whatever a client sent.
+    ``claims``: headers of our own with their values as tokens, whatever a client sent. ``untold``:
+    which of the default ones are left out.
     """
-    told = list(told)
-    if not edit and hostname is None and not told:
+    claims = list(claims)
+    if not edit and hostname is None and not claims:
         return RequestHeaders()
-    known = GRPC if module == "grpc" else DEFAULTS
+    known = told(module, untold)
     wanted: dict[str, tuple[str, str]] = {name.lower(): (name, value) for name, value in known}
     if hostname is not None:
         wanted["host"] = ("Host", quoting.text(hostname))
@@ -80,7 +93,7 @@ def request(
     maps: list[Directive] = []
     for item in edit.add:
         wanted[item.name.lower()] = (item.name, _appended(item, wanted, scope, maps))
-    wanted.update({name.lower(): (name, value) for name, value in told})
+    wanted.update({name.lower(): (name, value) for name, value in claims})
     directives = tuple(
         simple(f"{module}_set_header", quoting.header_name(name), value)
         for name, value in wanted.values()

@@ -44,3 +44,5 @@ class Context(msgspec.Struct, frozen=True):
     capabilities: Capabilities
     client: ClientSettings = ClientSettings()
     """What its server has for clients already."""
+    untold: tuple[str, ...] = ()
+    """Headers that backends are not told."""

@@ -6,6 +6,7 @@ import msgspec
 
 from gatehouse.backends.nginx import (
     actions,
+    edge,
     forwarding,
     names,
     quoting,
@@ -20,6 +21,7 @@ from gatehouse.backends.nginx.served import Context, Served
 from gatehouse.backends.nginx.tree import Directive, Node, Raw, block, simple, write
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import http as ir
+from gatehouse.ir.settings import Edge
 
 Unsupported = tuple[tuple[str, str], ...]
 
@@ -33,6 +35,7 @@ class Port(msgspec.Struct, frozen=True):
     hidden: int = 0
     """Given: where to listen instead, since connections come by way of a stream."""
     client_validation: ir_gateway.ClientValidation | None = None
+    edge: Edge = Edge()
 
 
 class Server(msgspec.Struct, frozen=True):
@@ -176,16 +179,13 @@ def _fixed() -> list[Directive]:
 
 
 def _listen(port: Port, *, default: bool) -> list[Directive]:
-    address = port.bind_address
-    if ":" in address:
-        address = f"[{address}]"
-    number = port.hidden or port.number
-    if port.hidden and not address:
-        address = "127.0.0.1"
-    where = [f"{address}:{number}"] if address else [f"{number}", f"[::]:{number}"]
+    # What comes by way of a stream was asked there already whom it is from.
+    address = port.bind_address or ("127.0.0.1" if port.hidden else "")
+    where = edge.addresses(port.edge, address, port.hidden or port.number)
     words = [*(("ssl",) if port.protocol == "HTTPS" else ())]
     words += ["default_server"] if default else []
-    return [simple("listen", quoting.word(each), *words) for each in where]
+    words += () if port.hidden else edge.proxied(port.edge)
+    return [simple("listen", each, *words) for each in where]
 
 
 def _tls(port: Port, host: ir.VirtualHost) -> list[Directive]:
@@ -219,7 +219,7 @@ def _clients(port: Port) -> list[Directive]:
 
 def _misdirected(port: Port, host: ir.VirtualHost) -> list[Directive]:
     """Refuse requests whose connection was made for another listener (RFC 9110, 421)."""
-    if port.protocol != "HTTPS":
+    if port.protocol != "HTTPS" or not port.edge.names_compared:
         return []
     expected = f'"{names.digest(host.listener)}"' if host.listener else '""'
     test = (f"(${_sni_variable(port)}", "!=", f"{expected})")

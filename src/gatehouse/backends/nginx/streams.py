@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from gatehouse.backends.nginx import names, quoting
+from gatehouse.backends.nginx import edge, names, quoting
 from gatehouse.backends.nginx.speaking import tls
 from gatehouse.backends.nginx.tree import Directive, block, simple, write
 from gatehouse.backends.nginx.upstreams import weighted
 from gatehouse.ir import gateway as ir
 from gatehouse.ir.http import Cluster
+from gatehouse.ir.settings import Edge
 
 IDLE = "1h"
 """Connections without traffic for so long are closed."""
@@ -35,6 +36,17 @@ class Ports(msgspec.Struct, frozen=True):
     https: int = 0
     """Of the HTTPS listener that shares the port; 0 for none."""
     https_names: tuple[str, ...] = ()
+    edge: Edge = Edge()
+
+    def listens(self, port: int, *words: str) -> list[Directive]:
+        """Give the directives that listen for clients on a port."""
+        words = (*words, *edge.proxied(self.edge)) if "udp" not in words else words
+        where = edge.addresses(self.edge, self.bind_address, port)
+        return [simple("listen", each, *words) for each in where]
+
+    def inside(self, port: int) -> list[str]:
+        """Give where a port listens that connections are passed to."""
+        return edge.addresses(self.edge, self.bind_address or "127.0.0.1", port)
 
 
 def stream(listener: ir.StreamListener, ports: Ports, clusters: Clusters) -> str:
@@ -44,14 +56,13 @@ def stream(listener: ir.StreamListener, ports: Ports, clusters: Clusters) -> str
         for host in listener.hosts:
             nodes += _plain(listener, host, ports, clusters)
         return write(nodes)
-    where = _where(ports.bind_address, listener.port)
     if all(host.hostname for host in listener.hosts) and "" not in ports.https_names:
-        nodes.append(_preread(where, "", [simple("return", '""')], default=True))
+        nodes.append(_preread(listener, ports, "", [simple("return", '""')]))
     for host in listener.hosts:
         nodes += _by_name(listener, host, ports, clusters)
     for name in ports.https_names:
-        passed = simple("pass", *_where(ports.bind_address or "127.0.0.1", ports.https))
-        nodes.append(_preread(where, name, [passed], default=not name))
+        passed = simple("pass", *ports.inside(ports.https))
+        nodes.append(_preread(listener, ports, name, [passed]))
     return write(nodes)
 
 
@@ -60,8 +71,7 @@ def _plain(
 ) -> list[Directive]:
     udp = listener.protocol == "UDP"
     chosen = _target(f"{listener.port}/{listener.protocol}", host, clusters)
-    words = ["udp", "reuseport"] if udp else []
-    listens = [simple("listen", w, *words) for w in _where(ports.bind_address, listener.port)]
+    listens = ports.listens(listener.port, *(("udp", "reuseport") if udp else ()))
     idle = simple("proxy_timeout", UDP_IDLE if udp else IDLE)
     return [*chosen.definitions, block("server", (), [*listens, idle, *chosen.inner])]
 
@@ -70,16 +80,15 @@ def _by_name(
     listener: ir.StreamListener, host: ir.StreamHost, ports: Ports, clusters: Clusters
 ) -> list[Directive]:
     chosen = _target(f"{listener.port}/{host.hostname}", host, clusters)
-    where = _where(ports.bind_address, listener.port)
-    default = not host.hostname
     idle = simple("proxy_timeout", IDLE)
     if not host.certificates or not any(backend.cluster for backend in host.backends):
-        server = _preread(where, host.hostname, [idle, *chosen.inner], default=default)
+        server = _preread(listener, ports, host.hostname, [idle, *chosen.inner])
         return [*chosen.definitions, server]
-    inside = _where(ports.bind_address or "127.0.0.1", ports.terminating)
-    onward = _preread(where, host.hostname, [simple("pass", *inside)], default=default)
+    inside = ports.inside(ports.terminating)
+    onward = _preread(listener, ports, host.hostname, [simple("pass", *inside)])
+    default = () if host.hostname else ("default_server",)
     ended = block("server", (), [
-        *(simple("listen", w, "ssl", *(["default_server"] if default else [])) for w in inside),
+        *(simple("listen", each, "ssl", *default) for each in inside),
         simple("server_name", quoting.literal(host.hostname)),
         *_certificates(host),
         idle,
@@ -89,11 +98,10 @@ def _by_name(
 
 
 def _preread(
-    where: Sequence[str], name: str, inner: Sequence[Directive], *, default: bool
+    listener: ir.StreamListener, ports: Ports, name: str, inner: Sequence[Directive]
 ) -> Directive:
-    words = ["default_server"] if default else []
     return block("server", (), [
-        *(simple("listen", each, *words) for each in where),
+        *ports.listens(listener.port, *(() if name else ("default_server",))),
         simple("server_name", quoting.literal(name)),
         simple("ssl_preread", "on"),
         *inner,
@@ -168,14 +176,7 @@ def upstreams(gateway: ir.Gateway, clusters: Clusters) -> dict[str, str]:
     return found
 
 
-def _where(bind_address: str, port: int) -> list[str]:
-    if not bind_address:
-        return [quoting.word(str(port)), quoting.word(f"[::]:{port}")]
-    host = f"[{bind_address}]" if ":" in bind_address else bind_address
-    return [quoting.word(f"{host}:{port}")]
-
-
-def stream_conf() -> str:
+def stream_conf(met: Edge) -> str:
     """Write the file that the main configuration includes in ``stream``."""
     return write([
         simple("server_names_hash_max_size", "65536"),
@@ -184,6 +185,7 @@ def stream_conf() -> str:
         simple("preread_timeout", "10s"),
         simple("proxy_connect_timeout", "5s"),
         simple("ssl_session_timeout", "10m"),
+        *edge.stream(met),
         simple("include", "gatehouse/stream-upstreams/*.conf"),
         simple("include", "gatehouse/streams/*.conf"),
     ])  # fmt: skip

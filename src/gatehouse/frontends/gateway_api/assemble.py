@@ -16,10 +16,15 @@ from gatehouse.apis import gateway
 from gatehouse.frontends.gateway_api import backend_tls, clients, hostnames, streams
 from gatehouse.frontends.gateway_api import listeners as listening
 from gatehouse.frontends.gateway_api.addresses import bind_address
-from gatehouse.frontends.gateway_api.backends import ClusterKey, cluster, policy_of
+from gatehouse.frontends.gateway_api.backends import (
+    ClusterKey,
+    by_service_address,
+    cluster,
+    policy_of,
+)
 from gatehouse.frontends.gateway_api.certificates import resolve
 from gatehouse.frontends.gateway_api.classes import gateways
-from gatehouse.frontends.gateway_api.extensions import effective
+from gatehouse.frontends.gateway_api.extensions import effective, parameters
 from gatehouse.frontends.gateway_api.findings import Finding
 from gatehouse.frontends.gateway_api.hosts import HostKey, StreamKey, stream_hosts, virtual_hosts
 from gatehouse.frontends.gateway_api.rules import Ranked, translate
@@ -50,6 +55,7 @@ def compile_gateway(ask: Ask, key: Key) -> ir.Gateway | None:
         certificates=_certificates(ask, key, clusters),
         trust=_trust(ask, key, clusters),
         secrets=_secrets(ask, key),
+        edge=ask(parameters.parameters, key).edge,
         snippets=_shared_snippets(ask, key),
     )
 
@@ -145,9 +151,15 @@ def cluster_keys(ask: Ask, key: Key) -> tuple[ClusterKey, ...]:
 def gateway_clusters(ask: Ask, key: Key) -> tuple[Cluster, ...]:
     """Give every cluster that a Gateway's routes name, sorted."""
     certificate = ask(client_certificate, key)
+    common = ask(parameters.parameters, key)
     found = []
     for each in ask(cluster_keys, key):
         made = ask(cluster, each)
+        if common.service_address:
+            made = ask(by_service_address, each)
+        if common.memory and made.settings.memory is None:
+            settings = msgspec.structs.replace(made.settings, memory=common.memory)
+            made = msgspec.structs.replace(made, settings=settings)
         if made.tls is not None and isinstance(certificate, ir.Certificate):
             tls = msgspec.structs.replace(made.tls, certificate=certificate.name)
             made = msgspec.structs.replace(made, tls=tls)

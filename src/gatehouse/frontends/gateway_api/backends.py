@@ -123,10 +123,20 @@ def cluster(ask: Ask, key: ClusterKey) -> ir.Cluster:
     policy = ask(policy_of, key)
     tls = ask(backend_tls.resolve, policy).tls if policy is not None else None
     wanted = ask(effective.upstream_policy, (key.namespace, key.service))
-    if wanted.service_address and key.protocol not in ("tcp", "udp"):
-        own = ask(service_address, (key.namespace, key.service))
-        endpoints = {ir.Endpoint(own, key.port)} if own else endpoints
-    return ir.Cluster(key.name, tuple(sorted(endpoints)), key.protocol, tls, wanted.settings)
+    made = ir.Cluster(key.name, tuple(sorted(endpoints)), key.protocol, tls, wanted.settings)
+    return _by_service_address(ask, key, made) if wanted.service_address else made
+
+
+def by_service_address(ask: Ask, key: ClusterKey) -> ir.Cluster:
+    """Give a cluster whose only endpoint is the Service's own address, if it has one."""
+    return _by_service_address(ask, key, ask(cluster, key))
+
+
+def _by_service_address(ask: Ask, key: ClusterKey, made: ir.Cluster) -> ir.Cluster:
+    own = ask(service_address, (key.namespace, key.service))
+    if not own or key.protocol in ("tcp", "udp"):
+        return made
+    return msgspec.structs.replace(made, endpoints=(ir.Endpoint(own, key.port),))
 
 
 def service_address(ask: Ask, name: tuple[str, str]) -> str:

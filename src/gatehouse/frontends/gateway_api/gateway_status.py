@@ -7,7 +7,7 @@ from gatehouse.frontends.gateway_api import addresses, clients, sets
 from gatehouse.frontends.gateway_api import listeners as listening
 from gatehouse.frontends.gateway_api.assemble import client_certificate
 from gatehouse.frontends.gateway_api.exclusion import attachments
-from gatehouse.frontends.gateway_api.extensions import effective
+from gatehouse.frontends.gateway_api.extensions import effective, parameters
 from gatehouse.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
 from gatehouse.frontends.gateway_api.hosts import routes_of
 from gatehouse.frontends.gateway_api.inputs import DataPlane, Unsupported
@@ -24,7 +24,7 @@ def gateway_status(ask: Ask, key: Key) -> GatewayStatus | None:
     everyone = ask(listening.listeners, key)
     own = tuple(state for state in everyone if state.shape.owner == key)
     programmed = _programmed(ask, key, everyone)
-    findings = [_accepted(ask, key, found, own), programmed, *_references(ask, key, found)]
+    findings = [_accepted(ask, key, own), programmed, *_references(ask, key, found)]
     findings += effective.affected(ask, key)
     return GatewayStatus(
         conditions=conditions(tuple(findings), (), found.metadata.generation),
@@ -70,15 +70,10 @@ def _shown(ask: Ask, key: Key) -> tuple[str, ...]:
     return tuple(value for value in given if value in asked) if asked else given
 
 
-def _accepted(
-    ask: Ask, key: Key, found: gateway.Gateway, states: tuple[ListenerState, ...]
-) -> Finding:
-    parameters = found.spec.infrastructure.parameters_ref
-    if parameters is not None:
-        message = (
-            f"spec.infrastructure.parametersRef: {parameters.group}/{parameters.kind} "
-            f"{parameters.name} is not known here"
-        )
+def _accepted(ask: Ask, key: Key, states: tuple[ListenerState, ...]) -> Finding:
+    problem = ask(parameters.of_gateway, key).problem
+    if problem:
+        message = f"spec.infrastructure.parametersRef: {problem}"
         return Finding(Reason.INVALID_PARAMETERS, message)
     unsupported = ask(addresses.unsupported, key)
     return unsupported or _all_accepted(states, "the Gateway is accepted")

@@ -32,6 +32,7 @@ VIEWS: Mapping[str, type[meta.Resource]] = {
     "UpstreamSettingsPolicy": nginx_gateway.UpstreamSettingsPolicy,
     "ObservabilityPolicy": nginx_gateway.ObservabilityPolicy,
     "SnippetsPolicy": nginx_gateway.SnippetsPolicy,
+    "NginxProxy": nginx_gateway.NginxProxy,
     "SnippetsFilter": nginx_gateway.SnippetsFilter,
     "AuthenticationFilter": nginx_gateway.AuthenticationFilter,
 }
@@ -71,6 +72,7 @@ KINDS: tuple[resources.Resource, ...] = (
     resources.UPSTREAM_SETTINGS_POLICIES,
     resources.OBSERVABILITY_POLICIES,
     resources.SNIPPETS_POLICIES,
+    resources.NGINX_PROXIES,
     resources.SNIPPETS_FILTERS,
     resources.AUTHENTICATION_FILTERS,
 )

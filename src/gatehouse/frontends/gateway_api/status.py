@@ -6,6 +6,7 @@ from gatehouse.apis import gateway
 from gatehouse.frontends.gateway_api.classes import classes, gateways, settings
 from gatehouse.frontends.gateway_api.exclusion import attachments
 from gatehouse.frontends.gateway_api.extension_status import extension_status, filter_status
+from gatehouse.frontends.gateway_api.extensions import parameters
 from gatehouse.frontends.gateway_api.features import FEATURES
 from gatehouse.frontends.gateway_api.findings import Finding, Reason, condition
 from gatehouse.frontends.gateway_api.gateway_status import gateway_status, set_status
@@ -67,6 +68,8 @@ def _class_status(ask: Ask, key: Key) -> ClassStatus | None:
     found = ask.read(key)
     if not isinstance(found, gateway.GatewayClass):
         return None
-    message = f"accepted by {ask(settings, '').controller_name}"
-    accepted = Finding(Reason.ACCEPTED, message)
-    return ClassStatus((condition(accepted, found.metadata.generation),), FEATURES)
+    problem = ask(parameters.of_class, key).problem
+    said = Finding(Reason.ACCEPTED, f"accepted by {ask(settings, '').controller_name}")
+    if problem:
+        said = Finding(Reason.INVALID_PARAMETERS, f"spec.parametersRef: {problem}")
+    return ClassStatus((condition(said, found.metadata.generation),), FEATURES)

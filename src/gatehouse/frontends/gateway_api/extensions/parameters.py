@@ -1,0 +1,189 @@
+"""NginxProxy: what a GatewayClass and a Gateway are configured by, the Gateway before its class."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+import msgspec
+
+from gatehouse.apis import gateway
+from gatehouse.apis import nginx_gateway as api
+from gatehouse.frontends.gateway_api.extensions import values
+from gatehouse.frontends.gateway_api.extensions.traffic import Reader
+from gatehouse.ir import settings as ir
+from gatehouse.query import Ask, Key
+
+_HEADERS = {
+    "*": "*",
+    "X-Forwarded-For": "x-forwarded-for",
+    "X-Forwarded-Proto": "x-forwarded-proto",
+    "X-Forwarded-Host": "x-forwarded-host",
+    "X-Forwarded-Port": "x-forwarded-port",
+    "X-Real-IP": "x-real-ip",
+}
+_TYPE = re.compile(r"[A-Za-z0-9.+*_-]+/[A-Za-z0-9.+*_-]+|\*")
+_PROXIED = frozenset(
+    {
+        "off",
+        "expired",
+        "no-cache",
+        "no-store",
+        "private",
+        "no_last_modified",
+        "no_etag",
+        "auth",
+        "any",
+    }
+)
+
+
+class Parameters(msgspec.Struct, frozen=True):
+    """What holds for the data plane of a Gateway."""
+
+    edge: ir.Edge = ir.Edge()
+    memory: int | None = None
+    """Bytes of each upstream's shared memory."""
+    service_address: bool = False
+    """Whether Services are asked by their own addresses."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What a reference leads to; nothing if there is none, or if there is a problem."""
+
+    spec: api.NginxProxySpec | None = None
+    problem: str = ""
+
+
+def of_class(ask: Ask, key: Key) -> Found:
+    """Give the parameters that a GatewayClass refers to."""
+    found = ask.read(key)
+    reference = found.spec.parameters_ref if isinstance(found, gateway.GatewayClass) else None
+    if reference is None:
+        return Found()
+    return _found(ask, reference.group, reference.kind, reference.namespace, reference.name)
+
+
+def of_gateway(ask: Ask, key: Key) -> Found:
+    """Give the parameters that a Gateway itself refers to."""
+    found = ask.read(key)
+    if not isinstance(found, gateway.Gateway):
+        return Found()
+    reference = found.spec.infrastructure.parameters_ref
+    if reference is None:
+        return Found()
+    return _found(ask, reference.group, reference.kind, key[1], reference.name)
+
+
+def parameters(ask: Ask, key: Key) -> Parameters:
+    """Give what holds for a Gateway: its own parameters over those of its class."""
+    found = ask.read(key)
+    spec = api.NginxProxySpec()
+    if isinstance(found, gateway.Gateway):
+        outer = ask(of_class, ("GatewayClass", "", found.spec.gateway_class_name)).spec
+        inner = ask(of_gateway, key).spec
+        for each in (outer, inner):
+            spec = _over(spec, each) if each is not None else spec
+    return _read(spec)[0]
+
+
+def _found(ask: Ask, group: str, kind: str, namespace: str, name: str) -> Found:
+    if (group, kind) != (api.GROUP, "NginxProxy"):
+        message = f"{group}/{kind} {name} is not known here; {api.GROUP}/NginxProxy is"
+        return Found(problem=message)
+    found = ask.read(("NginxProxy", namespace, name))
+    if found is None:
+        return Found(problem=f"NginxProxy {namespace}/{name} does not exist")
+    if not isinstance(found, api.NginxProxy):
+        return Found(problem=f"NginxProxy {namespace}/{name} cannot be read")
+    problems = _read(found.spec)[1]
+    if problems:
+        return Found(problem=f"NginxProxy {namespace}/{name}: {'; '.join(problems)}")
+    return Found(found.spec)
+
+
+def _over(outer: api.NginxProxySpec, inner: api.NginxProxySpec) -> api.NginxProxySpec:
+    said = {
+        field: value
+        for field in inner.__struct_fields__
+        if (value := getattr(inner, field)) not in (None, ())
+    }
+    return msgspec.structs.replace(outer, **said)
+
+
+def _read(spec: api.NginxProxySpec) -> tuple[Parameters, list[str]]:
+    read = Reader()
+    family = spec.ip_family or "dual"
+    edge = ir.Edge(
+        ipv4=family != "ipv6",
+        ipv6=family != "ipv4",
+        http2=not spec.disable_http2,
+        names_compared=not spec.disable_sni_host_validation,
+        untold=tuple(_HEADERS[each] for each in spec.disable_base_headers if each in _HEADERS),
+        client_address=_client_address(read, spec.rewrite_client_ip),
+        tokens=spec.server_tokens == "on",
+        compression=_compression(read, spec.compression),
+    )
+    if spec.server_tokens not in (None, "on", "off"):
+        read.problems.append("spec.serverTokens: only on and off are known to open-source NGINX")
+    memory = read("zoneSize", values.size, spec.zone_size)
+    return Parameters(edge, memory, bool(spec.use_cluster_ip)), read.problems
+
+
+def _client_address(read: Reader, asked: api.RewriteClientIp | None) -> ir.ClientAddress | None:
+    if asked is None or asked.mode is None:
+        return None
+    trusted = []
+    for index, each in enumerate(asked.trusted_addresses):
+        where = f"rewriteClientIP.trustedAddresses[{index}]"
+        if each.type == "Hostname":
+            read.problems.append(f"spec.{where}: addresses by name are not served")
+            continue
+        try:
+            ipaddress.ip_network(each.value, strict=False)
+        except ValueError:
+            read.problems.append(f"spec.{where}.value: {each.value!r} is no address or network")
+            continue
+        trusted.append(each.value)
+    return ir.ClientAddress(
+        "proxy-protocol" if asked.mode == "ProxyProtocol" else "x-forwarded-for",
+        tuple(trusted),
+        bool(asked.set_ip_recursively),
+    )
+
+
+def _compression(read: Reader, asked: api.Compression | None) -> ir.Compression | None:
+    if asked is None:
+        return None
+    buffers = None
+    if asked.buffers is not None:
+        size = read("compression.buffers.size", values.size, asked.buffers.size)
+        buffers = ir.Buffers(asked.buffers.number, size or 4096)
+    for index, each in enumerate(asked.mime_types):
+        if not _TYPE.fullmatch(each):
+            read.problems.append(f"spec.compression.mimeTypes[{index}]: {each!r} is no MIME type")
+    for index, each in enumerate(asked.gzip.disable):
+        if not _is_pattern(each):
+            where = f"compression.gzip.disable[{index}]"
+            read.problems.append(f"spec.{where}: {each!r} is no regular expression")
+    for index, each in enumerate(asked.gzip.proxied):
+        if each not in _PROXIED:
+            read.problems.append(f"spec.compression.gzip.proxied[{index}]: {each!r} is not known")
+    return ir.Compression(
+        level=asked.level,
+        least=asked.min_length,
+        types=asked.mime_types,
+        buffers=buffers,
+        vary=asked.gzip.vary,
+        http_version=asked.gzip.http_version or "",
+        disabled=asked.gzip.disable,
+        proxied=asked.gzip.proxied,
+    )
+
+
+def _is_pattern(text: str) -> bool:
+    try:
+        re.compile(text)
+    except re.error:
+        return False
+    return bool(text) and text.isprintable()

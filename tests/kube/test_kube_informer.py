@@ -20,12 +20,18 @@ from gatehouse.kube.mirror import Name
 class Follower:
     """An informer with what it told, and a way to wait for what it shall tell."""
 
-    def __init__(self, client: Client, backoff: Backoff | None = None) -> None:
+    def __init__(
+        self, client: Client, backoff: Backoff | None = None, *, optional: bool = False
+    ) -> None:
         self.batches: list[dict[Name, Any]] = []
         self._news = asyncio.Event()
         self.backoff = backoff or Backoff(first=0.01, last=0.02)
         self.informer = Informer(
-            client, CONFIG_MAPS, on_changes=self._on_changes, backoff=self.backoff
+            client,
+            CONFIG_MAPS,
+            on_changes=self._on_changes,
+            optional=optional,
+            backoff=self.backoff,
         )
 
     def _on_changes(self, resource: Resource, changes: Mapping[Name, Any]) -> None:
@@ -43,9 +49,9 @@ class Follower:
 
 @asynccontextmanager
 async def following(
-    api: FakeApi, client: Client, backoff: Backoff | None = None
+    api: FakeApi, client: Client, backoff: Backoff | None = None, *, optional: bool = False
 ) -> AsyncIterator[Follower]:
-    follower = Follower(client, backoff)
+    follower = Follower(client, backoff, optional=optional)
     task = asyncio.create_task(follower.informer.run())
     try:
         yield follower
@@ -147,6 +153,25 @@ async def test_a_busy_server_is_left_alone_for_as_long_as_it_asks() -> None:
         async with following(api, client, Recording()) as follower:
             await follower.informer.synced.wait()
     assert waits == [7.0, None]
+
+
+async def test_an_optional_kind_that_is_not_served_is_empty_until_it_is() -> None:
+    async with serving() as (api, client):
+        api.lists.extend([status(404, "NotFound")] * 3)
+        async with following(api, client, optional=True) as follower:
+            await follower.informer.synced.wait()
+            assert api.listed() == 1
+            api.put("a")
+            await follower.until("a")
+        assert api.listed() == 4
+
+
+async def test_a_needed_kind_that_is_not_served_is_waited_for() -> None:
+    async with serving() as (api, client):
+        api.lists.extend([status(404, "NotFound")] * 3)
+        async with following(api, client) as follower:
+            await follower.informer.synced.wait()
+            assert api.listed() == 4
 
 
 async def test_a_server_that_keeps_refusing_the_watch_is_listed_again() -> None:

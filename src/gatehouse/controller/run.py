@@ -59,7 +59,12 @@ class Controller:
     def __init__(self, client: kube.Client, options: Options) -> None:
         self._client = client
         self.informers = {
-            resource.kind: Informer(client, resource, on_changes=self._on_changes)
+            resource.kind: Informer(
+                client,
+                resource,
+                on_changes=self._on_changes,
+                optional=resource in gateway_api.OPTIONAL_KINDS,
+            )
             for resource in dict.fromkeys((*gateway_api.KINDS, *_PROVISIONED))
         }
         identities = Identities(

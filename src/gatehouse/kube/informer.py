@@ -11,7 +11,7 @@ import structlog
 
 from gatehouse.apis.resources import Resource
 from gatehouse.kube.backoff import Backoff
-from gatehouse.kube.client import ApiError, Client, Gone
+from gatehouse.kube.client import ApiError, Client, Gone, NotFound
 from gatehouse.kube.mirror import Changes, Mirror, Name, Object
 
 log = structlog.get_logger("gatehouse.kube.informer")
@@ -32,6 +32,8 @@ class Informer:
 
     ``on_changes`` is called in the event loop with every non-empty batch of changes, the first
     list included, after ``objects`` shows them; it must not block. What it raises ends ``run``.
+    ``optional``: a server that does not know the resource counts as one that has no objects of it,
+    until it does.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Informer:
         on_changes: OnChanges,
         namespace: str | None = None,
         label_selector: str = "",
+        optional: bool = False,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -50,6 +53,7 @@ class Informer:
         self._on_changes = on_changes
         self._namespace = namespace
         self._label_selector = label_selector
+        self._optional = optional
         self._backoff = backoff or Backoff()
         self._clock = clock
         self._mirror = Mirror()
@@ -76,6 +80,11 @@ class Informer:
                     await self._pause(error)
                 else:
                     self._backoff.next_delay()
+            except NotFound as error:
+                if self._optional and not self.synced.is_set():
+                    log.info("not served here; going on without", **self._where())
+                    self.synced.set()
+                await self._pause(error)
             except ApiError as error:
                 refused = error.status != 0 and error.status != 429
                 if refused and self._backoff.failures >= REFUSALS_BEFORE_RELIST:
@@ -116,7 +125,9 @@ class Informer:
     async def _pause(self, error: ApiError | None) -> None:
         delay = self._backoff.next_delay(error.retry_after if error else None)
         message = str(error) if error else "the server ended the watch at once"
-        log.warning("watch interrupted", **self._where(), error=message, retry_in=round(delay, 2))
+        missing = self._optional and isinstance(error, NotFound)
+        say = log.debug if missing else log.warning
+        say("watch interrupted", **self._where(), error=message, retry_in=round(delay, 2))
         await asyncio.sleep(delay)
 
     def _where(self) -> dict[str, str]:

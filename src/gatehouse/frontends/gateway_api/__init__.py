@@ -16,6 +16,7 @@ from gatehouse.frontends.gateway_api.classes import gateways
 from gatehouse.frontends.gateway_api.inputs import (
     INDEXES,
     KINDS,
+    OPTIONAL_KINDS,
     ROUTE_KINDS,
     SETTINGS_KEY,
     DataPlane,
@@ -31,6 +32,7 @@ from gatehouse.frontends.gateway_api.statuses import Status
 __all__ = [
     "INDEXES",
     "KINDS",
+    "OPTIONAL_KINDS",
     "ROUTE_KINDS",
     "SETTINGS_KEY",
     "DataPlane",

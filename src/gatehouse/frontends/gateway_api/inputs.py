@@ -78,6 +78,9 @@ KINDS: tuple[resources.Resource, ...] = (
 )
 """The resources to watch."""
 
+OPTIONAL_KINDS = tuple(each for each in KINDS if each.group == nginx_gateway.GROUP)
+"""Those that a cluster need not know."""
+
 MANAGED_BY = "app.kubernetes.io/managed-by"
 SERVICE_NAME = "kubernetes.io/service-name"
 

@@ -282,6 +282,12 @@ SPECS: dict[str, Schema] = {
             realm=STRING,
             source=one_of("File", "Remote"),
             file=fields("secretRef", secretRef=REFERENCE),
+            remote=fields(
+                "uri",
+                uri={"type": "string", "pattern": "^https://"},
+                caCertificateRefs=several(REFERENCE, most=1),
+            ),
+            keyCache=TIME,
             leeway=TIME,
             authorization=fields(
                 require=REQUIRE,

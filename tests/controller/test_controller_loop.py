@@ -122,11 +122,13 @@ class Story:
     def __init__(self) -> None:
         self.fleet, self.written = Fleet(), Written()
         self.provisioned: list[Mapping[tuple[str, str], object]] = []
+        self.fetched: list[tuple[gateway_api.Fetch, ...]] = []
         self.loop = Loop(
             Compilation(gateway_api.Settings(bind="any")),
             self.fleet,
             self.written,  # type: ignore[arg-type]
             self.provisioned.append,
+            self.fetched.append,
         )
 
     def apply(self, text: str, *, delete: bool = False) -> None:

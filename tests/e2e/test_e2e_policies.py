@@ -7,12 +7,14 @@ import base64
 import json
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import jwt
 import pytest
 from installation import PORT, address, apply, hello, holds, resource_of, route, until
+from key_server import key_server
 
 from gatehouse.kube import client as kube
 
@@ -272,3 +274,39 @@ async def test_a_client_is_who_the_proxy_protocol_says(
     headers = await asked()
     assert (headers["x-real-ip"], headers["x-forwarded-for"]) == ("203.0.113.9", "203.0.113.9")
     await client.delete(resource_of("Gateway"), "behind", "default")
+
+
+async def test_keys_of_tokens_are_fetched_and_followed(
+    client: kube.Client, http: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    def token(key: bytes) -> dict[str, str]:
+        claims = {"exp": int(time.time()) + 60}
+        signed = jwt.encode(claims, key, algorithm="HS256", headers={"kid": "a"})
+        return {"Authorization": f"Bearer {signed}"}
+
+    async with key_server(tmp_path / "pki") as server:
+        server.serve(KEY)
+        authority = secret("authority", b"")
+        authority["data"] = {"ca.crt": base64.b64encode(server.authority.encode()).decode()}
+        remote = {"uri": server.url, "caCertificateRefs": [{"name": "authority"}]}
+        spec = {"realm": "api", "source": "Remote", "remote": remote, "keyCache": "1s"}
+        filters = [uses("AuthenticationFilter", "remote")]
+        await apply(
+            client,
+            [
+                authority,
+                made("AuthenticationFilter", "remote", {"type": "JWT", "jwt": spec}),
+                route("remote", "/remote", filters=filters),
+            ],
+        )
+        await accepted(client, ("AuthenticationFilter", "remote"))
+        await served(http, "/remote", 401)
+        assert await status(http, "/remote", headers=token(KEY)) == 200
+        another = b"another secret that signs the tokens"
+        server.serve(another)
+
+        async def followed() -> bool:
+            return await status(http, "/remote", headers=token(another)) == 200
+
+        await until(followed)
+        assert await status(http, "/remote", headers=token(KEY)) == 401

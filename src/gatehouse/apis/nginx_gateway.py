@@ -282,12 +282,21 @@ class JwtFile(View, frozen=True):
     secret_ref: LocalReference
 
 
+class JwtRemote(View, frozen=True):
+    """Keys that are fetched over HTTPS; ``caCertificateRefs`` name Secrets with ``ca.crt``."""
+
+    uri: str
+    ca_certificate_refs: tuple[LocalReference, ...] = ()
+
+
 class JwtAuth(View, frozen=True):
     """Signed tokens."""
 
     realm: str
     source: str = "File"
     file: JwtFile | None = None
+    remote: JwtRemote | None = None
+    key_cache: str | None = None
     leeway: str | None = None
     authorization: Authorization = Authorization()
 

@@ -29,6 +29,8 @@ class Pass(msgspec.Struct, frozen=True):
     """For each route among ``statuses``, the Gateways that serve it."""
     ports: Mapping[query.Key, tuple[tuple[int, str], ...]] = {}
     """The ports of every Gateway that is ours, each with TCP or UDP."""
+    fetches: tuple[gateway_api.Fetch, ...] = ()
+    """What is to be fetched from elsewhere."""
 
 
 class Compilation:
@@ -80,7 +82,13 @@ def _collect(ask: query.Ask) -> Pass:
         if key[0] in gateway_api.ROUTE_KINDS:
             attached[key] = ask(gateway_api.gateways_of_route, key)
     ports = {key: ask(gateway_api.service_ports, key) for key in gateways}
-    return Pass(gateways=gateways, statuses=statuses, attached=attached, ports=ports)
+    return Pass(
+        gateways=gateways,
+        statuses=statuses,
+        attached=attached,
+        ports=ports,
+        fetches=ask(gateway_api.fetches, ""),
+    )
 
 
 def _guarded(

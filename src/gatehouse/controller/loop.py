@@ -43,12 +43,14 @@ class Loop:
         delivery: Delivery,
         statuses: StatusWriter,
         provision: Callable[[Mapping[tuple[str, str], tuple[tuple[int, str], ...]]], None],
+        fetch: Callable[[tuple[gateway_api.Fetch, ...]], None],
     ) -> None:
         self._compilation = compilation
         self._delivery = delivery
         self._publisher = Publisher(delivery)
         self._statuses = statuses
         self._provision = provision
+        self._fetch = fetch
         self._woken = asyncio.Event()
         self._stale = True
         """Whether an input changed since the last pass."""
@@ -81,6 +83,11 @@ class Loop:
         if self._trouble.get(name, "") != trouble:
             self._trouble[name] = trouble
             self._woken.set()
+
+    def on_fetched(self, fetch: gateway_api.Fetch, found: gateway_api.Fetched | None) -> None:
+        """Take in what was fetched; None: it is not wanted any more."""
+        if self._compilation.put_input(fetch.key, found):
+            self._changed()
 
     def _changed(self) -> None:
         self._stale = True
@@ -121,6 +128,8 @@ class Loop:
         self._write(found)
         if found.ports != self._last.ports:
             self._provision({(key[1], key[2]): ports for key, ports in found.ports.items()})
+        if found.fetches != self._last.fetches:
+            self._fetch(found.fetches)
         self._last = found
         log.debug("pass", number=self.passes, seconds=round(time.perf_counter() - started, 4))
 

@@ -13,6 +13,7 @@ import structlog
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.controller.compilation import Compilation
+from gatehouse.controller.fetching import Fetcher
 from gatehouse.controller.identities import Identities
 from gatehouse.controller.loop import Loop
 from gatehouse.controller.provisioning import Provisioning
@@ -81,11 +82,13 @@ class Controller:
             self._kept,
             lambda name, trouble: self.loop.on_provisioned(name, trouble),
         )
+        self.fetcher = Fetcher(lambda fetch, found: self.loop.on_fetched(fetch, found))
         self.loop = Loop(
             Compilation(gateway_api.Settings(bind=options.bind, snippets=options.snippets)),
             self.delivery,
             self.statuses,
             self.provisioning.own,
+            self.fetcher.want,
         )
 
     def _current(self, key: tuple[str, ...]) -> Mapping[str, Any] | None:
@@ -158,6 +161,7 @@ async def run(options: Options, stop: asyncio.Event) -> None:
             await stop.wait()
             log.info("stopping")
             tasks.cancel()
+        await controller.fetcher.close()
         await controller.delivery.stop(grace=1.0)
 
 

@@ -13,6 +13,7 @@ finding is made; its type: :mod:`findings`. Never here: I/O, clocks, anything th
 from gatehouse.frontends.gateway_api.addresses import gateway_addresses
 from gatehouse.frontends.gateway_api.assemble import compile_gateway
 from gatehouse.frontends.gateway_api.classes import gateways
+from gatehouse.frontends.gateway_api.extensions.authentication import fetches
 from gatehouse.frontends.gateway_api.inputs import (
     INDEXES,
     KINDS,
@@ -20,6 +21,8 @@ from gatehouse.frontends.gateway_api.inputs import (
     ROUTE_KINDS,
     SETTINGS_KEY,
     DataPlane,
+    Fetch,
+    Fetched,
     Settings,
     Unsupported,
     decode,
@@ -36,11 +39,14 @@ __all__ = [
     "ROUTE_KINDS",
     "SETTINGS_KEY",
     "DataPlane",
+    "Fetch",
+    "Fetched",
     "Settings",
     "Status",
     "Unsupported",
     "compile_gateway",
     "decode",
+    "fetches",
     "gateway_addresses",
     "gateways",
     "gateways_of_route",

@@ -119,6 +119,28 @@ class Unsupported(msgspec.Struct, frozen=True):
     """Names as in :class:`gatehouse.ir.http.Route`, or ``port/<number>``, each with why."""
 
 
+class Fetched(msgspec.Struct, frozen=True):
+    """What was fetched; at the key of a :class:`Fetch`."""
+
+    content: bytes = b""
+    problem: str = ""
+
+
+class Fetch(msgspec.Struct, frozen=True, order=True):
+    """What the controller is to fetch over HTTPS, and again and again."""
+
+    url: str
+    trust: str = ""
+    """PEM of the authorities to trust; empty for the system's."""
+    every: float = 300.0
+    """Seconds."""
+
+    @property
+    def key(self) -> Key:
+        """Where the result is read."""
+        return ("Fetched", self.url, self.trust)
+
+
 def decode(kind: str, raw: Mapping[str, Any]) -> meta.Resource:
     """Read an object of one of :data:`KINDS`; never raises."""
     return meta.decode(VIEWS[kind], raw)

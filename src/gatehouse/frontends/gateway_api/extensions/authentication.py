@@ -5,14 +5,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 
 import jwt
 import msgspec
+from cryptography import x509
 
 from gatehouse.apis import core
 from gatehouse.apis import nginx_gateway as api
 from gatehouse.frontends.gateway_api.extensions import values
 from gatehouse.frontends.gateway_api.extensions.values import ValueProblem
+from gatehouse.frontends.gateway_api.inputs import FILTERS, Fetch, Fetched
 from gatehouse.ir.authentication import (
     Authentication,
     Authorization,
@@ -26,6 +29,12 @@ from gatehouse.query import Ask, Key
 
 SECRET_KEY = "auth"  # noqa: S105
 """The entry of a Secret that holds names with passwords, or a JSON Web Key Set."""
+
+
+FETCH_EVERY = 300.0
+"""Seconds between two fetches of keys where ``keyCache`` is not set."""
+
+_URL = re.compile(r"https://[^\s/?#@]+(?:[/?][^\s#]*)?")
 
 
 class Resolved(msgspec.Struct, frozen=True):
@@ -55,10 +64,15 @@ def resolve(ask: Ask, key: Key) -> Resolved:
 
 
 def _tokens(ask: Ask, namespace: str, spec: api.JwtAuth) -> Resolved:
-    if spec.source != "File" or spec.file is None:
-        raise ValueProblem("spec.jwt.source: only File is served")
-    secret = _secret(ask, namespace, spec.file.secret_ref.name, "spec.jwt.file")
-    keys = _named(_usable_keys(secret.content.reveal()))
+    if spec.source == "Remote":
+        place, content = "spec.jwt.remote", _fetched(ask, namespace, spec)
+    elif spec.file is not None:
+        place = "spec.jwt.file.secretRef: its data[auth]"
+        secret = _secret(ask, namespace, spec.file.secret_ref.name, "spec.jwt.file")
+        content = secret.content.reveal()
+    else:
+        raise ValueProblem("spec.jwt.file: is needed for source File")
+    keys = _named(_usable_keys(content, place))
     asked = spec.authorization
     requirements = tuple(
         Requirement(
@@ -79,7 +93,59 @@ def _tokens(ask: Ask, namespace: str, spec: api.JwtAuth) -> Resolved:
     return Resolved(wanted, keys)
 
 
-def _usable_keys(content: bytes) -> bytes:
+def fetches(ask: Ask, _: str = "") -> tuple[Fetch, ...]:
+    """Give everything that filters want to have fetched, sorted."""
+    found = {ask(_fetch_of, key) for key in ask.read(FILTERS)}
+    return tuple(sorted(each for each in found if each is not None))
+
+
+def _fetch_of(ask: Ask, key: Key) -> Fetch | None:
+    found = ask.read(key)
+    if not isinstance(found, api.AuthenticationFilter) or found.spec.jwt is None:
+        return None
+    try:
+        return _fetch(ask, key[1], found.spec.jwt)
+    except ValueProblem:
+        return None
+
+
+def _fetch(ask: Ask, namespace: str, spec: api.JwtAuth) -> Fetch | None:
+    """Give what is to be fetched, if anything is. Raises ValueProblem."""
+    if spec.source != "Remote":
+        return None
+    if spec.remote is None:
+        raise ValueProblem("spec.jwt.remote: is needed for source Remote")
+    if not _URL.fullmatch(spec.remote.uri):
+        raise ValueProblem("spec.jwt.remote.uri: is no URL of https")
+    trust = "".join(
+        _ca(ask, namespace, reference.name) for reference in spec.remote.ca_certificate_refs
+    )
+    cached = values.time(spec.key_cache)
+    return Fetch(spec.remote.uri, trust, FETCH_EVERY if cached is None else max(1.0, cached))
+
+
+def _ca(ask: Ask, namespace: str, name: str) -> str:
+    where = f"spec.jwt.remote.caCertificateRefs: Secret {namespace}/{name}"
+    content = _data(ask, namespace, name, "ca.crt", where)
+    try:
+        x509.load_pem_x509_certificates(content)
+    except ValueError as error:
+        raise ValueProblem(f"{where}: ca.crt holds no PEM certificates") from error
+    return content.decode("ascii", "replace")
+
+
+def _fetched(ask: Ask, namespace: str, spec: api.JwtAuth) -> bytes:
+    fetch = _fetch(ask, namespace, spec)
+    assert fetch is not None
+    found = ask.read(fetch.key)
+    if not isinstance(found, Fetched):
+        raise ValueProblem(f"spec.jwt.remote.uri: {fetch.url} is being fetched")
+    if found.problem:
+        raise ValueProblem(f"spec.jwt.remote.uri: {fetch.url}: {found.problem}")
+    return found.content
+
+
+def _usable_keys(content: bytes, place: str) -> bytes:
     """Give the keys of a set that are of a known kind, and whole (RFC 7517, section 5)."""
     try:
         listed = json.loads(content)["keys"]
@@ -87,9 +153,7 @@ def _usable_keys(content: bytes) -> bytes:
         listed = None
     found = [each for each in listed if _usable(each)] if isinstance(listed, list) else []
     if not found:
-        raise ValueProblem(
-            "spec.jwt.file.secretRef: its data[auth] is no JSON Web Key Set with a usable key"
-        )
+        raise ValueProblem(f"{place} is no JSON Web Key Set with a usable key")
     return json.dumps({"keys": found}, sort_keys=True).encode()
 
 
@@ -104,17 +168,21 @@ def _usable(key: object) -> bool:
 
 
 def _secret(ask: Ask, namespace: str, name: str, place: str) -> SecretFile:
-    found = ask.read(("Secret", namespace, name))
     where = f"{place}.secretRef: Secret {namespace}/{name}"
+    return _named(_data(ask, namespace, name, SECRET_KEY, where))
+
+
+def _data(ask: Ask, namespace: str, name: str, entry: str, where: str) -> bytes:
+    """Give an entry of a Secret. Raises ValueProblem."""
+    found = ask.read(("Secret", namespace, name))
     if found is None:
         raise ValueProblem(f"{where} does not exist")
-    if not isinstance(found, core.Secret) or SECRET_KEY not in found.data:
-        raise ValueProblem(f"{where} has no data[{SECRET_KEY}]")
+    if not isinstance(found, core.Secret) or entry not in found.data:
+        raise ValueProblem(f"{where} has no data[{entry}]")
     try:
-        content = base64.b64decode(found.data[SECRET_KEY], validate=True)
+        return base64.b64decode(found.data[entry], validate=True)
     except ValueError as error:
         raise ValueProblem(f"{where}: data is not base64") from error
-    return _named(content)
 
 
 def _named(content: bytes) -> SecretFile:

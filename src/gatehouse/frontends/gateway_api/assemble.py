@@ -17,7 +17,6 @@ from gatehouse.frontends.gateway_api import backend_tls, clients, hostnames, str
 from gatehouse.frontends.gateway_api import listeners as listening
 from gatehouse.frontends.gateway_api.addresses import bind_address
 from gatehouse.frontends.gateway_api.backends import (
-    ClusterKey,
     by_service_address,
     cluster,
     policy_of,
@@ -27,6 +26,7 @@ from gatehouse.frontends.gateway_api.classes import gateways
 from gatehouse.frontends.gateway_api.extensions import effective, parameters
 from gatehouse.frontends.gateway_api.findings import Finding
 from gatehouse.frontends.gateway_api.hosts import HostKey, StreamKey, stream_hosts, virtual_hosts
+from gatehouse.frontends.gateway_api.needs import gateway_needs
 from gatehouse.frontends.gateway_api.rules import Ranked, translate
 from gatehouse.ir import gateway as ir
 from gatehouse.ir.http import Cluster, Route, VirtualHost
@@ -54,7 +54,7 @@ def compile_gateway(ask: Ask, key: Key) -> ir.Gateway | None:
         clusters=clusters,
         certificates=_certificates(ask, key, clusters),
         trust=_trust(ask, key, clusters),
-        secrets=_secrets(ask, key),
+        secrets=ask(gateway_needs, key).secrets,
         edge=ask(parameters.parameters, key).edge,
         snippets=_shared_snippets(ask, key),
     )
@@ -136,24 +136,12 @@ def stream_host(ask: Ask, host: StreamKey) -> ir.StreamHost:
     return ir.StreamHost(host.hostname, backends, host.certificates)
 
 
-def cluster_keys(ask: Ask, key: Key) -> tuple[ClusterKey, ...]:
-    """Give what identifies every cluster that a Gateway's routes name, sorted."""
-    found: set[ClusterKey] = set()
-    for host in ask(virtual_hosts, key):
-        for route in host.routes:
-            found.update(ask(translate, (route, host.port, host.protocol)).clusters)
-    for stream in ask(stream_hosts, key):
-        if stream.route:
-            found.update(ask(streams.targets, stream.route).clusters)
-    return tuple(sorted(found))
-
-
 def gateway_clusters(ask: Ask, key: Key) -> tuple[Cluster, ...]:
     """Give every cluster that a Gateway's routes name, sorted."""
     certificate = ask(client_certificate, key)
     common = ask(parameters.parameters, key)
     found = []
-    for each in ask(cluster_keys, key):
+    for each in ask(gateway_needs, key).clusters:
         made = ask(cluster, each)
         if common.service_address:
             made = ask(by_service_address, each)
@@ -203,26 +191,13 @@ def _trust(ask: Ask, key: Key, clusters: tuple[Cluster, ...]) -> tuple[ir.TrustB
     return tuple(found[name] for name in sorted(found))
 
 
-def _secrets(ask: Ask, key: Key) -> tuple[ir.SecretFile, ...]:
-    found: dict[str, ir.SecretFile] = {}
-    for host in ask(virtual_hosts, key):
-        for route in host.routes:
-            for each in ask(translate, (route, host.port, host.protocol)).secrets:
-                found[each.name] = each
-    return tuple(found[name] for name in sorted(found))
-
-
 def _shared_snippets(ask: Ask, key: Key) -> tuple[Snippet, ...]:
     """Give the snippets outside of any server, of the Gateway's and the routes' own."""
-    found = dict.fromkeys(_snippets(ask, key))
-    for host in ask(virtual_hosts, key):
-        for route in host.routes:
-            for ranked in ask(translate, (route, host.port, host.protocol)).routes:
-                found.update(dict.fromkeys(ranked.route.snippets))
-    return tuple(each for each in found if each.context in ("main", "http"))
+    own = [each for each in _snippets(ask, key) if each.context in ("main", "http")]
+    return tuple(dict.fromkeys((*own, *ask(gateway_needs, key).snippets)))
 
 
 def gateway_policies(ask: Ask, key: Key) -> tuple[Key, ...]:
     """Give the BackendTLSPolicies in force behind a Gateway."""
-    found = {ask(policy_of, each) for each in ask(cluster_keys, key)}
+    found = {ask(policy_of, each) for each in ask(gateway_needs, key).clusters}
     return tuple(sorted(each for each in found if each is not None))

@@ -8,7 +8,8 @@ from gatehouse.frontends.gateway_api.exclusion import attachments
 from gatehouse.frontends.gateway_api.extensions import authentication, snippets, standing
 from gatehouse.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
 from gatehouse.frontends.gateway_api.inputs import Unsupported
-from gatehouse.frontends.gateway_api.policy_status import MOST, gateway_services
+from gatehouse.frontends.gateway_api.needs import gateway_needs
+from gatehouse.frontends.gateway_api.policy_status import MOST
 from gatehouse.frontends.gateway_api.statuses import AncestorStatus, FilterStatus, PolicyStatus
 from gatehouse.query import Ask, Key
 
@@ -56,7 +57,7 @@ def _ancestors(ask: Ask, target: Key) -> tuple[Key, ...]:
         case "Gateway":
             return (target,) if target in ours else ()
         case "Service":
-            return tuple(key for key in ours if target[1:] in ask(gateway_services, key))
+            return tuple(key for key in ours if target[1:] in ask(gateway_needs, key).services)
     return (target,) if ask(attachments, target) else ()
 
 

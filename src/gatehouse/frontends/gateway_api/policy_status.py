@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from gatehouse.apis import policies
-from gatehouse.frontends.gateway_api import backend_tls, streams
+from gatehouse.frontends.gateway_api import backend_tls
 from gatehouse.frontends.gateway_api.classes import gateways, settings
 from gatehouse.frontends.gateway_api.findings import Finding, Reason, conditions
-from gatehouse.frontends.gateway_api.hosts import stream_hosts, virtual_hosts
-from gatehouse.frontends.gateway_api.rules import translate
+from gatehouse.frontends.gateway_api.needs import gateway_needs
 from gatehouse.frontends.gateway_api.statuses import AncestorStatus, PolicyStatus
 from gatehouse.query import Ask, Key
 
@@ -22,7 +21,9 @@ def policy_status(ask: Ask, key: Key) -> PolicyStatus | None:
         return None
     targets = {(key[1], target.name) for target in found.spec.target_refs}
     holding = [
-        owner for owner in ask(gateways, "") if not targets.isdisjoint(ask(gateway_services, owner))
+        owner
+        for owner in ask(gateways, "")
+        if not targets.isdisjoint(ask(gateway_needs, owner).services)
     ]
     overruled = ask(backend_tls.overruled, key)
     findings = (overruled,) if overruled is not None else ask(backend_tls.resolve, key).findings
@@ -35,15 +36,3 @@ def policy_status(ask: Ask, key: Key) -> PolicyStatus | None:
         ask(settings, "").controller_name,
         tuple(AncestorStatus(owner, said) for owner in holding[:MOST]),
     )
-
-
-def gateway_services(ask: Ask, key: Key) -> frozenset[tuple[str, str]]:
-    """Give the Services that the routes of a Gateway name."""
-    found: set[tuple[str, str]] = set()
-    for host in ask(virtual_hosts, key):
-        for route in host.routes:
-            found.update(ask(translate, (route, host.port, host.protocol)).services)
-    for stream in ask(stream_hosts, key):
-        if stream.route:
-            found.update(ask(streams.targets, stream.route).services)
-    return frozenset(found)

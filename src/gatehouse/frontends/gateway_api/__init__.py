@@ -1,10 +1,12 @@
 """Gateway API v1: every kind of it, and what it refers to.
 
 Reading order: :mod:`inputs` (what is read), :mod:`listeners` (with :mod:`sets`, :mod:`conflicts`,
-:mod:`certificates`, :mod:`clients`), :mod:`attachment`, :mod:`rules` (:mod:`filters`, :mod:`calls`,
-:mod:`retries`, :mod:`backends`, :mod:`backend_tls`, :mod:`precedence`) and :mod:`streams`,
-:mod:`hosts`, :mod:`assemble` (the build plan), :mod:`findings` and :mod:`status` (with
-:mod:`gateway_status`, :mod:`route_status`, :mod:`policy_status`), :mod:`merging`. Each module
+:mod:`certificates`, :mod:`clients`), :mod:`attachment` and :mod:`exclusion`, :mod:`rules`
+(:mod:`filters`, :mod:`calls`, :mod:`retries`, :mod:`backends`, :mod:`backend_tls`,
+:mod:`precedence`) and :mod:`streams`, :mod:`extensions` (policies of ``gateway.nginx.org``),
+:mod:`hosts`, :mod:`needs`, :mod:`assemble` (the build plan), :mod:`findings` and :mod:`status`
+(with :mod:`gateway_status`, :mod:`route_status`, :mod:`policy_status`, :mod:`extension_status`),
+:mod:`merging`. Each module
 answers one question; kinds of routes and reasons are data. "My route is not accepted":
 :mod:`attachment`. "Another route answers": :mod:`precedence`. "The text of a condition": where the
 finding is made; its type: :mod:`findings`. Never here: I/O, clocks, anything that knows a proxy.

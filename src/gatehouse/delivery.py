@@ -25,6 +25,8 @@ class InstanceReport(msgspec.Struct, frozen=True):
     """Kind and version of its proxy, such as ``nginx/1.31.3``."""
     modules: tuple[str, ...] = ()
     """What the proxy was built with, in its own names."""
+    features: frozenset[str] = frozenset()
+    """What its agent can do beyond writing files, such as ``endpoints``."""
 
 
 class DataPlaneReport(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""From a wanted set of files to a confirmed reload, or back to what was."""
+"""From a wanted set of files to what NGINX serves: by name, by a confirmed reload, or back."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 import structlog
 
-from gatehouse.agent import confirmation, main_conf, master
+from gatehouse.agent import confirmation, endpoints, live, main_conf, master
 from gatehouse.agent.error_log import message
 from gatehouse.agent.generations import MAIN, Entry, Generations, Manifest
+from gatehouse.agent.live import Live
 from gatehouse.agent.nginx_binary import NginxBinary
 from gatehouse.agent.places import Places
 from gatehouse.agent.supervision import Supervisor
@@ -22,6 +23,9 @@ log = structlog.get_logger("gatehouse.agent")
 
 TEST_SECONDS = 60.0
 """``nginx -t`` of 5,000 servers takes 2 s at most; beyond this it waits for something."""
+
+QUIET_SECONDS = 5.0
+"""How long nothing is to be applied before a reload only leaves out what is needed no more."""
 
 EMPTY = Manifest(version="", entries=())
 
@@ -37,6 +41,10 @@ class Outcome(msgspec.Struct, frozen=True):
     error: str = ""
 
 
+def _failed(error: Exception) -> Outcome:
+    return Outcome("Config apply failed", str(error) or type(error).__name__)
+
+
 Fetch = Callable[[Sequence[Entry]], Awaitable[None]]
 """Brings missing contents into the store; raises :class:`ApplyError` if it cannot."""
 
@@ -50,16 +58,23 @@ class Applier:
         places: Places,
         generations: Generations,
         supervisor: Supervisor,
+        known: Live,
         workers: str,
     ) -> None:
         self.confirmed: str | None = None
         """The version seen to be served; empty: that without any bundle; None: not seen yet."""
         self.reloads = 0
+        self.endpoint_updates = 0
+        """How often endpoints reached NGINX without a reload."""
         self._binary = binary
         self._places = places
         self._generations = generations
         self._supervisor = supervisor
+        self._live = known
         self._workers = workers
+        self._turn = asyncio.Lock()
+        self._applied_at = 0.0
+        supervisor.before_start = self._seed
 
     async def begin(self) -> None:
         """Adopt a running NGINX, or choose the generation to start with: the last that passes."""
@@ -68,21 +83,41 @@ class Applier:
         current = self._generations.current()
         if not adopted or current is None:
             await self._choose()
+        else:
+            self._live.adopt(self._generations.manifest(current))
 
     async def settle(self) -> None:
         """See to it that the current generation is served; call when the supervisor runs."""
         current = self._generations.current()
         assert current is not None
-        version = self._generations.manifest(current).version
+        manifest = self._generations.manifest(current)
         position = self._supervisor.error_log.position()
         answer = await confirmation.served_version(self._places.version_socket)
         old: frozenset[int] = frozenset()
-        if self._supervisor.running and answer is not None and answer[0] != version:
+        if self._supervisor.running and answer is not None and answer[0] != manifest.served:
             # The agent was killed between swapping the link and reloading.
             old = self._supervisor.reload()
-        if not await self._confirm(version, old, position, confirmation.BASE_SECONDS):
-            self.confirmed = version
-            log.info("serving", version=version)
+        if await self._confirm(manifest.served, old, position, confirmation.BASE_SECONDS):
+            return
+        self.confirmed = manifest.version
+        log.info("serving", version=manifest.version)
+        if manifest.nameserver != self._live.nameserver.port:
+            # Somebody else has the port at which its upstreams ask.
+            await self._reload(manifest)
+
+    async def shed_seeds(self) -> None:
+        """Reload without what upstreams began with once they need it no more, until cancelled."""
+        while True:
+            await asyncio.sleep(1.0)
+            async with self._turn:
+                current = self._generations.current()
+                if current is None or time.monotonic() - self._applied_at < QUIET_SECONDS:
+                    continue
+                manifest = self._generations.manifest(current)
+                if not manifest.seeds or self._live.unlearned(manifest.seeds):
+                    continue
+                outcome = await self._reload(manifest)
+                log.info("seeds left out", upstreams=len(manifest.seeds), error=outcome.error)
 
     async def _choose(self) -> None:
         for number in reversed(self._generations.numbers()):
@@ -98,21 +133,79 @@ class Applier:
         staged, _ = await self._stage(EMPTY)
         self._switch(staged, keep=staged)
 
+    def _seed(self) -> None:
+        """Have a new master begin with the endpoints there are now: it has learned none yet."""
+        self._live.forget()
+        current = self._generations.current()
+        assert current is not None
+        manifest = self._generations.manifest(current)
+        if self._live.unlearned(self._live.read(manifest)) != manifest.seeds:
+            self._generations.swap(self._make(manifest))
+
     async def apply(self, manifest: Manifest, fetch: Fetch) -> Outcome:
         """Apply ``manifest``; never raises for what a configuration can cause."""
-        if manifest.version == self.confirmed and self._is_current(manifest):
-            return Outcome("Config apply successful, no files to change")
+        async with self._turn:
+            if manifest.version == self.confirmed and self._is_current(manifest):
+                return Outcome("Config apply successful, no files to change")
+            try:
+                missing = await asyncio.to_thread(self._generations.missing, manifest.entries)
+                await fetch(missing)
+                updated = await self._update(manifest)
+            except (ApplyError, OSError, ValueError) as error:
+                return _failed(error)
+            return Outcome("Config apply successful") if updated else await self._reload(manifest)
+
+    async def _update(self, manifest: Manifest) -> bool:
+        """Bring endpoints to NGINX without a reload, if nothing else differs and it takes them."""
+        current = self._generations.current()
+        if current is None or self.confirmed is None or not self._supervisor.running:
+            return False
+        present = self._generations.manifest(current)
+        if present.version != self.confirmed or not live.only_endpoints_differ(present, manifest):
+            return False
+        known = self._live.read(manifest)
+        if not live.seeds_remain(present, known):
+            return False
+        changed = self._live.offer(known)
+        if not await self._live.nameserver.taken(changed, live.TAKEN_SECONDS):
+            log.warning("endpoints not taken without a reload", upstreams=changed[:10])
+            return False
+        self._generations.amend(
+            current,
+            msgspec.structs.replace(
+                present, version=manifest.version, entries=manifest.entries, loaded=present.served
+            ),
+        )
+        self.confirmed = manifest.version
+        self.endpoint_updates += 1
+        log.info("endpoints applied", version=manifest.version, upstreams=len(changed))
+        return True
+
+    async def _reload(self, manifest: Manifest) -> Outcome:
         try:
-            missing = await asyncio.to_thread(self._generations.missing, manifest.entries)
-            await fetch(missing)
+            known = self._live.read(manifest)
             staged, seconds = await self._stage(manifest)
         except (ApplyError, OSError, ValueError) as error:
-            return Outcome("Config apply failed", str(error) or type(error).__name__)
-        return await self._go_live(staged, manifest.version, confirmation.patience(seconds))
+            return _failed(error)
+        self._applied_at = time.monotonic()
+        before = self._live.nameserver.known()
+        self._live.offer(known)
+        self._live.nameserver.replaced()
+        outcome = await self._go_live(staged, manifest.version, confirmation.patience(seconds))
+        if outcome.error:
+            self._live.nameserver.retained()
+            self._live.nameserver.publish(before)
+            return outcome
+        self._live.loaded(known, self._generations.manifest(staged).seeds)
+        changed = [name for name, found in known.items() if before.get(name, found) != found]
+        if not await self._live.nameserver.taken(changed, live.LOADED_SECONDS):
+            log.warning("endpoints not taken yet", upstreams=changed[:10])
+        self._applied_at = time.monotonic()
+        return outcome
 
     async def _go_live(self, staged: int, version: str, seconds: float) -> Outcome:
         previous = self._generations.current()
-        previous_version, position = self.confirmed, self._supervisor.error_log.position()
+        position = self._supervisor.error_log.position()
         self._generations.swap(staged)
         self.reloads += 1
         old = self._supervisor.reload()
@@ -126,7 +219,7 @@ class Applier:
         log.warning("apply failed", version=version, reason=error)
         assert previous is not None
         self._generations.swap(previous)
-        restored = await self._restore(previous_version, seconds)
+        restored = await self._restore(self._generations.manifest(previous), seconds)
         await asyncio.to_thread(self._generations.sweep, {previous})
         if restored:
             return Outcome("Config apply failed, rollback successful", error)
@@ -135,18 +228,17 @@ class Applier:
             f"config apply error: {error}\nrollback error: the old version is not served",
         )
 
-    async def _restore(self, version: str | None, seconds: float) -> bool:
+    async def _restore(self, manifest: Manifest, seconds: float) -> bool:
         answer = await confirmation.served_version(self._places.version_socket)
-        if answer is not None and answer[0] == version:
+        if answer is not None and answer[0] == manifest.served:
             # NGINX refused before it changed anything, so the old workers never stopped.
             return True
         self.confirmed = None
         position = self._supervisor.error_log.position()
         old = self._supervisor.reload()
-        wanted = version if version is not None else self._current_version()
-        if await self._confirm(wanted, old, position, seconds):
+        if await self._confirm(manifest.served, old, position, seconds):
             return False
-        self.confirmed = wanted
+        self.confirmed = manifest.version
         return True
 
     async def _confirm(
@@ -164,16 +256,14 @@ class Applier:
         manifest = self._generations.manifest(current)
         return manifest if manifest.version == self.confirmed else EMPTY
 
-    def _current_version(self) -> str:
-        current = self._generations.current()
-        return "" if current is None else self._generations.manifest(current).version
-
     def _is_current(self, manifest: Manifest) -> bool:
         current = self._generations.current()
-        return current is not None and self._generations.manifest(current) == manifest
+        return current is not None and self._generations.manifest(current).same(manifest)
 
-    async def _stage(self, manifest: Manifest) -> tuple[int, float]:
-        """Make and test a generation; returns its number and how long the test took."""
+    def _make(self, manifest: Manifest) -> int:
+        """Make a generation of what is in the store; returns its number."""
+        seeds = self._live.unlearned(self._live.read(manifest))
+        port = self._live.nameserver.port
         text = main_conf.render(
             self._binary,
             self._places,
@@ -183,8 +273,14 @@ class Applier:
             # Else the workers of a root master would become "nobody", who may not open the
             # temporary directories; a root without capabilities is a sandbox's root.
             user="root" if os.geteuid() == 0 else "",
+            nameserver=port,
         )
-        staged = await asyncio.to_thread(self._generations.stage, manifest, {MAIN: text})
+        made = Manifest(manifest.version, manifest.entries, nameserver=port, seeds=seeds)
+        return self._generations.stage(made, {MAIN: text, **endpoints.seed_files(seeds)})
+
+    async def _stage(self, manifest: Manifest) -> tuple[int, float]:
+        """Make and test a generation; returns its number and how long the test took."""
+        staged = await asyncio.to_thread(self._make, manifest)
         begun = time.monotonic()
         try:
             await asyncio.to_thread(self._test, staged)

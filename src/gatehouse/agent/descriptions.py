@@ -54,13 +54,17 @@ def resource_id(options: Options) -> str:
 class Describer:
     """Makes the messages that describe this agent; reads what changes at each call."""
 
-    def __init__(self, options: Options, binary: NginxBinary, supervisor: Supervisor) -> None:
+    def __init__(
+        self, options: Options, binary: NginxBinary, supervisor: Supervisor, *, endpoints: bool
+    ) -> None:
         self.resource_id = resource_id(options)
         prefix = binary.argument("prefix", "/usr/local/nginx")
         # The main file's path as the control plane knows it, so that equal images have equal ids.
         conf = f"{CONFIG_DIR}/{MAIN}"
         self.nginx_id = derived_id(f"{binary.path}_{conf}_{prefix}")
         self._options = options
+        # That this agent brings endpoints to its NGINX apart from the configuration.
+        self._features = ["configuration", *(["endpoints"] if endpoints else [])]
         self._binary = binary
         self._supervisor = supervisor
 
@@ -84,7 +88,7 @@ class Describer:
                     type=common_pb2.ServerSettings.ServerType.SERVER_SETTINGS_TYPE_GRPC,
                 )
             ),
-            features=["configuration"],
+            features=self._features,
         )
         for key, value in options.labels.items():
             config.labels.add().update({key: value})

@@ -16,6 +16,8 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
+from gatehouse.agent.endpoints import Endpoints
+
 CONFIG_DIR = "/etc/nginx"
 """Where a control plane believes the files to be."""
 
@@ -45,6 +47,21 @@ class Manifest(msgspec.Struct, frozen=True):
 
     version: str
     entries: tuple[Entry, ...]
+    loaded: str = ""
+    """The version under which NGINX loaded it, if only endpoints changed since; empty: its own."""
+    nameserver: int = 0
+    """The port that its main file names; 0: none."""
+    seeds: Mapping[str, Endpoints] = {}
+    """What upstreams begin with, by name."""
+
+    @property
+    def served(self) -> str:
+        """The version that workers answer with."""
+        return self.loaded or self.version
+
+    def same(self, other: Manifest) -> bool:
+        """Whether ``other`` asks for the same files under the same version."""
+        return self.version == other.version and self.entries == other.entries
 
 
 def entry_of(name: str, digest: str, size: int, permissions: str) -> Entry:
@@ -123,13 +140,18 @@ class Generations:
             file.write(content)
         staged.rename(self._objects / entry.digest)
 
+    def content(self, entry: Entry) -> bytes:
+        """Give a content that is in the store; raises OSError."""
+        return (self._objects / entry.digest).read_bytes()
+
     def stage(self, manifest: Manifest, own: Mapping[str, str]) -> int:
         """Make a generation of contents in the store and of the agent's own files; its number."""
         number = max(self.numbers(), default=0) + 1
         staged = self._generations / f".{number}"
         shutil.rmtree(staged, ignore_errors=True)
         staged.mkdir()
-        for directory in {(staged / entry.path).parent for entry in manifest.entries}:
+        paths = [*(entry.path for entry in manifest.entries), *own]
+        for directory in {(staged / path).parent for path in paths}:
             directory.mkdir(parents=True, exist_ok=True)
         for entry in manifest.entries:
             source = self._objects / entry.digest
@@ -153,6 +175,26 @@ class Generations:
                 (staged / entry.path).parent.mkdir(parents=True, exist_ok=True)
                 os.link(self.directory(current) / entry.path, staged / entry.path)
 
+    def amend(self, number: int, manifest: Manifest) -> None:
+        """Replace files of a generation by others with the same paths, the manifest last.
+
+        Only for files that NGINX does not read. Whoever is interrupted leaves a generation whose
+        manifest is the former one, which is asked for again.
+        """
+        directory = self.directory(number)
+        known = {entry.path: entry for entry in self.manifest(number).entries}
+        for entry in manifest.entries:
+            if entry == known[entry.path]:
+                continue
+            new = directory / ".new"
+            new.unlink(missing_ok=True)
+            os.link(self._objects / entry.digest, new)
+            new.replace(directory / entry.path)
+        new = directory / ".new"
+        new.write_bytes(msgspec.json.encode(manifest))
+        new.replace(directory / "manifest.json")
+        self._discard()
+
     def swap(self, number: int) -> None:
         """Make ``number`` the current generation, atomically."""
         new = self._root / ".current"
@@ -169,6 +211,9 @@ class Generations:
                 leaving = self._generations / f".{number}"
                 self.directory(number).rename(leaving)
                 shutil.rmtree(leaving)
+        self._discard()
+
+    def _discard(self) -> None:
         with os.scandir(self._objects) as objects:
             for item in objects:
                 if item.stat().st_nlink == 1:

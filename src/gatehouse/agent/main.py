@@ -14,6 +14,8 @@ from gatehouse.agent.descriptions import Describer
 from gatehouse.agent.generations import Generations
 from gatehouse.agent.health import HealthServer
 from gatehouse.agent.link import Link
+from gatehouse.agent.live import Live
+from gatehouse.agent.nameserver import Nameserver
 from gatehouse.agent.options import Options, OptionsError, load_options, options_from_environment
 from gatehouse.agent.places import places
 from gatehouse.agent.supervision import Supervisor
@@ -32,15 +34,29 @@ class Agent:
         self.places.prepare()
         binary = nginx_binary.probe(nginx_binary.find(options.nginx))
         log.info("nginx found", path=str(binary.path), version=binary.version)
-        generations = Generations(options.root)
+        self.generations = Generations(options.root)
+        self.nameserver = Nameserver()
         self.supervisor = Supervisor(binary, self.places)
         self.applier = Applier(
-            binary, self.places, generations, self.supervisor, workers=options.workers
+            binary,
+            self.places,
+            self.generations,
+            self.supervisor,
+            Live(self.nameserver, self.generations),
+            workers=options.workers,
         )
-        describer = Describer(options, binary, self.supervisor)
-        self.link = Link(options, describer, self.applier, generations)
+        self.resolving = binary.numbers >= nginx_binary.RESOLVING
+        describer = Describer(options, binary, self.supervisor, endpoints=self.resolving)
+        self.link = Link(options, describer, self.applier, self.generations)
         self.supervisor.on_change = self.link.touch
         self.health = HealthServer(self.not_ready, self.metrics)
+
+    async def start_nameserver(self) -> None:
+        """Listen where the NGINX that may still run asks; raises OSError."""
+        if self.resolving:
+            current = self.generations.current()
+            known = 0 if current is None else self.generations.manifest(current).nameserver
+            await self.nameserver.start(known)
 
     def not_ready(self) -> str:
         """Why traffic should not come here yet; empty if it should."""
@@ -56,6 +72,8 @@ class Agent:
             "gatehouse_agent_connected": self.link.connected,
             "gatehouse_agent_ready": not self.not_ready(),
             "gatehouse_agent_reloads_total": self.applier.reloads,
+            "gatehouse_agent_endpoint_updates_total": self.applier.endpoint_updates,
+            "gatehouse_agent_nameserver_questions_total": self.nameserver.questions,
             "gatehouse_agent_nginx_restarts_total": self.supervisor.restarts,
         }
 
@@ -67,6 +85,7 @@ async def run(options: Options, stop: asyncio.Event) -> None:
     Raises NginxMissingError, or OSError if a directory or the health address cannot be had.
     """
     agent = Agent(options)
+    await agent.start_nameserver()
     await agent.applier.begin()
     if options.health_address:
         await agent.health.start(options.health_address)
@@ -84,6 +103,7 @@ async def run(options: Options, stop: asyncio.Event) -> None:
             await agent.health.stop()
     log.info("draining")
     await agent.supervisor.quit()
+    agent.nameserver.stop()
     log.info("stopped")
 
 
@@ -92,5 +112,6 @@ async def _live(agent: Agent) -> None:
         group.create_task(agent.supervisor.run())
         group.create_task(agent.supervisor.forward_log())
         await agent.applier.settle()
+        group.create_task(agent.applier.shed_seeds())
         group.create_task(agent.link.apply_requests())
         group.create_task(agent.link.run())

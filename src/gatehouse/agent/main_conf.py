@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
+from gatehouse.agent.nameserver import HOST
 from gatehouse.agent.nginx_binary import NginxBinary
 from gatehouse.agent.places import TEMP_KINDS, Places
 
@@ -24,14 +25,17 @@ def render(
     *,
     workers: str = "auto",
     user: str = "",
+    nameserver: int = 0,
 ) -> str:
     """Give the text of ``nginx.conf``; ``paths`` are the generation's files.
 
-    ``user`` is who the workers run as, set only when the master is root. Raises ValueError for
-    a version that could be read as something else than text.
+    ``user`` is who the workers run as, set only when the master is root; ``nameserver`` is the
+    port of the agent's own, 0 for none. Raises ValueError for a version that could be read as
+    something else than text.
     """
     if not _VERSION.fullmatch(version):
         raise ValueError(f"version {version!r} has characters that are not allowed")
+    resolver = [f"    resolver {HOST}:{nameserver};"] if nameserver else []
     lines = [
         *([f"user {user};"] if user else []),
         f"worker_processes {workers};",
@@ -42,11 +46,12 @@ def render(
         *([f"include {MAIN_ENTRY};"] if MAIN_ENTRY in paths else []),
         "events { worker_connections 4096; }",
         "http {",
+        *resolver,
         *(f"    {line}" for line in _http(binary, places, version, paths)),
         "}",
     ]
     if STREAM_ENTRY in paths:
-        lines += ["stream {", f"    include {STREAM_ENTRY};", "}"]
+        lines += ["stream {", *resolver, f"    include {STREAM_ENTRY};", "}"]
     return "\n".join(lines) + "\n"
 
 

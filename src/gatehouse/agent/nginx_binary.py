@@ -15,6 +15,9 @@ import msgspec
 SUFFICIENT = (1, 27, 4)
 """The first version with ``keepalive_min_timeout``, without which reloads drop requests."""
 
+RESOLVING = (1, 27, 3)
+"""The first version whose upstreams follow names while it runs."""
+
 _WHEEL_DIRECTORY = {"x86_64": "linux-x86_64", "amd64": "linux-x86_64", "aarch64": "linux-aarch64"}
 
 

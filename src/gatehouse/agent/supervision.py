@@ -38,6 +38,8 @@ class Supervisor:
         self.restarts = 0
         """How often a master died and was replaced, for metrics."""
         self.on_change = on_change
+        self.before_start: Callable[[], None] = lambda: None
+        """Called before a master starts; raises OSError if none can."""
         self.error_log = ErrorLog(places.error_log)
         self._binary = binary
         self._places = places
@@ -90,6 +92,7 @@ class Supervisor:
 
     def _start(self) -> None:
         try:
+            self.before_start()
             self.master = masters.start(self._binary, self._places)
         except OSError as error:
             log.warning("nginx not started", reason=str(error))

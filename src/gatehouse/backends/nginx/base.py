@@ -15,10 +15,12 @@ def http_conf(
     maps: Iterable[Directive],
     hidden: Mapping[int, int],
     met: Edge,
+    zone: Iterable[Directive] = (),
 ) -> str:
     """Write the file that the main configuration includes in ``http``.
 
-    ``hidden``: for each port that is served by way of another, that other port.
+    ``hidden``: for each port that is served by way of another, that other port; ``zone``: what
+    upstreams that follow names need, if there are any.
     """
     return write(
         [
@@ -33,6 +35,7 @@ def http_conf(
             *headers.defaults(met.untold),
             # A pattern, since there need not be such a file.
             simple("include", "gatehouse/snippet[s].conf"),
+            *zone,
             simple("include", "gatehouse/upstreams/*.conf"),
             simple("include", "gatehouse/servers/*.conf"),
         ]

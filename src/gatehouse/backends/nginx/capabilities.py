@@ -1,4 +1,4 @@
-"""What a particular NGINX can do, as far as its version tells."""
+"""What a particular NGINX and its agent can do, as far as they tell."""
 
 from __future__ import annotations
 
@@ -16,16 +16,21 @@ class Capabilities(msgspec.Struct, frozen=True):
     version: tuple[int, int, int]
     modules: frozenset[str] = frozenset()
     """Names of modules beside its own, without their versions."""
+    named_endpoints: bool = False
+    """Whether its agent answers, by name, where upstreams are."""
 
     @classmethod
-    def parse(cls, text: str, modules: Iterable[str] = ()) -> Capabilities:
+    def parse(
+        cls, text: str, modules: Iterable[str] = (), *, named_endpoints: bool = False
+    ) -> Capabilities:
         """Read a version such as ``1.31.3``, ``nginx/1.22.1`` or ``1.27.2 (nginx-plus-r33)``.
 
         Text without a version counts as the oldest NGINX that is served, 1.22.0.
         """
         found = re.search(r"(\d+)\.(\d+)\.(\d+)", text)
         version = (int(found[1]), int(found[2]), int(found[3])) if found else (1, 22, 0)
-        return cls(version, frozenset(_VERSION.sub("", each) for each in modules))
+        names = frozenset(_VERSION.sub("", each) for each in modules)
+        return cls(version, names, named_endpoints)
 
     @classmethod
     def common(cls, everyone: Iterable[Capabilities]) -> Capabilities | None:
@@ -34,7 +39,8 @@ class Capabilities(msgspec.Struct, frozen=True):
         if not found:
             return None
         modules = frozenset.intersection(*(each.modules for each in found))
-        return cls(min(each.version for each in found), modules)
+        named = all(each.named_endpoints for each in found)
+        return cls(min(each.version for each in found), modules, named)
 
     @property
     def auth_request(self) -> bool:
@@ -65,6 +71,11 @@ class Capabilities(msgspec.Struct, frozen=True):
     def http2_directive(self) -> bool:
         """``http2 on``: HTTP/1.1 and HTTP/2 with prior knowledge on one plain port (1.25.1)."""
         return self.version >= (1, 25, 1)
+
+    @property
+    def resolving_upstreams(self) -> bool:
+        """``server … resolve``, asking the agent: endpoints change without a reload (1.27.3)."""
+        return self.named_endpoints and self.version >= (1, 27, 3)
 
     @property
     def http2_upstreams(self) -> bool:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from gatehouse.backends.nginx import mixing, names, rates, sessions, snippets, streams
+from gatehouse.backends.nginx import (
+    mixing,
+    names,
+    rates,
+    sessions,
+    snippets,
+    streams,
+    upstreams,
+)
 from gatehouse.backends.nginx.base import http_conf
 from gatehouse.backends.nginx.capabilities import Capabilities
 from gatehouse.backends.nginx.forwarding import cluster_names
@@ -20,7 +28,6 @@ from gatehouse.backends.nginx.servers import (
     server,
 )
 from gatehouse.backends.nginx.tree import Directive
-from gatehouse.backends.nginx.upstreams import upstream
 from gatehouse.bundle import Bundle, File
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import http as ir
@@ -54,7 +61,7 @@ class Generator:
     def __init__(self, capabilities: Capabilities) -> None:
         self._capabilities = capabilities
         self._hosts: dict[tuple[int, str], _Rendered] = {}
-        self._upstreams: IdentityMemo[ir.Cluster, File] = IdentityMemo()
+        self._upstreams: IdentityMemo[ir.Cluster, tuple[File, ...]] = IdentityMemo()
         self._certificates: IdentityMemo[ir_gateway.Certificate, tuple[File, ...]] = IdentityMemo()
 
     def generate(self, gateway: ir_gateway.Gateway) -> Generated:
@@ -82,13 +89,12 @@ class Generator:
         self._hosts = rendered
         files += _snippet_files(gateway, unsupported)
         maps += dict.fromkeys(zone for each in rendered.values() for zone in each.zones)
-        base = http_conf(self._capabilities, maps, hidden, gateway.edge)
+        zone = self._zone(names.ZONE, gateway)
+        base = http_conf(self._capabilities, maps, hidden, gateway.edge, zone)
         files.append(File.make(f"{names.ROOT}/http.conf", base))
-        files += [
-            self._upstreams.get(cluster, self._upstream_file)
-            for cluster in gateway.clusters
-            if cluster.endpoints and cluster.protocol not in ("tcp", "udp")
-        ]
+        for cluster in gateway.clusters:
+            if cluster.endpoints and cluster.protocol not in ("tcp", "udp"):
+                files += self._upstreams.get(cluster, self._cluster_files)
         files += self._shared_files(gateway, clusters)
         files += self._streams(gateway, clusters, hidden, unsupported)
         for certificate in gateway.certificates:
@@ -116,7 +122,8 @@ class Generator:
             unsupported += [(f"port/{each.port}", why) for each in gateway.streams]
             return []
         https = {each.port: each for each in gateway.listeners}
-        files = [File.make(f"{names.ROOT}/stream.conf", streams.stream_conf(gateway.edge))]
+        base = streams.stream_conf(gateway.edge, self._zone(names.STREAM_ZONE, gateway))
+        files = [File.make(f"{names.ROOT}/stream.conf", base)]
         for listener in gateway.streams:
             shared = https.get(listener.port) if listener.protocol == "TLS" else None
             ports = streams.Ports(
@@ -132,11 +139,50 @@ class Generator:
                 unsupported.append((f"port/{listener.port}", str(error)))
                 continue
             files.append(File.make(names.stream_file(listener.port, listener.protocol), text))
-        files += [
-            File.make(names.stream_upstream_file(name), text)
-            for name, text in streams.upstreams(gateway, clusters).items()
-        ]
+        for name, shares in streams.upstreams(gateway, clusters).items():
+            text = upstreams.stream_upstream(self._capabilities, name, shares)
+            files.append(File.make(names.stream_upstream_file(name), text))
+            files += self._endpoints(name, shares)
         return files
+
+    def _zone(self, name: str, gateway: ir_gateway.Gateway) -> list[Directive]:
+        if not self._capabilities.resolving_upstreams:
+            return []
+        # Twice: an upstream of several clusters, or of a session, has its own copies.
+        count = 2 * sum(len(cluster.endpoints) for cluster in gateway.clusters)
+        return [upstreams.zone(name, count)]
+
+    def _endpoints(self, name: str, shares: upstreams.Shares) -> list[File]:
+        return (
+            [upstreams.endpoints_file(name, shares)]
+            if self._capabilities.resolving_upstreams
+            else []
+        )
+
+    def _upstream(self, name: str, shares: upstreams.Shares, by: str = "") -> tuple[File, ...]:
+        text = upstreams.upstream(self._capabilities, name, shares, by=by)
+        return (File.make(names.upstream_file(name), text), *self._endpoints(name, shares))
+
+    def _cluster_files(self, cluster: ir.Cluster) -> tuple[File, ...]:
+        return self._upstream(cluster.name, [(cluster, 1)])
+
+    def _shared_files(
+        self, gateway: ir_gateway.Gateway, clusters: dict[str, ir.Cluster]
+    ) -> list[File]:
+        """Give the upstreams of several backends, and those whose endpoints sessions choose."""
+        found: dict[str, tuple[File, ...]] = {}
+        for name, action in _forwards(gateway):
+            for common, shares in mixing.upstreams(action, clusters).items():
+                found[common] = self._upstream(common, shares)
+            if action.persistence is None:
+                continue
+            variable = names.session_variable(action.persistence, name)
+            for backend in action.backends:
+                cluster = clusters.get(backend.cluster)
+                if cluster is not None and cluster.endpoints:
+                    own = sessions.upstream_name(cluster.name, action.persistence, name)
+                    found[own] = self._upstream(own, [(cluster, 1)], by=variable)
+        return [file for files in found.values() for file in files]
 
     def _host(self, port: Port, host: ir.VirtualHost, clusters: dict[str, ir.Cluster]) -> _Rendered:
         known = self._hosts.get((port.number, host.hostname))
@@ -154,35 +200,6 @@ class Generator:
         return _Rendered(
             host, port, _seen(_uses(host), clusters), (file,), zones, written.unsupported
         )
-
-    def _shared_files(
-        self, gateway: ir_gateway.Gateway, clusters: dict[str, ir.Cluster]
-    ) -> list[File]:
-        """Give the upstreams of several backends, and those whose endpoints sessions choose."""
-        found: dict[str, File] = {}
-        for listener in gateway.listeners:
-            for host in listener.virtual_hosts:
-                for route in host.routes:
-                    if not isinstance(route.action, ir.Forward):
-                        continue
-                    mixed = mixing.upstreams(self._capabilities, route.action, clusters)
-                    for name, text in mixed.items():
-                        found[name] = File.make(names.upstream_file(name), text)
-                    if route.action.persistence is None:
-                        continue
-                    wanted = route.action.persistence
-                    variable = names.session_variable(wanted, route.name)
-                    for backend in route.action.backends:
-                        cluster = clusters.get(backend.cluster)
-                        if cluster is None or not cluster.endpoints:
-                            continue
-                        name = sessions.upstream_name(cluster.name, wanted, route.name)
-                        text = upstream(self._capabilities, cluster, name, by=variable)
-                        found[name] = File.make(names.upstream_file(name), text)
-        return list(found.values())
-
-    def _upstream_file(self, cluster: ir.Cluster) -> File:
-        return File.make(names.upstream_file(cluster.name), upstream(self._capabilities, cluster))
 
 
 def _uses(host: ir.VirtualHost) -> frozenset[str]:
@@ -235,6 +252,15 @@ def _snippet_files(gateway: ir_gateway.Gateway, unsupported: list[tuple[str, str
         if texts:
             found.append(File.make(path, "".join(f"{text}\n" for text in texts)))
     return found
+
+
+def _forwards(gateway: ir_gateway.Gateway) -> Iterator[tuple[str, ir.Forward]]:
+    """Give every route that forwards: its name, and how."""
+    for listener in gateway.listeners:
+        for host in listener.virtual_hosts:
+            for route in host.routes:
+                if isinstance(route.action, ir.Forward):
+                    yield route.name, route.action
 
 
 def _certificate_files(certificate: ir_gateway.Certificate) -> tuple[File, ...]:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gatehouse.backends.nginx import names
-from gatehouse.backends.nginx.capabilities import Capabilities
-from gatehouse.backends.nginx.upstreams import kept, weighted
+from gatehouse.backends.nginx.upstreams import Shares
 from gatehouse.ir import http as ir
 
 
@@ -43,12 +42,7 @@ def upstream_name(mixed: list[tuple[ir.Cluster, int]]) -> str:
     return f"w-{names.digest(*(f'{cluster.name}={weight}' for cluster, weight in mixed))}"
 
 
-def upstreams(
-    capabilities: Capabilities, action: ir.Forward, clusters: Mapping[str, ir.Cluster]
-) -> dict[str, str]:
-    """Write the common upstream of a route, by name; empty if it has none."""
+def upstreams(action: ir.Forward, clusters: Mapping[str, ir.Cluster]) -> dict[str, Shares]:
+    """Give the common upstream of a route, by name; empty if it has none."""
     mixed = shares(action, clusters)
-    if not mixed:
-        return {}
-    name = upstream_name(mixed)
-    return {name: weighted(name, mixed, kept(mixed[0][0].settings, capabilities))}
+    return {upstream_name(mixed): mixed} if mixed else {}

@@ -10,6 +10,10 @@ from gatehouse.ir.http import Persistence
 ROOT = "gatehouse"
 """The directory of all files, in NGINX's configuration directory."""
 
+ZONE = "gatehouse"
+STREAM_ZONE = "gatehouse_streams"
+"""Shared memory of all upstreams that follow names: one each cost 0.2 ms at every reload."""
+
 NOT_FOUND = "@gh_404"
 FAILED = "@gh_500"
 UNPROVEN = "@gh_unproven"
@@ -72,6 +76,16 @@ def default_file(port: int) -> str:
 def upstream_file(cluster: str) -> str:
     """Give the file of a cluster."""
     return f"{ROOT}/upstreams/{cluster}.conf"
+
+
+def endpoints(upstream: str) -> str:
+    """Give the name in DNS of an upstream's endpoints."""
+    return upstream if len(upstream) <= 63 else digest(upstream)
+
+
+def endpoints_file(upstream: str) -> str:
+    """Give the file of an upstream's endpoints."""
+    return f"{ROOT}/endpoints/{endpoints(upstream)}.json"
 
 
 def stream_file(port: int, protocol: str) -> str:

@@ -14,7 +14,7 @@ import msgspec
 from gatehouse.backends.nginx import edge, names, quoting
 from gatehouse.backends.nginx.speaking import tls
 from gatehouse.backends.nginx.tree import Directive, block, simple, write
-from gatehouse.backends.nginx.upstreams import weighted
+from gatehouse.backends.nginx.upstreams import Shares
 from gatehouse.ir import gateway as ir
 from gatehouse.ir.http import Cluster
 from gatehouse.ir.settings import Edge
@@ -160,24 +160,26 @@ def upstream_name(host: ir.StreamHost, clusters: Clusters) -> str:
     return f"s-{names.digest(*(f'{b.cluster}={b.weight}' for b in served))}"
 
 
-def upstreams(gateway: ir.Gateway, clusters: Clusters) -> dict[str, str]:
-    """Write the upstreams of all streams, by name."""
-    found: dict[str, str] = {}
+def upstreams(gateway: ir.Gateway, clusters: Clusters) -> dict[str, Shares]:
+    """Give the upstreams of all streams, by name."""
+    found: dict[str, Shares] = {}
     for listener in gateway.streams:
         for host in listener.hosts:
             served = [b for b in host.backends if b.weight > 0 and _endpoints(b, clusters)]
             for backend in served:
                 name = backend.cluster
-                found[name] = weighted(name, [(clusters[name], 1)])
+                found[name] = [(clusters[name], 1)]
             if len(served) > 1:
                 name = upstream_name(host, clusters)
-                shares = [(clusters[b.cluster], b.weight) for b in served]
-                found[name] = weighted(name, shares)
+                found[name] = [(clusters[b.cluster], b.weight) for b in served]
     return found
 
 
-def stream_conf(met: Edge) -> str:
-    """Write the file that the main configuration includes in ``stream``."""
+def stream_conf(met: Edge, zone: Sequence[Directive] = ()) -> str:
+    """Write the file that the main configuration includes in ``stream``.
+
+    ``zone``: what upstreams that follow names need, if there are any.
+    """
     return write([
         simple("server_names_hash_max_size", "65536"),
         simple("server_names_hash_bucket_size", "512"),
@@ -186,6 +188,7 @@ def stream_conf(met: Edge) -> str:
         simple("proxy_connect_timeout", "5s"),
         simple("ssl_session_timeout", "10m"),
         *edge.stream(met),
+        *zone,
         simple("include", "gatehouse/stream-upstreams/*.conf"),
         simple("include", "gatehouse/streams/*.conf"),
     ])  # fmt: skip

@@ -1,37 +1,78 @@
-"""Upstreams: one per cluster, in a file of its own, which is all that changes with endpoints."""
+"""Upstreams: one per cluster, in a file of its own, apart from everything that names it.
+
+Where NGINX can follow names and its agent answers them, that file stays the same while endpoints
+change: they are in another file, which only the agent reads.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from gatehouse.backends.nginx import quoting
+import msgspec
+
+from gatehouse.backends.nginx import names, quoting
 from gatehouse.backends.nginx.capabilities import Capabilities
 from gatehouse.backends.nginx.settings import time
 from gatehouse.backends.nginx.tree import Directive, block, simple, write
+from gatehouse.bundle import File
 from gatehouse.ir import http as ir
 from gatehouse.ir.settings import UpstreamSettings
 
 KEEPALIVE = 32
 """Idle connections kept per worker; without any, a request costs 3.5 times as much (measured)."""
 
+HEAVIEST = 65_535
+"""The greatest weight that a name's answer can have."""
 
-def upstream(
-    capabilities: Capabilities, cluster: ir.Cluster, name: str = "", *, by: str = ""
-) -> str:
-    """Write a cluster that has endpoints; ``by``: the variable that decides which answers."""
-    name, settings = quoting.word(name or cluster.name), cluster.settings
+PEER_BYTES = 2048
+"""What an endpoint takes in a zone, at most (1 kB measured)."""
+
+SMALLEST_ZONE = 16
+"""MiB. Memory is taken as it is used; that of a new configuration is beside the old one's."""
+
+Shares = Sequence[tuple[ir.Cluster, int]]
+"""Clusters, which have endpoints, and their weights."""
+
+
+def upstream(capabilities: Capabilities, name: str, shares: Shares, *, by: str = "") -> str:
+    """Write an upstream whose clusters get their shares however many endpoints they have.
+
+    ``by``: the variable that decides which endpoint answers.
+    """
+    settings = shares[0][0].settings
     inner = [
-        *([simple("zone", name, str(settings.memory))] if settings.memory else []),
+        *_memory(capabilities, name, shares, names.ZONE),
         *(_hashed(by) if by else balancing(settings, capabilities)),
-        *(server(endpoint) for endpoint in cluster.endpoints),
+        *_servers(capabilities, name, shares),
         *kept(settings, capabilities),
     ]
-    return write([block("upstream", (name,), inner)])
+    return write([block("upstream", (quoting.word(name),), inner)])
 
 
-def _hashed(variable: str) -> list[Directive]:
-    return [simple("hash", quoting.word(f"${variable}"), "consistent")]
+def stream_upstream(capabilities: Capabilities, name: str, shares: Shares) -> str:
+    """Write an upstream of streams, which takes its endpoints in turn."""
+    memory = _memory(capabilities, name, shares, names.STREAM_ZONE)
+    inner = [*memory, *_servers(capabilities, name, shares)]
+    return write([block("upstream", (quoting.word(name),), inner)])
+
+
+def zone(name: str, endpoints: int) -> Directive:
+    """Give the upstream that is only there to say how large the zone of all others is."""
+    size = SMALLEST_ZONE
+    while size << 20 < endpoints * PEER_BYTES:
+        size *= 4
+    idle = simple("server", quoting.word("127.0.0.1:9"), "down")
+    return block("upstream", (quoting.word(name),), [simple("zone", name, f"{size}m"), idle])
+
+
+def endpoints_file(name: str, shares: Shares) -> File:
+    """Give the file of an upstream's endpoints, which the agent reads."""
+    members = [
+        {"address": endpoint.address, "port": endpoint.port, "weight": weight}
+        for endpoint, weight in _weights(shares)
+    ]
+    return File.make(names.endpoints_file(name), msgspec.json.encode(members))
 
 
 def missing(settings: UpstreamSettings, capabilities: Capabilities) -> list[str]:
@@ -67,33 +108,54 @@ def kept(settings: UpstreamSettings, capabilities: Capabilities) -> list[Directi
     return found
 
 
-def server(endpoint: ir.Endpoint, *more: str) -> Directive:
-    """Give the directive of an endpoint.
-
-    Whether one is fit is for its readiness to say: NGINX would leave one out for ten seconds after
-    one failure, and answer 502 when it is the only one.
-    """
-    return simple("server", quoting.word(address(endpoint)), "max_fails=0", *more)
-
-
 def address(endpoint: ir.Endpoint) -> str:
     """Give an endpoint as NGINX writes it."""
     host = f"[{endpoint.address}]" if ":" in endpoint.address else endpoint.address
     return f"{host}:{endpoint.port}"
 
 
-def weighted(
-    name: str, shares: Sequence[tuple[ir.Cluster, int]], keepalive: Sequence[Directive] = ()
-) -> str:
-    """Write an upstream whose clusters get their shares however many endpoints they have."""
+def _hashed(variable: str) -> list[Directive]:
+    return [simple("hash", quoting.word(f"${variable}"), "consistent")]
+
+
+def _memory(capabilities: Capabilities, name: str, shares: Shares, shared: str) -> list[Directive]:
+    wanted = shares[0][0].settings.memory
+    if wanted and len(shares) == 1:
+        return [simple("zone", quoting.word(name), str(wanted))]
+    if capabilities.resolving_upstreams:
+        return [simple("zone", quoting.word(shared))]
+    # One count for all workers, or each would begin its own round.
+    return [simple("zone", quoting.word(name), "64k")] if len(shares) > 1 else []
+
+
+def _servers(capabilities: Capabilities, name: str, shares: Shares) -> list[Directive]:
+    if capabilities.resolving_upstreams:
+        label = names.endpoints(name)
+        server = _server(f"{label}.gatehouse", "service=endpoints", "resolve")
+        # What the upstream begins with, which is there only until it has learned the rest.
+        return [server, simple("include", quoting.word(f"seeds/{label}/*.conf"))]
+    return [
+        _server(address(endpoint), *([f"weight={weight}"] if len(shares) > 1 else []))
+        for endpoint, weight in _weights(shares)
+    ]
+
+
+def _server(where: str, *more: str) -> Directive:
+    """Give the directive of an endpoint.
+
+    Whether one is fit is for its readiness to say: NGINX would leave one out for ten seconds after
+    one failure, and answer 502 when it is the only one.
+    """
+    return simple("server", quoting.word(where), "max_fails=0", *more)
+
+
+def _weights(shares: Shares) -> list[tuple[ir.Endpoint, int]]:
     common = math.lcm(*(len(cluster.endpoints) for cluster, _ in shares))
     weights = [weight * common // len(cluster.endpoints) for cluster, weight in shares]
     divisor = math.gcd(*weights)
-    servers = [
-        server(endpoint, *([f"weight={weight // divisor}"] if len(shares) > 1 else []))
+    scale = max(1.0, max(weights) / divisor / HEAVIEST)
+    return [
+        (endpoint, max(1, round(weight / divisor / scale)))
         for (cluster, _), weight in zip(shares, weights, strict=True)
         for endpoint in cluster.endpoints
     ]
-    # One count for all workers, or each would begin its own round.
-    shared = [simple("zone", quoting.word(name), "64k")] if len(shares) > 1 else []
-    return write([block("upstream", (quoting.word(name),), [*shared, *servers, *keepalive])])

@@ -235,4 +235,5 @@ def _instance_report(name: str, state: session.Session) -> InstanceReport:
         error=state.error,
         proxy=state.proxy,
         modules=state.modules,
+        features=state.features,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 from gatehouse.bundle import Bundle, File
 from gatehouse.transports.mpi.session import Register
@@ -82,14 +82,20 @@ def chunks(file: File, config_dir: str) -> Iterator[files_pb2.FileDataChunk]:
         yield files_pb2.FileDataChunk(meta=head, content=content)
 
 
-def nginx_of(instances: Iterable[command_pb2.Instance]) -> Register:
-    """Give what is said of the NGINX among ``instances``; nothing if there is none."""
+def nginx_of(instances: Sequence[command_pb2.Instance]) -> Register:
+    """Give what is said of the NGINX among ``instances``, and of its agent."""
+    features = frozenset(
+        feature
+        for instance in instances
+        for feature in instance.instance_config.agent_config.features
+    )
     for instance in instances:
         about = instance.instance_meta
         if about.instance_type in _NGINX_TYPES:
             modules = instance.instance_runtime.nginx_runtime_info.dynamic_modules
-            return Register(about.instance_id, f"nginx/{about.version}", tuple(modules))
-    return Register("", "")
+            proxy = f"nginx/{about.version}"
+            return Register(about.instance_id, proxy, tuple(modules), features)
+    return Register("", "", features=features)
 
 
 def refusal(response: common_pb2.CommandResponse) -> str | None:

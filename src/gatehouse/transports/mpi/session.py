@@ -28,6 +28,7 @@ class Register(msgspec.Struct, frozen=True, tag=True):
     nginx_id: str
     proxy: str
     modules: tuple[str, ...] = ()
+    features: frozenset[str] = frozenset()
 
 
 class Reconnect(msgspec.Struct, frozen=True, tag=True):
@@ -99,6 +100,7 @@ class Session:
         self.error = ""
         self.proxy = ""
         self.modules: tuple[str, ...] = ()
+        self.features: frozenset[str] = frozenset()
         self.generation = 0
         """Number of the open stream; 0: none."""
         self.in_flight: _Request | None = None
@@ -134,11 +136,12 @@ class Session:
         match event:
             case Publish(version):
                 self._publish(version)
-            case Register(nginx_id, proxy, modules):
+            case Register(nginx_id, proxy, modules, features):
                 # The field's agent may register before it has found its NGINX, and again after.
                 self._nginx_id = nginx_id or self._nginx_id
                 self.proxy = proxy or self.proxy
                 self.modules = modules if proxy else self.modules
+                self.features = features or self.features
             case Reconnect():
                 self._fresh = True
             case HasVersion(version):

@@ -1,0 +1,302 @@
+"""The name server from which NGINX learns of endpoints while it runs.
+
+NGINX asks for an upstream's servers (SRV) again and again, a second after each answer. An answer
+that it has been given already is held back until there is a newer one, a few seconds at most: so
+a change reaches NGINX at once, and at rest it asks seldom. A server's target is its address as
+NGINX writes it (``10.0.0.5:8080``): so it needs no table, and consistent hashing places the server
+where it would place one of the configuration.
+
+It listens on a loopback address, answers for its own zone, and forwards nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import ipaddress
+import socket
+import struct
+from collections.abc import Callable, Collection, Mapping
+from typing import cast
+
+import dns.exception
+import dns.flags
+import dns.message
+import dns.name
+import dns.rcode
+import dns.rdataclass
+import dns.rdatatype
+import dns.rrset
+import structlog
+
+from gatehouse.agent.endpoints import Endpoints
+
+log = structlog.get_logger("gatehouse.agent")
+
+HOST = "127.0.0.1"
+ZONE = "gatehouse"
+SERVICE = "_endpoints._tcp"
+
+HELD_SECONDS = 4.0
+"""How long an answer without news is held back; NGINX repeats its question after five."""
+
+DATAGRAM_BYTES = 4096
+"""What NGINX takes in one datagram, though it does not say so; more is fetched over TCP."""
+
+ADDRESS_TTL = 86_400
+"""A target's address is its name, and never changes."""
+
+RECEIVE_BYTES = 4 << 20
+"""NGINX may ask for thousands of names at once, and repeats a lost question only after 5 s."""
+
+SOURCES = 16
+"""How many askers of a name are remembered: a reload brings another, and old ones linger."""
+
+Respond = Callable[[bytes], None]
+
+
+class _Asker:
+    """One worker's socket, as far as one name is concerned."""
+
+    def __init__(self) -> None:
+        self.told = -1
+        self.asked = 0
+        self.waiting: asyncio.TimerHandle | None = None
+        self.answer: Callable[[], None] = lambda: None
+
+
+class _Name:
+    def __init__(self, name: str) -> None:
+        self.question = dns.message.make_query(
+            dns.name.from_text(f"{SERVICE}.{name}.{ZONE}."), dns.rdatatype.SRV
+        )
+        self.endpoints: Endpoints | None = None
+        self.version = 0
+        self.askers: dict[object, _Asker] = {}
+        self.datagram = self.stream = b""
+
+    @property
+    def key(self) -> bytes:
+        return self.question.to_wire()[12:]
+
+    def set(self, endpoints: Endpoints) -> None:
+        if endpoints == self.endpoints:
+            return
+        self.endpoints = endpoints
+        self.version += 1
+        response = _response(self.question)
+        if endpoints:
+            rows = [f"1 {each.weight} {each.port} {_target(each.written)}" for each in endpoints]
+            found = dns.rrset.from_text_list(self.question.question[0].name, 0, "IN", "SRV", rows)
+            response.answer.append(found)
+        else:
+            response.set_rcode(dns.rcode.NXDOMAIN)
+        self.stream = self.datagram = response.to_wire(max_size=65535)
+        if len(self.stream) > DATAGRAM_BYTES:
+            response.answer.clear()
+            response.flags |= dns.flags.TC
+            self.datagram = response.to_wire()
+
+    def asker(self, source: object) -> _Asker:
+        found = self.askers.get(source)
+        if found is None:
+            while len(self.askers) >= SOURCES:
+                del self.askers[next(iter(self.askers))]
+            found = self.askers[source] = _Asker()
+        return found
+
+
+class Nameserver:
+    """Answers with what it was last told to."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        """Where it listens; 0: it does not."""
+        self.questions = 0
+        self._names: dict[str, _Name] = {}
+        self._questions: dict[bytes, _Name] = {}
+        self._former: frozenset[object] = frozenset()
+        self._taken = asyncio.Event()
+        self._datagrams: socket.socket | None = None
+        self._server: asyncio.Server | None = None
+
+    async def start(self, port: int) -> None:
+        """Listen on ``port``, or on another one if it cannot be had; raises OSError."""
+        # A port of datagrams may be another's for streams.
+        for wanted in (port, *[0] * 10):
+            try:
+                await self._listen(wanted)
+            except OSError as error:
+                trouble = error
+            else:
+                return
+        raise trouble
+
+    async def _listen(self, port: int) -> None:
+        datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            datagrams.setblocking(False)
+            datagrams.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
+            datagrams.bind((HOST, port))
+            number: int = datagrams.getsockname()[1]
+            self._server = await asyncio.start_server(self._stream, HOST, number)
+        except OSError:
+            datagrams.close()
+            raise
+        asyncio.get_running_loop().add_reader(datagrams, self._receive, datagrams)
+        self._datagrams, self.port = datagrams, number
+
+    def _receive(self, datagrams: socket.socket) -> None:
+        # What does not fit now is asked for again; an asker may be gone.
+        with contextlib.suppress(OSError):
+            for _ in range(64):
+                data, source = datagrams.recvfrom(DATAGRAM_BYTES)
+                self.asked(data, source, functools.partial(_send, datagrams, source))
+
+    def stop(self) -> None:
+        """Answer no more."""
+        for name in self._names.values():
+            for asker in name.askers.values():
+                if asker.waiting is not None:
+                    asker.waiting.cancel()
+        if self._datagrams is not None:
+            asyncio.get_running_loop().remove_reader(self._datagrams)
+            self._datagrams.close()
+        if self._server is not None:
+            self._server.close()
+
+    def publish(self, endpoints: Mapping[str, Endpoints], *, only: bool = True) -> None:
+        """Answer with these from now on; not ``only``: beside others that are known."""
+        if only:
+            for name in self._names.keys() - endpoints.keys():
+                del self._questions[self._names.pop(name).key]
+        for name, wanted in endpoints.items():
+            known = self._names.get(name)
+            if known is None:
+                known = self._names[name] = _Name(name)
+                self._questions[known.key] = known
+            known.set(wanted)
+            for asker in list(known.askers.values()):
+                if asker.waiting is not None and asker.told != known.version:
+                    asker.waiting.cancel()
+                    asker.answer()
+
+    def known(self) -> dict[str, Endpoints]:
+        """Give what is answered."""
+        return {name: known.endpoints or () for name, known in self._names.items()}
+
+    def replaced(self) -> None:
+        """Note that other workers took over: what the former ones ask says nothing any more."""
+        self._former = frozenset(
+            source for name in self._names.values() for source in name.askers
+        )  # fmt: skip
+
+    def retained(self) -> None:
+        """Note that no others took over after all."""
+        self._former = frozenset()
+
+    def settled(self, name: str) -> bool:
+        """Whether NGINX has a name's endpoints: who asks again has taken in the first answer."""
+        found = self._names.get(name)
+        return found is not None and any(
+            asker.asked > 1
+            for source, asker in found.askers.items()
+            if source not in self._former
+        )  # fmt: skip
+
+    async def taken(self, names: Collection[str], seconds: float) -> bool:
+        """Wait until NGINX was given what is now known of ``names``; returns whether it was."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not all(self._is_taken(self._names[name]) for name in names):
+                    self._taken.clear()
+                    await self._taken.wait()
+                return True
+        return False
+
+    def _is_taken(self, name: _Name) -> bool:
+        return any(
+            asker.told == name.version
+            for source, asker in name.askers.items()
+            if source not in self._former
+        )
+
+    def asked(self, data: bytes, source: object, respond: Respond) -> None:
+        """Take in a question; ``source`` None: answer at once, to nobody in particular."""
+        self.questions += 1
+        name = self._questions.get(data[12:])
+        if name is None:
+            answer = _other(data)
+            if answer:
+                respond(answer)
+            return
+        if source is None:
+            respond(data[:2] + name.stream[2:])
+            return
+        asker = name.asker(source)
+        if asker.waiting is not None:
+            asker.waiting.cancel()
+        else:
+            asker.asked += 1
+
+        def give() -> None:
+            asker.waiting, asker.told = None, name.version
+            respond(data[:2] + name.datagram[2:])
+            self._taken.set()
+
+        if asker.told == name.version:
+            asker.answer = give
+            asker.waiting = asyncio.get_running_loop().call_later(HELD_SECONDS, give)
+        else:
+            give()
+
+    async def _stream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        def respond(data: bytes) -> None:
+            writer.write(struct.pack("!H", len(data)) + data)
+
+        with contextlib.suppress(asyncio.IncompleteReadError, OSError):
+            while True:
+                (length,) = struct.unpack("!H", await reader.readexactly(2))
+                self.asked(await reader.readexactly(length), None, respond)
+                await writer.drain()
+        writer.close()
+
+
+def _send(datagrams: socket.socket, source: object, answer: bytes) -> None:
+    with contextlib.suppress(OSError):
+        datagrams.sendto(answer, cast(tuple[str, int], source))
+
+
+def _target(written: str) -> str:
+    """Give an address as a name: an IPv4 one has its dots between labels, as every name has."""
+    if written.startswith("["):
+        return "".join(f"\\{ord(c):03d}" if not c.isalnum() else c for c in written) + "."
+    return f"{written}."
+
+
+def _response(query: dns.message.Message) -> dns.message.Message:
+    response = dns.message.make_response(query)
+    response.flags |= dns.flags.AA
+    return response
+
+
+def _other(data: bytes) -> bytes:
+    """Answer what no upstream is named like: the address of a target, or that there is none."""
+    try:
+        query = dns.message.from_wire(data)
+        asked = query.question[0]
+    except (dns.exception.DNSException, IndexError):
+        return b""
+    response = _response(query)
+    host = b".".join(asked.name.labels[:-1]).decode("ascii", "replace").rpartition(":")[0]
+    try:
+        address = ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        response.set_rcode(dns.rcode.NXDOMAIN)
+        return response.to_wire()
+    kind = dns.rdatatype.A if address.version == 4 else dns.rdatatype.AAAA
+    if asked.rdtype == kind:
+        found = dns.rrset.from_text(asked.name, ADDRESS_TTL, "IN", kind, str(address))
+        response.answer.append(found)
+    return response.to_wire()

@@ -104,7 +104,9 @@ def outputs(case: str) -> tuple[dict[str, str], Bundle | None]:
             gateway = ask(gateway_api.compile_gateway, key)
             if gateway is None:
                 continue
-            capabilities = nginx.Capabilities.parse("1.31.3", MODULES)
+            capabilities = nginx.Capabilities.parse(
+                "1.31.3", MODULES, named_endpoints="named" in case
+            )
             generated = nginx.Generator(capabilities).generate(gateway)
             found = found or generated.bundle
             unsupported = gateway_api.Unsupported(generated.unsupported)
@@ -174,9 +176,11 @@ def test_nginx_accepts_every_golden_file(case: str, tmp_path: Path) -> None:
         for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
     around = "include gatehouse/main.conf; " if "gatehouse/main.conf" in bundle.files else ""
-    main = f"pid {tmp_path}/pid; {around}events {{}} http {{ {temp} include gatehouse/http.conf; }}"
+    resolver = "resolver 127.0.0.1:53;" if "named" in case else ""
+    http = f"{temp} {resolver} include gatehouse/http.conf;"
+    main = f"pid {tmp_path}/pid; {around}events {{}} http {{ {http} }}"
     if "gatehouse/stream.conf" in bundle.files:
-        main += " stream { include gatehouse/stream.conf; }"
+        main += f" stream {{ {resolver} include gatehouse/stream.conf; }}"
     (tmp_path / "nginx.conf").write_text(main)
     command = [str(nginx_binary.find(None)), "-t", "-q", "-e", "stderr", "-p", str(tmp_path)]
     done = subprocess.run(

@@ -20,6 +20,7 @@ from gatehouse.ir.settings import Attribute, RateLimit, RateLimits, Settings
 from gatehouse.query import Engine, Key, Snapshot
 
 Object = dict[str, Any]
+NGINX = nginx.Capabilities((1, 31, 3), named_endpoints=True)
 NAMESPACES = ("a", "b")
 
 
@@ -157,7 +158,7 @@ def everything(engine: Engine) -> tuple[Any, Any]:
 @given(EDITS)
 def test_incremental_equals_from_scratch(edits: list[list[tuple[Key, Object | None]]]) -> None:
     engine = fresh()
-    generator = nginx.Generator(nginx.Capabilities((1, 31, 3)))
+    generator = nginx.Generator(NGINX)
     for edit in edits:
         engine.commit({key: decoded(key, body) for key, body in edit})
         gateways, statuses = everything(engine)
@@ -165,7 +166,7 @@ def test_incremental_equals_from_scratch(edits: list[list[tuple[Key, Object | No
         oracle.commit(engine.snapshot.objects())
         assert (gateways, statuses) == everything(oracle)
         for compiled in gateways:
-            full = nginx.Generator(nginx.Capabilities((1, 31, 3))).generate(compiled)
+            full = nginx.Generator(NGINX).generate(compiled)
             assert generator.generate(compiled) == full
 
 
@@ -275,7 +276,7 @@ def structure(bundle: Bundle) -> list[tuple[str, int]]:
     return found
 
 
-ABLE = nginx.Capabilities((1, 31, 3), frozenset({"nginx-auth-jwt"}))
+ABLE = nginx.Capabilities((1, 31, 3), frozenset({"nginx-auth-jwt"}), named_endpoints=True)
 PLACES = (
     "header", "added", "name", "match", "path", "rewrite", "hostname", "redirect", "location",
     "query", "regex", "origin", "cors", "session", "sni", "rate", "claim", "claimed", "realm",

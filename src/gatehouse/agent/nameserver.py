@@ -120,6 +120,7 @@ class Nameserver:
         self._taken = asyncio.Event()
         self._datagrams: socket.socket | None = None
         self._server: asyncio.Server | None = None
+        self._streams: set[asyncio.StreamWriter] = set()
 
     async def start(self, port: int) -> None:
         """Listen on ``port``, or on another one if it cannot be had; raises OSError."""
@@ -165,6 +166,8 @@ class Nameserver:
             self._datagrams.close()
         if self._server is not None:
             self._server.close()
+        for writer in self._streams:
+            writer.close()
 
     def publish(self, endpoints: Mapping[str, Endpoints], *, only: bool = True) -> None:
         """Answer with these from now on; not ``only``: beside others that are known."""
@@ -255,12 +258,17 @@ class Nameserver:
         def respond(data: bytes) -> None:
             writer.write(struct.pack("!H", len(data)) + data)
 
-        with contextlib.suppress(asyncio.IncompleteReadError, OSError):
+        self._streams.add(writer)
+        try:
             while True:
                 (length,) = struct.unpack("!H", await reader.readexactly(2))
                 self.asked(await reader.readexactly(length), None, respond)
                 await writer.drain()
-        writer.close()
+        except (asyncio.IncompleteReadError, OSError):
+            pass
+        finally:
+            self._streams.discard(writer)
+            writer.close()
 
 
 def _send(datagrams: socket.socket, source: object, answer: bytes) -> None:

@@ -59,6 +59,7 @@ class Live:
     def forget(self) -> None:
         """NGINX ended, and with it what it learned."""
         self._learned.clear()
+        self.nameserver.replaced()
 
     def unlearned(self, known: Mapping[str, Endpoints]) -> dict[str, Endpoints]:
         """Give what NGINX would not have if it loaded a configuration without seeds now."""

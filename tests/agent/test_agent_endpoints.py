@@ -1,0 +1,299 @@
+"""Endpoints that reach a real NGINX under load, with and without reloads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from agent_control_plane import GATEWAY, ControlPlane, free_port
+from aiohttp import web
+from test_agent_process import get, master_pid, running, spawn, until
+
+from gatehouse.agent import main, nameserver, nginx_binary, processes
+from gatehouse.backends import nginx
+from gatehouse.bundle import Bundle
+from gatehouse.delivery import DataPlaneReport
+from gatehouse.ir import gateway as ir_gateway
+from gatehouse.ir import http as ir
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(150)]
+
+CHANGES = int(os.environ.get("ENDPOINT_CHANGES", "50"))
+
+
+class Backends:
+    """Servers that answer with their number, on one port of several loopback addresses."""
+
+    def __init__(self, count: int) -> None:
+        self.port = free_port()
+        self.addresses = [f"127.{random.randint(20, 250)}.0.{n + 1}" for n in range(count)]
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[Backends]:
+        async with contextlib.AsyncExitStack() as stack:
+            for number, address in enumerate(self.addresses):
+                runner = web.ServerRunner(web.Server(_answer(number), access_log=None))
+                await runner.setup()
+                stack.push_async_callback(runner.cleanup)
+                await web.TCPSite(runner, address, self.port).start()
+            yield self
+
+    def endpoints(self, *numbers: int) -> tuple[ir.Endpoint, ...]:
+        return tuple(ir.Endpoint(self.addresses[n], self.port) for n in sorted(numbers))
+
+
+def _answer(number: int) -> web.RequestHandler:  # type: ignore[type-arg]
+    async def answer(request: web.BaseRequest) -> web.Response:
+        await request.read()
+        return web.Response(text=str(number))
+
+    return answer  # type: ignore[return-value]
+
+
+def forwarding(
+    port: int, *shares: tuple[tuple[ir.Endpoint, ...], int], cluster: str = "c", named: bool = True
+) -> Bundle:
+    """Give the files of a Gateway with one route to some clusters."""
+    clusters = tuple(ir.Cluster(f"{cluster}-{n}", found) for n, (found, _) in enumerate(shares))
+    backends = tuple(
+        ir.Backend(known.name, weight) for known, (_, weight) in zip(clusters, shares, strict=True)
+    )
+    route = ir.Route("ns/r/0/0", ir.Match(), ir.Forward(backends))
+    host = ir.VirtualHost("", (route,))
+    listener = ir_gateway.Listener(port, "HTTP", (host,))
+    gateway = ir_gateway.Gateway(GATEWAY, "127.0.0.1", (listener,), clusters=clusters)
+    capabilities = nginx.Capabilities((1, 31, 3), named_endpoints=named)
+    return nginx.Generator(capabilities).generate(gateway).bundle
+
+
+class Load:
+    """Clients that post without a pause: a GET that failed would silently be repeated."""
+
+    def __init__(self, port: int, clients: int = 6) -> None:
+        self.failed: Counter[str] = Counter()
+        self.answered: Counter[str] = Counter()
+        self._url = f"http://127.0.0.1:{port}/"
+        self._clients = clients
+        self._done = False
+
+    async def __aenter__(self) -> Load:
+        self._tasks = [asyncio.create_task(self._client()) for _ in range(self._clients)]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._done = True
+        await asyncio.gather(*self._tasks)
+
+    async def _client(self) -> None:
+        async with aiohttp.ClientSession() as session:
+            while not self._done:
+                try:
+                    async with session.post(self._url, data=b"x") as response:
+                        text = await response.text()
+                        if response.status == 200:
+                            self.answered[text] += 1
+                        else:
+                            self.failed[str(response.status)] += 1
+                except aiohttp.ClientError as error:
+                    self.failed[type(error).__name__] += 1
+
+
+@contextlib.contextmanager
+def agents(environ: dict[str, str]) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
+    """Give what starts an agent in place of the one before, which may have been killed."""
+    with contextlib.ExitStack() as stack:
+
+        def start() -> subprocess.Popen[bytes]:
+            started = spawn(environ)
+            stack.callback(started.wait)
+            stack.callback(started.terminate)
+            return started
+
+        yield start
+
+
+async def connected(plane: ControlPlane) -> DataPlaneReport:
+    return await plane.until(lambda report: bool(report.instances))
+
+
+async def unseeded(directory: Path) -> None:
+    """Wait until upstreams need no seeds any more."""
+    await until(lambda: not (directory / "root" / "current" / "seeds").exists(), 20)
+
+
+def workers(directory: Path) -> frozenset[int]:
+    return processes.children(master_pid(directory))
+
+
+async def test_endpoints_change_under_load_and_nothing_is_reloaded(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    port, took = free_port(), []
+    environ = control_plane.environment(tmp_path) | {"GATEHOUSE_AGENT_WORKERS": "2"}
+    with agents(environ) as start:
+        agent = start()
+        async with Backends(4).serving() as backends:
+            report = await connected(control_plane)
+            assert "endpoints" in report.instances[0].features
+            await control_plane.programmed(forwarding(port, (backends.endpoints(0, 1), 1)))
+            assert (await get(port))[0] == 200
+            await unseeded(tmp_path)
+            await until(lambda: len(workers(tmp_path)) == 2)
+            before = (master_pid(tmp_path), workers(tmp_path))
+            async with Load(port) as load:
+                for number in range(CHANGES):
+                    if number == CHANGES // 2:
+                        agent.kill()
+                        await asyncio.to_thread(agent.wait)
+                        await control_plane.until(lambda report: not report.instances)
+                        await asyncio.sleep(1)
+                        agent = start()
+                    pair = (number % 4, (number + 1) % 4)
+                    begun = time.monotonic()
+                    bundle = forwarding(port, (backends.endpoints(*pair), 1))
+                    await control_plane.programmed(bundle)
+                    took.append(time.monotonic() - begun)
+                    await asyncio.sleep(0.05)
+                    load.answered.clear()
+                    await asyncio.sleep(0.05)
+                    assert load.answered.keys() == {str(each) for each in pair}
+            assert load.failed == {}
+            assert (master_pid(tmp_path), workers(tmp_path)) == before
+    assert sorted(took)[len(took) // 2] < 2
+
+
+async def test_what_is_new_is_served_from_the_first_request_on(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    port, health = free_port(), free_port()
+    environ = control_plane.environment(tmp_path) | {
+        "GATEHOUSE_AGENT_WORKERS": "2",
+        "GATEHOUSE_AGENT_HEALTH_ADDRESS": f"127.0.0.1:{health}",
+    }
+    async with (
+        Backends(3).serving() as backends,
+        running(main.options_from_environment(environ)),
+    ):
+        await connected(control_plane)
+        await control_plane.programmed(forwarding(port, (backends.endpoints(0), 1)))
+        async with Load(port) as load:
+            for number in range(8):
+                # Another cluster each time: an upstream that NGINX never had.
+                shares = ((backends.endpoints(number % 3), 1),)
+                await control_plane.programmed(forwarding(port, *shares, cluster=f"d{number}"))
+                await asyncio.sleep(0.2)
+            # What was begun with is removed before NGINX could do without it: by a reload.
+            await control_plane.programmed(
+                forwarding(port, (backends.endpoints(2), 1), cluster="d7")
+            )
+            await asyncio.sleep(0.1)
+            load.answered.clear()
+            await asyncio.sleep(0.2)
+            assert load.answered.keys() == {"2"}
+            await unseeded(tmp_path)
+            await control_plane.programmed(
+                forwarding(port, (backends.endpoints(0), 3), (backends.endpoints(1), 1))
+            )
+            await unseeded(tmp_path)
+            await control_plane.programmed(
+                forwarding(port, (backends.endpoints(0), 3), (backends.endpoints(1, 2), 1))
+            )
+            await asyncio.sleep(0.1)
+            load.answered.clear()
+            await asyncio.sleep(0.5)
+            total = sum(load.answered.values())
+            assert abs(load.answered["0"] / total - 0.75) < 0.02
+        assert load.failed == {}
+        _, metrics = await get(health, "/metrics")
+        assert "gatehouse_agent_endpoint_updates_total 1\n" in metrics
+
+
+async def test_without_endpoints_the_answer_is_503(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    port = free_port()
+    options = main.options_from_environment(control_plane.environment(tmp_path))
+    async with Backends(2).serving() as backends, running(options):
+        await connected(control_plane)
+        for found, status in (((0,), 200), ((), 503), ((1,), 200), ((), 503)):
+            bundle = forwarding(port, (backends.endpoints(*found), 1))
+            await control_plane.programmed(bundle)
+            for _ in range(10):
+                assert (await get(port))[0] == status
+
+
+async def test_a_new_master_begins_with_the_newest_endpoints(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    port = free_port()
+    options = main.options_from_environment(control_plane.environment(tmp_path))
+    async with Backends(2).serving() as backends, running(options):
+        await connected(control_plane)
+        await control_plane.programmed(forwarding(port, (backends.endpoints(0), 1)))
+        await unseeded(tmp_path)
+        await control_plane.programmed(forwarding(port, (backends.endpoints(1), 1)))
+        dead = master_pid(tmp_path)
+        os.kill(dead, signal.SIGKILL)
+        statuses: list[tuple[int, str]] = []
+        async with asyncio.timeout(10):
+            while not statuses:
+                with contextlib.suppress(aiohttp.ClientError):
+                    # Refused until there is a new master; its first answer must be good.
+                    if not processes.alive(dead):
+                        statuses.append(await get(port))
+        assert statuses == [(200, "1")]
+
+
+async def test_a_port_lost_to_another_is_replaced(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    port = free_port()
+    environ = control_plane.environment(tmp_path)
+    async with Backends(2).serving() as backends:
+        with agents(environ) as start:
+            agent = start()
+            await connected(control_plane)
+            await control_plane.programmed(forwarding(port, (backends.endpoints(0), 1)))
+            await unseeded(tmp_path)
+            agent.kill()
+            await asyncio.to_thread(agent.wait)
+        await control_plane.until(lambda report: not report.instances)
+        text = (tmp_path / "root" / "current" / "nginx.conf").read_text()
+        taken = int(text.partition(f"resolver {nameserver.HOST}:")[2].partition(";")[0])
+        thief, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+            asyncio.DatagramProtocol, local_addr=(nameserver.HOST, taken)
+        )
+        async with running(main.options_from_environment(environ)):
+            await connected(control_plane)
+            await control_plane.programmed(forwarding(port, (backends.endpoints(1), 1)))
+            assert await get(port) == (200, "1")
+        thief.close()
+
+
+async def test_an_nginx_that_cannot_follow_names_is_reloaded(
+    control_plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nginx_binary, "RESOLVING", (99, 0, 0))
+    port = free_port()
+    options = main.options_from_environment(control_plane.environment(tmp_path))
+    async with Backends(2).serving() as backends, running(options):
+        report = await connected(control_plane)
+        assert "endpoints" not in report.instances[0].features
+        for number in (0, 1):
+            bundle = forwarding(port, (backends.endpoints(number), 1), named=False)
+            await control_plane.programmed(bundle)
+            assert await get(port) == (200, str(number))
+            if number == 0:
+                before = workers(tmp_path)
+        assert workers(tmp_path).isdisjoint(before)
+        assert "resolver" not in (tmp_path / "root" / "current" / "nginx.conf").read_text()

@@ -51,14 +51,15 @@ class Usage:
     def read(self) -> tuple[float, int]:
         """Give (CPU seconds so far, resident bytes), summed over the part's processes."""
         seconds, resident = 0.0, 0
-        for entry in self._processes():
+        for entry in self.processes():
             with contextlib.suppress(OSError):
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
                 seconds += sum(int(fields[index]) for index in (11, 12, 13, 14)) / TICK
                 resident += int(fields[21]) * PAGE
         return seconds, resident
 
-    def _processes(self) -> list[Path]:
+    def processes(self) -> list[Path]:
+        """Give the processes of the part, as directories of /proc."""
         found: list[Path] = []
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import aiohttp
@@ -52,12 +52,12 @@ class Backends:
         return tuple(ir.Endpoint(self.addresses[n], self.port) for n in sorted(numbers))
 
 
-def _answer(number: int) -> web.RequestHandler:  # type: ignore[type-arg]
+def _answer(number: int) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
     async def answer(request: web.BaseRequest) -> web.Response:
         await request.read()
         return web.Response(text=str(number))
 
-    return answer  # type: ignore[return-value]
+    return answer
 
 
 def forwarding(
@@ -72,7 +72,7 @@ def forwarding(
     host = ir.VirtualHost("", (route,))
     listener = ir_gateway.Listener(port, "HTTP", (host,))
     gateway = ir_gateway.Gateway(GATEWAY, "127.0.0.1", (listener,), clusters=clusters)
-    capabilities = nginx.Capabilities((1, 31, 3), named_endpoints=named)
+    capabilities = nginx.Capabilities((1, 31, 3) if named else (1, 22, 0), named_endpoints=named)
     return nginx.Generator(capabilities).generate(gateway).bundle
 
 
@@ -285,7 +285,9 @@ async def test_an_nginx_that_cannot_follow_names_is_reloaded(
 ) -> None:
     monkeypatch.setattr(nginx_binary, "RESOLVING", (99, 0, 0))
     port = free_port()
-    options = main.options_from_environment(control_plane.environment(tmp_path))
+    # Such as Debian 12's, where there is one.
+    old = {"GATEHOUSE_AGENT_NGINX": os.environ.get("OLD_NGINX", "")}
+    options = main.options_from_environment(control_plane.environment(tmp_path) | old)
     async with Backends(2).serving() as backends, running(options):
         report = await connected(control_plane)
         assert "endpoints" not in report.instances[0].features

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 .DEFAULT_GOAL := help
 .PHONY: help env env-dev demo test check lint types contracts format golden conformance \
-  differential bench bench-apiserver bench-throughput kinds gateway-api nginx-gateway cover lock clean
+  differential bench bench-apiserver bench-endpoints bench-throughput kinds gateway-api nginx-gateway cover lock clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -49,6 +49,9 @@ bench: env-dev  ## Measure route propagation at 10, 1,000 and 5,000 routes
 
 bench-apiserver: env-dev  ## Measure the API server beside etcd (needs wrk and etcd)
 	$(BIN)/python bench/apiserver.py $(ARGS)
+
+bench-endpoints: env-dev  ## Measure how soon a change of endpoints is in traffic
+	$(BIN)/python bench/endpoints.py $(ARGS)
 
 bench-throughput: env-dev  ## Measure NGINX as configured here beside a configuration by hand (needs wrk)
 	$(BIN)/python bench/throughput.py $(ARGS)

@@ -8,21 +8,28 @@ configurations take turns.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import re
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
 from gatehouse.agent import nginx_binary
+from gatehouse.agent.endpoints import Endpoint
+from gatehouse.agent.nameserver import HOST as HOST_OF_NAMES
+from gatehouse.agent.nameserver import Nameserver
 from gatehouse.backends import nginx
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import http as ir
 
 ADDRESS, PORT, BACKEND = "127.88.0.1", 8080, 9080
+RESOLVER = 18_053
+ADDRESS_OF_NAMES = f"{HOST_OF_NAMES}:{RESOLVER}"
 HOST = "bench.test"
 
 HEADERS = """
@@ -52,8 +59,11 @@ export default { choose };
 """
 
 
-def ours(rules: int) -> dict[str, bytes]:
-    """Give the files that Gatehouse writes for a plain route, or for some matches on one path."""
+def ours(rules: int, *, named: bool = False) -> dict[str, bytes]:
+    """Give the files that Gatehouse writes for a plain route, or for some matches on one path.
+
+    ``named``: with endpoints that NGINX asks for.
+    """
     forward = ir.Forward((ir.Backend("c-bench"),))
     matches = [
         ir.Match(
@@ -72,7 +82,8 @@ def ours(rules: int) -> dict[str, bytes]:
         listeners=(listener,),
         clusters=(ir.Cluster("c-bench", (ir.Endpoint(ADDRESS, BACKEND),)),),
     )
-    generated = nginx.Generator(nginx.Capabilities.parse("1.31.3")).generate(gateway)
+    capabilities = nginx.Capabilities.parse("1.31.3", named_endpoints=named)
+    generated = nginx.Generator(capabilities).generate(gateway)
     return {path: file.content for path, file in generated.bundle.files.items()}
 
 
@@ -104,6 +115,21 @@ def by_script(rules: int) -> dict[str, bytes]:
     return {"gatehouse/http.conf": text.encode(), "rules.js": script.encode()}
 
 
+def answer_names(ready: threading.Event) -> None:
+    """Be the name server for as long as the process lives."""
+
+    async def serve() -> None:
+        server = Nameserver()
+        await server.start(RESOLVER)
+        if server.port != RESOLVER:
+            sys.exit(f"port {RESOLVER} is taken")
+        server.publish({"c-bench": (Endpoint(ADDRESS, BACKEND),)})
+        ready.set()
+        await asyncio.Event().wait()
+
+    asyncio.run(serve())
+
+
 class Nginx:
     """An NGINX with one worker, over some files."""
 
@@ -116,7 +142,8 @@ class Nginx:
         (directory / "nginx.conf").write_text(
             f"worker_processes 1; daemon off; pid {directory}/pid; "
             f"error_log {directory}/error.log; events {{ worker_connections 1024; }} "
-            f"http {{ access_log off; {temp} include gatehouse/http.conf; }}"
+            f"http {{ access_log off; {temp} resolver {ADDRESS_OF_NAMES}; "
+            f"include gatehouse/http.conf; }}"
         )
         binary = str(nginx_binary.find(None))
         self._process = subprocess.Popen(
@@ -173,11 +200,18 @@ def main() -> None:
     if shutil.which("wrk") is None:
         sys.exit("wrk is needed: install Debian's package wrk")
     answer = f"server {{ listen {ADDRESS}:{BACKEND}; return 200 ok; keepalive_requests 1000000; }}"
+    ready = threading.Event()
+    threading.Thread(target=answer_names, args=(ready,), daemon=True).start()
+    ready.wait(5)
     with tempfile.TemporaryDirectory() as directory:
         backend = Nginx(Path(directory), {"gatehouse/http.conf": answer.encode()})
         try:
             print("| configuration | requests/s | ratio | p99 |\n| --- | ---: | ---: | ---: |")
-            plain = {"a plain route, by hand": by_hand(), "a plain route, by Gatehouse": ours(0)}
+            plain = {
+                "a plain route, by hand": by_hand(),
+                "a plain route, by Gatehouse": ours(0),
+                "a plain route, endpoints by name": ours(0, named=True),
+            }
             compare(plain, 0, options.seconds, options.rounds)
             for rules in (1, 20, 200):
                 named = {

@@ -127,8 +127,10 @@ async def connected(plane: ControlPlane) -> DataPlaneReport:
 
 
 async def unseeded(directory: Path) -> None:
-    """Wait until upstreams need no seeds any more."""
+    """Wait until upstreams need no seeds any more, and workers without them took over."""
+    former = workers(directory)
     await until(lambda: not (directory / "root" / "current" / "seeds").exists(), 20)
+    await until(lambda: bool(workers(directory)) and workers(directory).isdisjoint(former))
 
 
 def workers(directory: Path) -> frozenset[int]:
@@ -252,6 +254,27 @@ async def test_a_new_master_begins_with_the_newest_endpoints(
                     if not processes.alive(dead):
                         statuses.append(await get(port))
         assert statuses == [(200, "1")]
+
+
+async def test_a_data_plane_begins_with_the_endpoints_on_its_disk(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    port = free_port()
+    options = main.options_from_environment(control_plane.environment(tmp_path))
+    async with Backends(2).serving() as backends:
+        async with running(options):
+            await connected(control_plane)
+            await control_plane.programmed(forwarding(port, (backends.endpoints(0), 1)))
+            await unseeded(tmp_path)
+        await control_plane.until(lambda report: not report.instances)
+        async with running(options):
+            await control_plane.until(lambda report: report.programmed)
+            assert await get(port) == (200, "0")
+            await unseeded(tmp_path)
+            before = workers(tmp_path)
+            await control_plane.programmed(forwarding(port, (backends.endpoints(1), 1)))
+            assert await get(port) == (200, "1")
+            assert workers(tmp_path) == before
 
 
 async def test_a_port_lost_to_another_is_replaced(

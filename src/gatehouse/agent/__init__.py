@@ -4,6 +4,7 @@
 - ``channel``, ``link``, ``descriptions``: the connection, its sequence, what it says of itself.
 - ``mailbox``: newest request wins. Pure.
 - ``apply``, ``fetching``, ``confirmation``: from a request to a confirmed reload, or back.
+- ``endpoints``, ``nameserver``, ``live``: endpoints, which NGINX asks for while it runs.
 - ``generations``, ``main_conf``, ``places``: what is on disk.
 - ``supervision``, ``master``, ``processes``, ``error_log``, ``nginx_binary``: the NGINX.
 - ``health``: /livez, /readyz, /metrics.

@@ -6,12 +6,13 @@ import asyncio
 import os
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 import structlog
 
 from gatehouse.agent import confirmation, endpoints, live, main_conf, master
+from gatehouse.agent.endpoints import Endpoints
 from gatehouse.agent.error_log import message
 from gatehouse.agent.generations import MAIN, Entry, Generations, Manifest
 from gatehouse.agent.live import Live
@@ -83,8 +84,9 @@ class Applier:
         current = self._generations.current()
         if not adopted or current is None:
             await self._choose()
-        else:
-            self._live.adopt(self._generations.manifest(current))
+            current = self._generations.current()
+        assert current is not None
+        self._live.adopt(self._generations.manifest(current))
 
     async def settle(self) -> None:
         """See to it that the current generation is served; call when the supervisor runs."""
@@ -139,8 +141,9 @@ class Applier:
         current = self._generations.current()
         assert current is not None
         manifest = self._generations.manifest(current)
-        if self._live.unlearned(self._live.read(manifest)) != manifest.seeds:
-            self._generations.swap(self._make(manifest))
+        seeds = self._live.unlearned(self._live.read(manifest))
+        if seeds != manifest.seeds:
+            self._generations.swap(self._make(manifest, seeds))
 
     async def apply(self, manifest: Manifest, fetch: Fetch) -> Outcome:
         """Apply ``manifest``; never raises for what a configuration can cause."""
@@ -166,16 +169,15 @@ class Applier:
         known = self._live.read(manifest)
         if not live.seeds_remain(present, known):
             return False
+        amended = msgspec.structs.replace(
+            present, version=manifest.version, entries=manifest.entries, loaded=present.served
+        )
+        # First on disk: an agent that is killed now must not answer with older ones again.
+        self._generations.amend(current, amended)
         changed = self._live.offer(known)
         if not await self._live.nameserver.taken(changed, live.TAKEN_SECONDS):
             log.warning("endpoints not taken without a reload", upstreams=changed[:10])
             return False
-        self._generations.amend(
-            current,
-            msgspec.structs.replace(
-                present, version=manifest.version, entries=manifest.entries, loaded=present.served
-            ),
-        )
         self.confirmed = manifest.version
         self.endpoint_updates += 1
         log.info("endpoints applied", version=manifest.version, upstreams=len(changed))
@@ -260,9 +262,8 @@ class Applier:
         current = self._generations.current()
         return current is not None and self._generations.manifest(current).same(manifest)
 
-    def _make(self, manifest: Manifest) -> int:
+    def _make(self, manifest: Manifest, seeds: Mapping[str, Endpoints]) -> int:
         """Make a generation of what is in the store; returns its number."""
-        seeds = self._live.unlearned(self._live.read(manifest))
         port = self._live.nameserver.port
         text = main_conf.render(
             self._binary,
@@ -280,7 +281,8 @@ class Applier:
 
     async def _stage(self, manifest: Manifest) -> tuple[int, float]:
         """Make and test a generation; returns its number and how long the test took."""
-        staged = await asyncio.to_thread(self._make, manifest)
+        seeds = self._live.unlearned(await asyncio.to_thread(self._live.read, manifest))
+        staged = await asyncio.to_thread(self._make, manifest, seeds)
         begun = time.monotonic()
         try:
             await asyncio.to_thread(self._test, staged)

@@ -51,7 +51,7 @@ class Live:
         return known
 
     def adopt(self, manifest: Manifest) -> None:
-        """Take over a running NGINX that loaded this: without seeds it has learned the rest."""
+        """Begin with what NGINX has loaded, or will: it has learned what has no seeds."""
         known = self.read(manifest)
         self._learned = known.keys() - manifest.seeds.keys()
         self.nameserver.publish(known)

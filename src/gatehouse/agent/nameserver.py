@@ -53,6 +53,8 @@ RECEIVE_BYTES = 4 << 20
 SOURCES = 16
 """How many askers of a name are remembered: a reload brings another, and old ones linger."""
 
+_ZONE = dns.name.from_text(f"{ZONE}.")
+
 Respond = Callable[[bytes], None]
 
 
@@ -290,11 +292,17 @@ def _response(query: dns.message.Message) -> dns.message.Message:
 
 
 def _other(data: bytes) -> bytes:
-    """Answer what no upstream is named like: the address of a target, or that there is none."""
+    """Answer what no upstream is named like: the address of a target, or that there is none.
+
+    About an upstream that is not known nothing is said: at "no such name" NGINX would drop the
+    endpoints it has, of which an agent that just began may not know yet.
+    """
     try:
         query = dns.message.from_wire(data)
         asked = query.question[0]
     except (dns.exception.DNSException, IndexError):
+        return b""
+    if asked.rdtype == dns.rdatatype.SRV and asked.name.is_subdomain(_ZONE):
         return b""
     response = _response(query)
     host = b".".join(asked.name.labels[:-1]).decode("ascii", "replace").rpartition(":")[0]

@@ -42,7 +42,7 @@ def upstream(capabilities: Capabilities, name: str, shares: Shares, *, by: str =
     """
     settings = shares[0][0].settings
     inner = [
-        *_memory(capabilities, name, shares, names.ZONE),
+        *_memory(capabilities, name, shares, names.ZONE, settings.memory),
         *(_hashed(by) if by else balancing(settings, capabilities)),
         *_servers(capabilities, name, shares),
         *kept(settings, capabilities),
@@ -118,10 +118,11 @@ def _hashed(variable: str) -> list[Directive]:
     return [simple("hash", quoting.word(f"${variable}"), "consistent")]
 
 
-def _memory(capabilities: Capabilities, name: str, shares: Shares, shared: str) -> list[Directive]:
-    wanted = shares[0][0].settings.memory
-    if wanted and len(shares) == 1:
-        return [simple("zone", quoting.word(name), str(wanted))]
+def _memory(
+    capabilities: Capabilities, name: str, shares: Shares, shared: str, own: int | None = None
+) -> list[Directive]:
+    if own and len(shares) == 1:
+        return [simple("zone", quoting.word(name), str(own))]
     if capabilities.resolving_upstreams:
         return [simple("zone", quoting.word(shared))]
     # One count for all workers, or each would begin its own round.

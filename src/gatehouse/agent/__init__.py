@@ -6,7 +6,9 @@
 - ``apply``, ``fetching``, ``confirmation``: from a request to a confirmed reload, or back.
 - ``endpoints``, ``nameserver``, ``live``: endpoints, which NGINX asks for while it runs.
 - ``generations``, ``main_conf``, ``places``: what is on disk.
-- ``supervision``, ``master``, ``processes``, ``error_log``, ``nginx_binary``: the NGINX.
+- ``supervision``, ``master``, ``error_log``, ``nginx_binary``: the NGINX.
+- ``connector``: the process that speaks TLS where NGINX's own does not do.
+- ``watched``, ``processes``: what both are to the machine.
 - ``health``: /livez, /readyz, /metrics.
 
 Never here: anything of the control plane but the wire definitions, a parser of NGINX's language

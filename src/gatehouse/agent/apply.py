@@ -7,14 +7,16 @@ import os
 import subprocess
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 import structlog
 
-from gatehouse.agent import confirmation, endpoints, live, main_conf, master
+from gatehouse.agent import confirmation, endpoints, live, main_conf, master, system_trust
+from gatehouse.agent.connector import Connector, ConnectorError
 from gatehouse.agent.endpoints import Endpoints
 from gatehouse.agent.error_log import message
-from gatehouse.agent.generations import MAIN, Entry, Generations, Manifest
+from gatehouse.agent.generations import MAIN, SYSTEM_TRUST, Entry, Generations, Manifest
 from gatehouse.agent.live import Live
 from gatehouse.agent.nginx_binary import NginxBinary
 from gatehouse.agent.places import Places
@@ -60,6 +62,8 @@ class Applier:
         generations: Generations,
         supervisor: Supervisor,
         known: Live,
+        connector: Connector,
+        *,
         workers: str,
     ) -> None:
         self.confirmed: str | None = None
@@ -72,6 +76,7 @@ class Applier:
         self._generations = generations
         self._supervisor = supervisor
         self._live = known
+        self._connector = connector
         self._workers = workers
         self._turn = asyncio.Lock()
         self._applied_at = 0.0
@@ -87,6 +92,8 @@ class Applier:
             current = self._generations.current()
         assert current is not None
         self._live.adopt(self._generations.manifest(current))
+        self._connector.adopt()
+        await self._connect()
 
     async def settle(self) -> None:
         """See to it that the current generation is served; call when the supervisor runs."""
@@ -187,6 +194,7 @@ class Applier:
         try:
             known = self._live.read(manifest)
             staged, seconds = await self._stage(manifest)
+            await self._connect_also(staged)
         except (ApplyError, OSError, ValueError) as error:
             return _failed(error)
         self._applied_at = time.monotonic()
@@ -214,6 +222,7 @@ class Applier:
         error = await self._confirm(version, old, position, seconds)
         if not error:
             self.confirmed = version
+            await self._connect()
             keep = {staged} if previous is None else {staged, previous}
             await asyncio.to_thread(self._generations.sweep, keep)
             log.info("applied", version=version, generation=staged)
@@ -222,6 +231,7 @@ class Applier:
         assert previous is not None
         self._generations.swap(previous)
         restored = await self._restore(self._generations.manifest(previous), seconds)
+        await self._connect()
         await asyncio.to_thread(self._generations.sweep, {previous})
         if restored:
             return Outcome("Config apply failed, rollback successful", error)
@@ -242,6 +252,27 @@ class Applier:
             return False
         self.confirmed = manifest.version
         return True
+
+    async def _connect_also(self, staged: int) -> None:
+        """Have the connector ready for old and new workers; the old ones keep what they have."""
+        directories = map(self._generations.directory, [*self._current(), staged])
+        try:
+            await self._connector.serve(*directories)
+        except ConnectorError as error:
+            await self._connect()
+            await asyncio.to_thread(self._generations.sweep, self._current())
+            raise ApplyError(f"connector: {error}") from error
+
+    async def _connect(self) -> None:
+        """Have the connector serve the current generation, as far as it can."""
+        try:
+            await self._connector.serve(*map(self._generations.directory, self._current()))
+        except ConnectorError as error:
+            log.warning("connector does not serve", reason=str(error))
+
+    def _current(self) -> list[int]:
+        current = self._generations.current()
+        return [] if current is None else [current]
 
     async def _confirm(
         self, version: str, old: frozenset[int], position: int, seconds: float
@@ -277,7 +308,10 @@ class Applier:
             nameserver=port,
         )
         made = Manifest(manifest.version, manifest.entries, nameserver=port, seeds=seeds)
-        return self._generations.stage(made, {MAIN: text, **endpoints.seed_files(seeds)})
+        own: dict[str, str | Path] = {MAIN: text, **endpoints.seed_files(seeds)}
+        if trusted := system_trust.bundle():
+            own[SYSTEM_TRUST] = trusted
+        return self._generations.stage(made, own)
 
     async def _stage(self, manifest: Manifest) -> tuple[int, float]:
         """Make and test a generation; returns its number and how long the test took."""

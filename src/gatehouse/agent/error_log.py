@@ -1,9 +1,17 @@
-"""NGINX's error log: what it says after a moment, what of it matters, and its size."""
+"""NGINX's error log, and the connector's, which has its form: new lines, and what matters of them.
+
+Both are files, since a pipe would die with the agent.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
+
+import structlog
+
+log = structlog.get_logger("gatehouse.agent")
 
 TRUNCATE_BYTES = 16 << 20
 """Above this the log is emptied; NGINX appends, so it continues at the start."""
@@ -45,6 +53,19 @@ class ErrorLog:
         with self._path.open("r+b") as file:
             file.truncate(0)
         return True
+
+    async def forward(self, speaker: str) -> None:
+        """Copy what is written from now on into the agent's log, until cancelled."""
+        position = self.position()
+        while True:
+            await asyncio.sleep(1.0)
+            lines, position = self.lines(position)
+            for line in lines[-100:]:
+                (log.error if severe(line) else log.warning)(f"{speaker} says", text=message(line))
+            if len(lines) > 100:
+                log.warning(f"{speaker} lines left out", count=len(lines) - 100)
+            if self.truncate_if_large():
+                position = 0
 
 
 def emergencies(lines: list[str]) -> list[str]:

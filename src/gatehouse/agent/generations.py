@@ -22,6 +22,8 @@ CONFIG_DIR = "/etc/nginx"
 """Where a control plane believes the files to be."""
 
 MAIN = "nginx.conf"
+SYSTEM_TRUST = "system.pem"
+"""The agent's own files, which bundles refer to: the main file, and whom everybody trusts."""
 
 OPENED_LATE = "gatehouse/secrets"
 """The directory of files that NGINX opens when a request needs them, not when it starts."""
@@ -144,8 +146,11 @@ class Generations:
         """Give a content that is in the store; raises OSError."""
         return (self._objects / entry.digest).read_bytes()
 
-    def stage(self, manifest: Manifest, own: Mapping[str, str]) -> int:
-        """Make a generation of contents in the store and of the agent's own files; its number."""
+    def stage(self, manifest: Manifest, own: Mapping[str, str | Path]) -> int:
+        """Make a generation of contents in the store and of the agent's own files; its number.
+
+        Those are texts, or files elsewhere that are linked to.
+        """
         number = max(self.numbers(), default=0) + 1
         staged = self._generations / f".{number}"
         shutil.rmtree(staged, ignore_errors=True)
@@ -159,8 +164,11 @@ class Generations:
                 source.chmod(0o600)
             os.link(source, staged / entry.path)
         self._carry(staged)
-        for path, text in own.items():
-            (staged / path).write_text(text, encoding="utf-8")
+        for path, content in own.items():
+            if isinstance(content, Path):
+                (staged / path).symlink_to(content)
+            else:
+                (staged / path).write_text(content, encoding="utf-8")
         (staged / "manifest.json").write_bytes(msgspec.json.encode(manifest))
         staged.rename(self.directory(number))
         return number

@@ -10,6 +10,7 @@ import structlog
 
 from gatehouse.agent import nginx_binary
 from gatehouse.agent.apply import Applier
+from gatehouse.agent.connector import Connector
 from gatehouse.agent.descriptions import Describer
 from gatehouse.agent.generations import Generations
 from gatehouse.agent.health import HealthServer
@@ -37,12 +38,14 @@ class Agent:
         self.generations = Generations(options.root)
         self.nameserver = Nameserver()
         self.supervisor = Supervisor(binary, self.places)
+        self.connector = Connector(self.places)
         self.applier = Applier(
             binary,
             self.places,
             self.generations,
             self.supervisor,
             Live(self.nameserver, self.generations),
+            self.connector,
             workers=options.workers,
         )
         self.resolving = binary.numbers >= nginx_binary.RESOLVING
@@ -75,13 +78,14 @@ class Agent:
             "gatehouse_agent_endpoint_updates_total": self.applier.endpoint_updates,
             "gatehouse_agent_nameserver_questions_total": self.nameserver.questions,
             "gatehouse_agent_nginx_restarts_total": self.supervisor.restarts,
+            "gatehouse_agent_connector_restarts_total": self.connector.restarts,
         }
 
 
 async def run(options: Options, stop: asyncio.Event) -> None:
     """Run an agent until ``stop`` is set, then let NGINX drain for at most 25 s and end it.
 
-    If cancelled or killed instead, NGINX goes on serving and the next agent adopts it.
+    If cancelled or killed instead, NGINX and the connector go on, and the next agent adopts them.
     Raises NginxMissingError, or OSError if a directory or the health address cannot be had.
     """
     agent = Agent(options)
@@ -103,6 +107,7 @@ async def run(options: Options, stop: asyncio.Event) -> None:
             await agent.health.stop()
     log.info("draining")
     await agent.supervisor.quit()
+    await agent.connector.quit()
     agent.nameserver.stop()
     log.info("stopped")
 
@@ -110,7 +115,9 @@ async def run(options: Options, stop: asyncio.Event) -> None:
 async def _live(agent: Agent) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(agent.supervisor.run())
-        group.create_task(agent.supervisor.forward_log())
+        group.create_task(agent.connector.run())
+        group.create_task(agent.supervisor.error_log.forward("nginx"))
+        group.create_task(agent.connector.log.forward("connector"))
         await agent.applier.settle()
         group.create_task(agent.applier.shed_seeds())
         group.create_task(agent.link.apply_requests())

@@ -14,6 +14,9 @@ HTTP_ENTRY = "gatehouse/http.conf"
 STREAM_ENTRY = "gatehouse/stream.conf"
 """The bundle's files that are included, if it has them."""
 
+SHUTDOWN_SECONDS = 60
+"""How long connections may keep a worker that was told to finish."""
+
 _VERSION = re.compile(r"[A-Za-z0-9+/=_.:-]{0,128}")
 
 
@@ -42,7 +45,9 @@ def render(
         f'pid "{places.pid}";',
         f'error_log "{places.error_log}" warn;',
         # Bounds how long websockets and streams keep an old worker, and so how many pile up.
-        "worker_shutdown_timeout 60s;",
+        f"worker_shutdown_timeout {SHUTDOWN_SECONDS}s;",
+        # What the sockets that a bundle names are relative to.
+        f'working_directory "{places.run}";',
         *([f"include {MAIN_ENTRY};"] if MAIN_ENTRY in paths else []),
         "events { worker_connections 4096; }",
         "http {",

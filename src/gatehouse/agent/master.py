@@ -1,8 +1,7 @@
-"""One NGINX master: started or adopted, watched by a pidfd, signalled."""
+"""One NGINX master: started or adopted."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -12,43 +11,15 @@ from pathlib import Path
 from gatehouse.agent import processes
 from gatehouse.agent.nginx_binary import NginxBinary
 from gatehouse.agent.places import Places
+from gatehouse.agent.watched import Watched
 
 
-class Master:
+class Master(Watched):
     """A live master. It is in a session of its own and outlives the agent."""
-
-    def __init__(self, pid: int, popen: subprocess.Popen[bytes] | None = None) -> None:
-        """Watch ``pid``; raises ProcessLookupError if it is gone. Needs a running event loop."""
-        self.pid = pid
-        self.exited = asyncio.Event()
-        self._popen = popen
-        # Works for processes that are nobody's child of ours, and is ready as soon as they end.
-        self._pidfd = os.pidfd_open(pid)
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._pidfd, self._on_exit)
-
-    def _on_exit(self) -> None:
-        self.release()
-        if self._popen is not None:
-            self._popen.wait()
-        self.exited.set()
-
-    def release(self) -> None:
-        """Stop watching; the process goes on."""
-        if self._pidfd >= 0:
-            self._loop.remove_reader(self._pidfd)
-            os.close(self._pidfd)
-            self._pidfd = -1
 
     def workers(self) -> frozenset[int]:
         """Its live workers."""
         return processes.children(self.pid)
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal, unless it is gone already."""
-        if self._pidfd >= 0:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._pidfd, number)
 
 
 def command(binary: NginxBinary, places: Places, main_conf: Path) -> list[str]:
@@ -102,22 +73,3 @@ def kill_orphans(leader: int) -> frozenset[int]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     return orphans
-
-
-async def gone(pids: frozenset[int], seconds: float) -> bool:
-    """Wait until none of ``pids`` is alive, at most ``seconds``; reaps those that became ours."""
-    deadline = asyncio.get_running_loop().time() + seconds
-    while any(processes.alive(pid) for pid in pids):
-        if asyncio.get_running_loop().time() > deadline:
-            return False
-        await asyncio.sleep(0.01)
-    if os.getpid() == 1:
-        # Orphans become children of process 1, which in a container is the agent.
-        for pid in pids:
-            _reap(pid)
-    return True
-
-
-def _reap(pid: int) -> None:
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import msgspec
 
+from gatehouse.connector.description import SOCKETS
+
 SOCKET_PATH_MAX = 107
 """Bytes that the path of a unix socket may have on Linux (``sun_path`` less its final NUL)."""
 
@@ -44,6 +46,16 @@ class Places(msgspec.Struct, frozen=True):
         """Where the workers tell which version they serve."""
         return self.run / "version.sock"
 
+    @property
+    def connectors(self) -> Path:
+        """The connector's sockets; by a name relative to the run directory in bundles."""
+        return self.run / SOCKETS
+
+    @property
+    def connector_log(self) -> Path:
+        """The connector's messages."""
+        return self.run / "connector.log"
+
     def temp(self, kind: str) -> Path:
         """One of NGINX's temporary directories."""
         return self.run / "temp" / kind
@@ -53,6 +65,8 @@ class Places(msgspec.Struct, frozen=True):
         self.root.mkdir(parents=True, exist_ok=True)
         self.run.mkdir(parents=True, exist_ok=True)
         (self.run / "temp").mkdir(exist_ok=True)
+        # Whoever connects there is taken for NGINX, and shows the Gateway's certificate.
+        self.connectors.mkdir(exist_ok=True, mode=0o700)
 
     def remove_sockets(self) -> None:
         """Remove sockets a killed NGINX left; only while none runs, or it loses them."""

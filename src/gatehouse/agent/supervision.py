@@ -11,9 +11,10 @@ from collections.abc import Callable
 import structlog
 
 from gatehouse.agent import master as masters
-from gatehouse.agent.error_log import ErrorLog, message, severe
+from gatehouse.agent.error_log import ErrorLog
 from gatehouse.agent.nginx_binary import NginxBinary
 from gatehouse.agent.places import Places
+from gatehouse.agent.watched import gone
 
 log = structlog.get_logger("gatehouse.agent")
 
@@ -111,7 +112,7 @@ class Supervisor:
     @staticmethod
     async def _clear(leader: int) -> None:
         orphans = masters.kill_orphans(leader)
-        if orphans and not await masters.gone(orphans, 5.0):
+        if orphans and not await gone(orphans, 5.0):
             log.error("orphaned workers remain", pids=sorted(orphans))
 
     async def quit(self) -> None:
@@ -121,23 +122,10 @@ class Supervisor:
             return
         pids = frozenset({master.pid}) | master.workers()
         master.signal(signal.SIGQUIT)
-        if not await masters.gone(pids, DRAIN_SECONDS):
+        if not await gone(pids, DRAIN_SECONDS):
             log.warning("drain cut short", pid=master.pid)
             master.signal(signal.SIGTERM)
-            if not await masters.gone(pids, 2.0):
+            if not await gone(pids, 2.0):
                 master.signal(signal.SIGKILL)
         await master.exited.wait()
         await self._clear(master.pid)
-
-    async def forward_log(self) -> None:
-        """Copy NGINX's own messages into the agent's log, until cancelled."""
-        position = self.error_log.position()
-        while True:
-            await asyncio.sleep(1.0)
-            lines, position = self.error_log.lines(position)
-            for line in lines[-100:]:
-                (log.error if severe(line) else log.warning)("nginx says", text=message(line))
-            if len(lines) > 100:
-                log.warning("nginx lines left out", count=len(lines) - 100)
-            if self.error_log.truncate_if_large():
-                position = 0

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from gatehouse.backends.nginx import (
+    connecting,
     mixing,
     names,
     rates,
@@ -97,6 +98,7 @@ class Generator:
                 files += self._upstreams.get(cluster, self._cluster_files)
         files += self._shared_files(gateway, clusters)
         files += self._streams(gateway, clusters, hidden, unsupported)
+        files += connecting.files(gateway.clusters)
         for certificate in gateway.certificates:
             files += self._certificates.get(certificate, _certificate_files)
         files += [File.make(names.trust_file(bundle.name), bundle.pem) for bundle in gateway.trust]
@@ -155,7 +157,7 @@ class Generator:
     def _endpoints(self, name: str, shares: upstreams.Shares) -> list[File]:
         return (
             [upstreams.endpoints_file(name, shares)]
-            if self._capabilities.resolving_upstreams
+            if upstreams.by_name(self._capabilities, shares)
             else []
         )
 

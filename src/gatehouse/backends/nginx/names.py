@@ -28,8 +28,8 @@ REFUSED = "/.gh-refused"
 NO_FILE = "/.gh-no-file"
 """A file that nobody has."""
 
-SYSTEM_TRUST = "system"
-"""The name of the bundle of the authorities that everybody trusts."""
+SYSTEM_TRUST = "system.pem"
+"""The file of the authorities that everybody trusts; the agent's own, as NGINX's main file is."""
 
 
 def digest(*parts: str) -> str:
@@ -99,8 +99,8 @@ def stream_upstream_file(name: str) -> str:
 
 
 def trust_file(bundle: str) -> str:
-    """Give the file of certificates of authorities."""
-    return f"{ROOT}/tls/{bundle}.pem"
+    """Give the file of certificates of authorities; without a bundle, the system's."""
+    return f"{ROOT}/tls/{bundle}.pem" if bundle else SYSTEM_TRUST
 
 
 def certificate_file(certificate: str, kind: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gatehouse.backends.nginx import names, quoting
+from gatehouse.backends.nginx import connecting, names, quoting
 from gatehouse.backends.nginx.quoting import UnwritableError
 from gatehouse.backends.nginx.served import Context
 from gatehouse.backends.nginx.tree import Directive, simple
@@ -16,7 +16,7 @@ def module_of(cluster: ir.Cluster) -> str:
 
 def to(cluster: ir.Cluster, upstream: str, path: str = "") -> Directive:
     """Give the directive that sends a request on its way."""
-    secure = "" if cluster.tls is None else "s"
+    secure = "" if cluster.tls is None or connecting.connected(cluster) else "s"
     if cluster.protocol == "grpc":
         return simple("grpc_pass", quoting.word(f"grpc{secure}://{upstream}"))
     return simple("proxy_pass", quoting.word(f"http{secure}://{upstream}{path}"))
@@ -32,15 +32,10 @@ def protocol(context: Context, cluster: ir.Cluster) -> list[Directive]:
 
 
 def tls(module: str, cluster: ir.Cluster) -> list[Directive]:
-    """Give the directives of one location or stream server. Raises UnwritableError."""
+    """Give the directives of one location or stream server: none, if a connector speaks TLS."""
     wanted = cluster.tls
-    if wanted is None:
+    if wanted is None or connecting.connected(cluster):
         return []
-    if wanted.names and wanted.names != (ir.SubjectName("dns", wanted.server_name),):
-        raise UnwritableError(
-            "NGINX checks a backend's certificate for the name of the handshake only: "
-            "other subjectAltNames cannot be served"
-        )
 
     def said(name: str, *words: str) -> Directive:
         return simple(f"{module}_ssl_{name}", *words)
@@ -51,7 +46,7 @@ def tls(module: str, cluster: ir.Cluster) -> list[Directive]:
         said("verify", "on"),
         said("verify_depth", "10"),
         said("protocols", "TLSv1.2", "TLSv1.3"),
-        said("trusted_certificate", names.trust_file(wanted.trust or names.SYSTEM_TRUST)),
+        said("trusted_certificate", names.trust_file(wanted.trust)),
     ]
     if wanted.certificate:
         found += [

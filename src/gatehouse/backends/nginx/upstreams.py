@@ -1,7 +1,7 @@
 """Upstreams: one per cluster, in a file of its own, apart from everything that names it.
 
 Where NGINX can follow names and its agent answers them, that file stays the same while endpoints
-change: they are in another file, which only the agent reads.
+change: they are in another file, which only the agent reads. Sockets of connectors have no names.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gatehouse.backends.nginx import names, quoting
+from gatehouse.backends.nginx import connecting, names, quoting
 from gatehouse.backends.nginx.capabilities import Capabilities
 from gatehouse.backends.nginx.settings import time
 from gatehouse.backends.nginx.tree import Directive, block, simple, write
@@ -66,11 +66,17 @@ def zone(name: str, endpoints: int) -> Directive:
     return block("upstream", (quoting.word(name),), [simple("zone", name, f"{size}m"), idle])
 
 
+def by_name(capabilities: Capabilities, shares: Shares) -> bool:
+    """Whether NGINX asks the agent for the endpoints of an upstream."""
+    plain = any(connecting.connected(cluster) for cluster, _ in shares)
+    return capabilities.resolving_upstreams and not plain
+
+
 def endpoints_file(name: str, shares: Shares) -> File:
     """Give the file of an upstream's endpoints, which the agent reads."""
     members = [
         {"address": endpoint.address, "port": endpoint.port, "weight": weight}
-        for endpoint, weight in _weights(shares)
+        for _, endpoint, weight in _weights(shares)
     ]
     return File.make(names.endpoints_file(name), msgspec.json.encode(members))
 
@@ -108,8 +114,10 @@ def kept(settings: UpstreamSettings, capabilities: Capabilities) -> list[Directi
     return found
 
 
-def address(endpoint: ir.Endpoint) -> str:
-    """Give an endpoint as NGINX writes it."""
+def address(cluster: ir.Cluster, endpoint: ir.Endpoint) -> str:
+    """Give where NGINX connects for an endpoint of a cluster."""
+    if connecting.connected(cluster):
+        return f"unix:{connecting.socket(cluster, endpoint)}"
     host = f"[{endpoint.address}]" if ":" in endpoint.address else endpoint.address
     return f"{host}:{endpoint.port}"
 
@@ -123,21 +131,21 @@ def _memory(
 ) -> list[Directive]:
     if own and len(shares) == 1:
         return [simple("zone", quoting.word(name), str(own))]
-    if capabilities.resolving_upstreams:
+    if by_name(capabilities, shares):
         return [simple("zone", quoting.word(shared))]
     # One count for all workers, or each would begin its own round.
     return [simple("zone", quoting.word(name), "64k")] if len(shares) > 1 else []
 
 
 def _servers(capabilities: Capabilities, name: str, shares: Shares) -> list[Directive]:
-    if capabilities.resolving_upstreams:
+    if by_name(capabilities, shares):
         label = names.endpoints(name)
         server = _server(f"{label}.gatehouse", "service=endpoints", "resolve")
         # What the upstream begins with, which is there only until it has learned the rest.
         return [server, simple("include", quoting.word(f"seeds/{label}/*.conf"))]
     return [
-        _server(address(endpoint), *([f"weight={weight}"] if len(shares) > 1 else []))
-        for endpoint, weight in _weights(shares)
+        _server(address(cluster, endpoint), *([f"weight={weight}"] if len(shares) > 1 else []))
+        for cluster, endpoint, weight in _weights(shares)
     ]
 
 
@@ -150,13 +158,13 @@ def _server(where: str, *more: str) -> Directive:
     return simple("server", quoting.word(where), "max_fails=0", *more)
 
 
-def _weights(shares: Shares) -> list[tuple[ir.Endpoint, int]]:
+def _weights(shares: Shares) -> list[tuple[ir.Cluster, ir.Endpoint, int]]:
     common = math.lcm(*(len(cluster.endpoints) for cluster, _ in shares))
     weights = [weight * common // len(cluster.endpoints) for cluster, weight in shares]
     divisor = math.gcd(*weights)
     scale = max(1.0, max(weights) / divisor / HEAVIEST)
     return [
-        (endpoint, max(1, round(weight / divisor / scale)))
+        (cluster, endpoint, max(1, round(weight / divisor / scale)))
         for (cluster, _), weight in zip(shares, weights, strict=True)
         for endpoint in cluster.endpoints
     ]

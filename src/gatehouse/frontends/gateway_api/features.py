@@ -4,6 +4,7 @@ from __future__ import annotations
 
 FEATURES = (
     "BackendTLSPolicy",
+    "BackendTLSPolicySANValidation",
     "GRPCRoute",
     "GRPCRouteNamedRouteRule",
     "Gateway",

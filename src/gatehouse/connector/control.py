@@ -1,0 +1,80 @@
+"""How the agent tells a connector what to do: a line of JSON each way, on a socket of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from gatehouse.connector.listening import Listening, RefusedError
+
+SOCKET = "control.sock"
+
+
+class Request(msgspec.Struct, frozen=True):
+    """Listen for these configurations, and for no others."""
+
+    serve: tuple[str, ...]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """It listens, unless there is an error."""
+
+    error: str = ""
+
+
+async def listen(directory: Path, listening: Listening) -> asyncio.Server:
+    """Take requests, one at a time."""
+    turn = asyncio.Lock()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            line = await reader.readline()
+            async with turn:
+                found = await _obey(line, listening)
+            writer.write(msgspec.json.encode(found) + b"\n")
+        writer.close()
+
+    path = directory / SOCKET
+    path.unlink(missing_ok=True)
+    return await asyncio.start_unix_server(answer, path)
+
+
+async def _obey(line: bytes, listening: Listening) -> Answer:
+    try:
+        request = msgspec.json.decode(line, type=Request)
+        await listening.serve([Path(each) for each in request.serve])
+    except (RefusedError, msgspec.MsgspecError) as error:
+        return Answer(str(error))
+    return Answer()
+
+
+async def ask(directory: Path, configurations: Sequence[Path]) -> str:
+    """Have the connector listen; gives what is wrong, empty when it does.
+
+    Raises OSError or EOFError if there is no connector, or it ends.
+    """
+    reader, writer = await asyncio.open_unix_connection(directory / SOCKET)
+    try:
+        request = Request(tuple(str(each) for each in configurations))
+        writer.write(msgspec.json.encode(request) + b"\n")
+        return msgspec.json.decode(await reader.readuntil(b"\n"), type=Answer).error
+    finally:
+        writer.close()
+
+
+def pid(directory: Path) -> int | None:
+    """Give the process that takes requests; None if none does."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(directory / SOCKET))
+        except OSError:
+            return None
+        credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    found: int = struct.unpack("3i", credentials)[0]
+    return found

@@ -44,8 +44,8 @@ class Connector(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def encode(connectors: Iterable[Connector]) -> bytes:
-    """Write a description, for people as well."""
-    return msgspec.json.format(msgspec.json.encode(list(connectors)), indent=1) + b"\n"
+    """Write a description, a line for each."""
+    return b"[\n" + b",\n".join(map(msgspec.json.encode, connectors)) + b"\n]\n"
 
 
 def read(directory: Path) -> list[Connector]:

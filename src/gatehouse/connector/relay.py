@@ -48,13 +48,15 @@ class Near(asyncio.Protocol):
         self._on_end = on_end
         self._far = Far(target, self)
         self._opening: asyncio.Task[None] | None = None
+        self._early: list[bytes] | None = []
+        """What came before the endpoint was proven; None afterwards."""
+        self._ended = False
         self._lost = False
         self._left = -1
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Open the other side; nothing is read before that is proven."""
+        """Open the other side; nothing is passed on before that is proven."""
         self.transport = cast(asyncio.Transport, transport)
-        self.transport.pause_reading()
         self._opening = asyncio.create_task(self._open())
 
     async def _open(self) -> None:
@@ -69,8 +71,16 @@ class Near(asyncio.Protocol):
         except (OSError, UntrustedError) as error:
             self.fail(reason(error))
         else:
-            if not self.transport.is_closing():
-                self.transport.resume_reading()
+            self._go_on()
+
+    def _go_on(self) -> None:
+        early, self._early = self._early or [], None
+        for data in early:
+            self._far.send(data)
+        if self._ended:
+            self._far.send_end()
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def fail(self, why: str) -> None:
         """Give up; NGINX finds its connection closed before an answer, and says 502."""
@@ -80,14 +90,21 @@ class Near(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass on what NGINX sent."""
-        self._far.send(data)
+        if self._early is None:
+            self._far.send(data)
+        else:
+            # Not paused from the start: uvloop only takes that once it reads.
+            self._early.append(data)
+            self.transport.pause_reading()
 
     def eof_received(self) -> bool:
         """Pass on an end; an endpoint may still answer, unless NGINX does not read either."""
         if _hung_up(self.transport):
             self._far.close()
             return False
-        self._far.send_end()
+        self._ended = True
+        if self._early is None:
+            self._far.send_end()
         return True
 
     def pause_writing(self) -> None:

@@ -1,0 +1,36 @@
+"""What is said of failures, and how often."""
+
+from __future__ import annotations
+
+from gatehouse.connector.description import Connector, Name
+from gatehouse.connector.failures import AGAIN_SECONDS, MOST, Failures
+
+ONE = Connector(
+    socket="a.sock", cluster="c-a", address="::1", port=443, server_name="a",
+    names=(Name("dns", "a"),), trust="ca.pem",
+)  # fmt: skip
+
+
+def test_a_reason_is_said_at_once_and_then_once_a_minute_with_the_number_left_out() -> None:
+    said: list[str] = []
+    now = 0.0
+    failures = Failures(said.append, lambda: now)
+    for _ in range(5):
+        failures.failed(ONE, "no")
+    failures.failed(ONE, "another")
+    now = AGAIN_SECONDS
+    failures.failed(ONE, "no")
+    assert said == [
+        "connector: cluster c-a, endpoint [::1]:443: no",
+        "connector: cluster c-a, endpoint [::1]:443: another",
+        "connector: cluster c-a, endpoint [::1]:443: no (4 more since it was last said)",
+    ]
+
+
+def test_reasons_that_never_end_are_forgotten() -> None:
+    said: list[str] = []
+    failures = Failures(said.append, lambda: 0.0)
+    for number in range(3 * MOST):
+        failures.failed(ONE, str(number))
+    assert len(said) == 3 * MOST
+    assert len(failures._said) <= MOST

@@ -1,0 +1,72 @@
+"""Authorities and the certificates that they issue, as files."""
+
+from __future__ import annotations
+
+import datetime
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+DAY = datetime.timedelta(days=1)
+
+
+def _subject(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+class Authority:
+    """One that issues certificates, in a directory of its own."""
+
+    def __init__(self, directory: Path, name: str = "authority") -> None:
+        self._directory = directory
+        self._name = name
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self.file = directory / f"{name}.pem"
+        self._certificate = self._sign(
+            name, self._key, [x509.BasicConstraints(ca=True, path_length=None)]
+        )
+        self.pem = self._certificate.public_bytes(serialization.Encoding.PEM)
+        self.file.write_bytes(self.pem)
+
+    def _sign(
+        self, name: str, key: ec.EllipticCurvePrivateKey, extensions: Sequence[x509.ExtensionType]
+    ) -> x509.Certificate:
+        now = datetime.datetime.now(datetime.UTC)
+        made = (
+            x509.CertificateBuilder()
+            .subject_name(_subject(name))
+            .issuer_name(_subject(self._name))
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - DAY)
+            .not_valid_after(now + DAY)
+        )
+        for extension in extensions:
+            made = made.add_extension(extension, critical=False)
+        return made.sign(self._key, hashes.SHA256())
+
+    def issue(self, name: str, *names: x509.GeneralName) -> tuple[Path, Path]:
+        """Give the files of a certificate for ``names``, and of its key."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        made = self._sign(name, key, [x509.SubjectAlternativeName(names)] if names else [])
+        files = self._directory / f"{name}.crt", self._directory / f"{name}.key"
+        files[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
+        files[1].write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
+        return files
+
+    def server(self, name: str, *names: x509.GeneralName) -> ssl.SSLContext:
+        """Give what a server needs to show a certificate for ``names``."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*self.issue(name, *names))
+        return context

@@ -1,0 +1,298 @@
+"""An agent whose NGINX reaches backends by way of a connector."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import os
+import signal
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import grpc.aio
+import pytest
+from agent_control_plane import GATEWAY, ControlPlane, free_port
+from aiohttp import web
+from authority import Authority
+from cryptography import x509
+from test_agent_process import running, spawn, until
+
+from gatehouse.agent import connector as connectors
+from gatehouse.agent import main, processes
+from gatehouse.backends import nginx
+from gatehouse.bundle import Bundle
+from gatehouse.connector import control
+from gatehouse.ir import gateway as ir_gateway
+from gatehouse.ir import http as ir
+
+pytestmark = pytest.mark.process
+
+REAL = "spiffe://mesh/real"
+SPIFFE = x509.UniformResourceIdentifier(REAL)
+ADDRESS = "127.0.0.1"
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@contextlib.asynccontextmanager
+async def backend(context: ssl.SSLContext, text: str = "") -> AsyncIterator[int]:
+    """Serve HTTPS; answers ``text``, or what was sent."""
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(body=text.encode() or await request.read())
+
+    app = web.Application(client_max_size=1 << 30)
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, ADDRESS, 0, ssl_context=context)
+    await site.start()
+    try:
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+def bundle(
+    port: int, authority: Authority, *endpoints: int, name: str = REAL, protocol: Any = "http"
+) -> Bundle:
+    """Give a bundle whose NGINX forwards what comes to ``port``."""
+    trust = ir_gateway.TrustBundle(f"ca-{authority.file.stem}", authority.file.read_bytes())
+    tls = ir.BackendTls("front.internal", trust.name, (ir.SubjectName("uri", name),))
+    targets = tuple(sorted(ir.Endpoint(ADDRESS, each) for each in endpoints))
+    route = ir.Route("a/b/0/0", ir.Match(), ir.Forward((ir.Backend("c-app"),)))
+    host = ir.VirtualHost("", (route,))
+    gateway = ir_gateway.Gateway(
+        GATEWAY,
+        bind_address=ADDRESS,
+        listeners=(ir_gateway.Listener(port, "HTTP", (host,)),),
+        clusters=(ir.Cluster("c-app", targets, protocol, tls),),
+        trust=(trust,),
+    )
+    return nginx.Generator(nginx.Capabilities.parse("1.31.3")).generate(gateway).bundle
+
+
+def without(port: int) -> Bundle:
+    """Give a bundle that needs no connector."""
+    host = ir.VirtualHost("", (ir.Route("a/b/0/0", ir.Match(), ir.Respond(204)),))
+    listener = ir_gateway.Listener(port, "HTTP", (host,))
+    gateway = ir_gateway.Gateway(GATEWAY, bind_address=ADDRESS, listeners=(listener,))
+    return nginx.Generator(nginx.Capabilities.parse("1.31.3")).generate(gateway).bundle
+
+
+async def post(port: int, body: bytes = b"hello") -> tuple[int, bytes]:
+    async with (
+        aiohttp.ClientSession() as client,
+        client.post(f"http://{ADDRESS}:{port}/", data=io.BytesIO(body)) as response,
+    ):
+        return response.status, await response.read()
+
+
+def connector_pid(directory: Path) -> int | None:
+    return control.pid(directory / "run" / "connectors")
+
+
+@contextlib.asynccontextmanager
+async def agent(control_plane: ControlPlane, directory: Path) -> AsyncIterator[None]:
+    async with running(main.options_from_environment(control_plane.environment(directory))):
+        await control_plane.until(lambda report: bool(report.instances))
+        yield
+
+
+async def test_requests_reach_a_backend_of_the_right_name_and_no_other(
+    control_plane: ControlPlane, tmp_path: Path, authority: Authority
+) -> None:
+    port, body = free_port(), os.urandom(8 << 20)
+    async with (
+        backend(authority.server("real", SPIFFE)) as endpoint,
+        agent(control_plane, tmp_path),
+    ):
+        await control_plane.programmed(bundle(port, authority, endpoint))
+        assert await post(port, body) == (200, body)
+        await control_plane.programmed(bundle(port, authority, endpoint, name="spiffe://other"))
+        assert (await post(port))[0] == 502
+        said = (tmp_path / "run" / "connector.log").read_text()
+        assert "cluster c-app" in said
+        assert "none of the names spiffe://other; it has URI:spiffe://mesh/real" in said
+        pid = connector_pid(tmp_path)
+        assert pid is not None
+    assert not processes.alive(pid)
+    assert list((tmp_path / "run" / "connectors").iterdir()) == []
+
+
+async def test_another_authority_holds_for_the_next_request(
+    control_plane: ControlPlane, tmp_path: Path, authority: Authority
+) -> None:
+    port, later = free_port(), Authority(tmp_path, "later")
+    async with (
+        backend(authority.server("real", SPIFFE)) as endpoint,
+        agent(control_plane, tmp_path),
+    ):
+        await control_plane.programmed(bundle(port, authority, endpoint))
+        assert await post(port) == (200, b"hello")
+        pid = connector_pid(tmp_path)
+        await control_plane.programmed(bundle(port, later, endpoint))
+        assert (await post(port))[0] == 502
+        await control_plane.programmed(bundle(port, authority, endpoint))
+        assert await post(port) == (200, b"hello")
+        assert connector_pid(tmp_path) == pid
+
+
+async def test_what_the_connector_refuses_changes_nothing(
+    control_plane: ControlPlane, tmp_path: Path, authority: Authority
+) -> None:
+    port, broken = free_port(), Authority(tmp_path, "broken")
+    broken.file.write_text("no certificate")
+    async with (
+        backend(authority.server("real", SPIFFE)) as endpoint,
+        agent(control_plane, tmp_path),
+    ):
+        good = bundle(port, authority, endpoint)
+        await control_plane.programmed(good)
+        control_plane.server.publish(GATEWAY, bundle(port, broken, endpoint))
+        report = await control_plane.until(lambda report: bool(report.error))
+        assert "connector: cluster c-app: gatehouse/tls/ca-broken.pem: " in report.error
+        assert report.instances[0].confirmed == good.version
+        assert await post(port) == (200, b"hello")
+        await control_plane.programmed(without(port))
+        assert (await post(port))[0] == 204
+
+
+async def test_a_connector_that_cannot_start_is_said_in_its_last_words(
+    control_plane: ControlPlane, tmp_path: Path, authority: Authority
+) -> None:
+    port = free_port()
+    async with agent(control_plane, tmp_path):
+        await control_plane.programmed(without(port))
+        (tmp_path / "run" / "connectors").rmdir()
+        control_plane.server.publish(GATEWAY, bundle(port, authority, free_port()))
+        report = await control_plane.until(lambda report: bool(report.error))
+        assert "connector: it ended at once: FileNotFoundError" in report.error
+        assert (await post(port))[0] == 204
+
+
+async def test_a_killed_connector_comes_back(
+    control_plane: ControlPlane, tmp_path: Path, authority: Authority
+) -> None:
+    port = free_port()
+    async with (
+        backend(authority.server("real", SPIFFE)) as endpoint,
+        agent(control_plane, tmp_path),
+    ):
+        await control_plane.programmed(bundle(port, authority, endpoint))
+        pid = connector_pid(tmp_path)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        async with asyncio.timeout(10):
+            while await post(port) != (200, b"hello"):
+                await asyncio.sleep(0.02)
+        assert connector_pid(tmp_path) not in (None, pid)
+
+
+async def test_the_connector_outlives_a_killed_agent_and_is_adopted_by_the_next(
+    control_plane: ControlPlane, tmp_path: Path, authority: Authority
+) -> None:
+    port = free_port()
+    environ = control_plane.environment(tmp_path)
+    async with backend(authority.server("real", SPIFFE)) as endpoint:
+        with spawn(environ) as first:
+            await control_plane.until(lambda report: bool(report.instances))
+            await control_plane.programmed(bundle(port, authority, endpoint))
+            pid = connector_pid(tmp_path)
+            assert pid is not None
+            first.kill()
+            await asyncio.to_thread(first.wait)
+            await control_plane.until(lambda report: not report.instances)
+            assert await post(port) == (200, b"hello")
+        with spawn(environ) as second:
+            await control_plane.until(lambda report: report.programmed)
+            await control_plane.programmed(bundle(port, authority, endpoint, free_port()))
+            assert connector_pid(tmp_path) == pid
+            os.kill(pid, signal.SIGKILL)
+            await until(lambda: connector_pid(tmp_path) not in (None, pid))
+            fresh = connector_pid(tmp_path)
+            assert fresh is not None
+            second.terminate()
+            assert await asyncio.to_thread(second.wait) == 0
+            assert not processes.alive(fresh)
+
+
+async def test_the_connector_ends_when_nothing_needs_it(
+    control_plane: ControlPlane,
+    tmp_path: Path,
+    authority: Authority,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connectors, "LINGER_SECONDS", 0.5)
+    port = free_port()
+    async with (
+        backend(authority.server("real", SPIFFE)) as endpoint,
+        agent(control_plane, tmp_path),
+    ):
+        await control_plane.programmed(without(port))
+        assert connector_pid(tmp_path) is None
+        for _ in range(2):
+            await control_plane.programmed(bundle(port, authority, endpoint))
+            assert await post(port) == (200, b"hello")
+            pid = connector_pid(tmp_path)
+            assert pid is not None
+            await control_plane.programmed(without(port))
+            await until(lambda pid=pid: not processes.alive(pid))  # type: ignore[misc]
+            assert connector_pid(tmp_path) is None
+
+
+async def test_no_request_fails_while_endpoints_come_and_go(
+    control_plane: ControlPlane, tmp_path: Path, authority: Authority
+) -> None:
+    port, answers, done = free_port(), list[int](), False
+
+    async def client() -> None:
+        async with aiohttp.ClientSession() as session:
+            while not done:
+                async with session.post(f"http://{ADDRESS}:{port}/", data=b"x") as response:
+                    answers.append(response.status)
+
+    async with (
+        backend(authority.server("one", SPIFFE)) as one,
+        backend(authority.server("two", SPIFFE)) as two,
+        agent(control_plane, tmp_path),
+    ):
+        await control_plane.programmed(bundle(port, authority, one))
+        clients = [asyncio.create_task(client()) for _ in range(4)]
+        for endpoints in ((two,), (one, two), (one,), (two,)):
+            await control_plane.programmed(bundle(port, authority, *endpoints))
+            seen = len(answers)
+            await until(lambda seen=seen: len(answers) > seen + 20)  # type: ignore[misc]
+        done = True
+        await asyncio.gather(*clients)
+    assert set(answers) == {200}
+
+
+async def test_calls_of_grpc_are_carried(
+    control_plane: ControlPlane, tmp_path: Path, authority: Authority
+) -> None:
+    async def answer(request: bytes, _context: Any) -> bytes:
+        return request[::-1]
+
+    server = grpc.aio.server()
+    handler: Any = grpc.unary_unary_rpc_method_handler(answer)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("a.B", {"C": handler}),))
+    certificate, key = (path.read_bytes() for path in authority.issue("real", SPIFFE))
+    endpoint = server.add_secure_port(
+        f"{ADDRESS}:0", grpc.ssl_server_credentials([(key, certificate)])
+    )
+    await server.start()
+    port = free_port()
+    async with agent(control_plane, tmp_path):
+        await control_plane.programmed(bundle(port, authority, endpoint, protocol="grpc"))
+        async with grpc.aio.insecure_channel(f"{ADDRESS}:{port}") as channel:
+            call: Any = channel.unary_unary("/a.B/C")
+            assert await call(b"abc") == b"cba"
+    await server.stop(None)

@@ -79,6 +79,34 @@ def bundle(
     return nginx.Generator(nginx.Capabilities.parse("1.31.3")).generate(gateway).bundle
 
 
+def stream(port: int, authority: Authority, *endpoints: int) -> Bundle:
+    """Give a bundle whose NGINX forwards connections to ``port`` as they are."""
+    whole = ir_gateway.StreamHost("", (ir_gateway.StreamBackend("c-app"),))
+    trust = ir_gateway.TrustBundle("ca-tcp", authority.pem)
+    tls = ir.BackendTls("front.internal", trust.name, (ir.SubjectName("uri", REAL),))
+    targets = tuple(sorted(ir.Endpoint(ADDRESS, each) for each in endpoints))
+    gateway = ir_gateway.Gateway(
+        GATEWAY,
+        bind_address=ADDRESS,
+        streams=(ir_gateway.StreamListener(port, "TCP", (whole,)),),
+        clusters=(ir.Cluster("c-app", targets, "tcp", tls),),
+        trust=(trust,),
+    )
+    return nginx.Generator(nginx.Capabilities.parse("1.31.3")).generate(gateway).bundle
+
+
+def by_system(port: int, endpoint: int, *names: ir.SubjectName) -> Bundle:
+    """Give a bundle whose NGINX trusts for its backend whom the machine trusts."""
+    tls = ir.BackendTls("front.internal", "", names)
+    route = ir.Route("a/b/0/0", ir.Match(), ir.Forward((ir.Backend("c-app"),)))
+    listener = ir_gateway.Listener(port, "HTTP", (ir.VirtualHost("", (route,)),))
+    cluster = ir.Cluster("c-app", (ir.Endpoint(ADDRESS, endpoint),), "http", tls)
+    gateway = ir_gateway.Gateway(
+        GATEWAY, bind_address=ADDRESS, listeners=(listener,), clusters=(cluster,)
+    )
+    return nginx.Generator(nginx.Capabilities.parse("1.31.3")).generate(gateway).bundle
+
+
 def without(port: int) -> Bundle:
     """Give a bundle that needs no connector."""
     host = ir.VirtualHost("", (ir.Route("a/b/0/0", ir.Match(), ir.Respond(204)),))
@@ -296,3 +324,49 @@ async def test_calls_of_grpc_are_carried(
             call: Any = channel.unary_unary("/a.B/C")
             assert await call(b"abc") == b"cba"
     await server.stop(None)
+
+
+async def test_connections_of_tcp_are_carried(
+    control_plane: ControlPlane, tmp_path: Path, authority: Authority
+) -> None:
+    body = os.urandom(1 << 20)
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    context = authority.server("real", SPIFFE)
+    server = await asyncio.start_server(echo, ADDRESS, 0, ssl=context)
+    port = free_port()
+    async with agent(control_plane, tmp_path):
+        endpoint = server.sockets[0].getsockname()[1]
+        await control_plane.programmed(stream(port, authority, endpoint))
+        reader, writer = await asyncio.open_connection(ADDRESS, port)
+        writer.write(body)
+        assert await reader.readexactly(len(body)) == body
+        writer.close()
+    server.close()
+
+
+@pytest.mark.parametrize("names", [(), (ir.SubjectName("uri", REAL),)], ids=["nginx", "connector"])
+async def test_whom_the_machine_trusts(
+    control_plane: ControlPlane,
+    tmp_path: Path,
+    authority: Authority,
+    monkeypatch: pytest.MonkeyPatch,
+    names: tuple[ir.SubjectName, ...],
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
+    port, other = free_port(), Authority(tmp_path, "other")
+    shown = (SPIFFE, x509.DNSName("front.internal"))
+    async with (
+        backend(authority.server("real", *shown)) as endpoint,
+        backend(other.server("forged", *shown)) as forged,
+        agent(control_plane, tmp_path),
+    ):
+        await control_plane.programmed(by_system(port, endpoint, *names))
+        assert await post(port) == (200, b"hello")
+        await control_plane.programmed(by_system(port, forged, *names))
+        assert (await post(port))[0] == 502

@@ -1,0 +1,172 @@
+"""Backends whose certificates are checked for names that NGINX cannot check itself."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from authority import Authority
+from cryptography import x509
+from installation import (
+    HOST_NET,
+    Installation,
+    address,
+    apply,
+    get,
+    hello,
+    holds,
+    route,
+    traffic,
+    until,
+)
+
+from gatehouse.agent import processes
+from gatehouse.apis import resources
+from gatehouse.connector import control
+from gatehouse.kube import client as kube
+
+pytestmark = pytest.mark.process
+
+SECURE = (f"{HOST_NET}.252", 9443)
+META = {"namespace": "default"}
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+async def secure(authority: Authority) -> AsyncIterator[None]:
+    """Serve HTTPS under a name of a mesh and a wildcard."""
+
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(headers={"X-Backend": "secure"})
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    names = (x509.UniformResourceIdentifier("spiffe://mesh/app"), x509.DNSName("*.mesh.example"))
+    await web.TCPSite(runner, *SECURE, ssl_context=authority.server("app", *names)).start()
+    yield
+    await runner.cleanup()
+
+
+def trusted(authority: Authority) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "authorities", **META},
+        "data": {"ca.crt": authority.pem.decode()},
+    }
+
+
+def policy(*names: dict[str, str]) -> dict[str, Any]:
+    authorities = {"group": "", "kind": "ConfigMap", "name": "authorities"}
+    return {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "BackendTLSPolicy",
+        "metadata": {"name": "secure", **META},
+        "spec": {
+            "targetRefs": [{"group": "", "kind": "Service", "name": "secure"}],
+            "validation": {
+                "hostname": "front.example",
+                "caCertificateRefs": [authorities],
+                "subjectAltNames": list(names),
+            },
+        },
+    }
+
+
+def service() -> list[dict[str, Any]]:
+    port = {"name": "https", "port": 80, "targetPort": SECURE[1], "protocol": "TCP"}
+    labels = {"kubernetes.io/service-name": "secure"}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "secure", **META},
+            "spec": {"ports": [port]},
+        },
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {"name": "secure-1", **META, "labels": labels},
+            "addressType": "IPv4",
+            "ports": [{"name": "https", "port": SECURE[1], "protocol": "TCP"}],
+            "endpoints": [{"addresses": [SECURE[0]]}],
+        },
+    ]
+
+
+def uri(value: str) -> dict[str, str]:
+    return {"type": "URI", "uri": value}
+
+
+def hostname(value: str) -> dict[str, str]:
+    return {"type": "Hostname", "hostname": value}
+
+
+async def test_names_and_authorities_of_backends_are_followed(
+    installation: Installation,
+    client: kube.Client,
+    backends: None,
+    secure: None,
+    authority: Authority,
+    tmp_path: Path,
+) -> None:
+    wanted = policy(uri("spiffe://mesh/app"))
+    manifests = [*hello(), *service(), trusted(authority), wanted, route("s", "/s", "secure")]
+    await apply(client, manifests)
+    where = await address(client)
+    await holds(client, "HTTPRoute", "s", "Accepted")
+
+    async def answers(status: int) -> None:
+        await until(lambda: _answers(where, status))
+
+    await answers(200)
+    async with traffic(where) as others:
+        await apply(client, [policy(uri("spiffe://mesh/other"), hostname("front.example"))])
+        await answers(502)
+        await apply(client, [policy(uri("spiffe://mesh/other"), hostname("a.mesh.example"))])
+        await answers(200)
+        await apply(client, [trusted(Authority(tmp_path, "later"))])
+        await answers(502)
+        await apply(client, [trusted(authority)])
+        await answers(200)
+    assert others.keys() == {"200"}
+    (sockets,) = installation.state.glob("node/pods/*/volumes/run/connectors")
+    assert control.pid(sockets) is not None
+    await client.delete(resources.HTTP_ROUTES, "s", "default")
+
+
+async def _answers(where: str, status: int) -> bool:
+    return (await get(where, "/s"))[0] == status
+
+
+async def test_nothing_is_left_of_a_data_plane_that_is_removed(
+    installation: Installation,
+    client: kube.Client,
+    backends: None,
+    secure: None,
+    authority: Authority,
+) -> None:
+    wanted = policy(uri("spiffe://mesh/app"))
+    manifests = [*hello(), *service(), trusted(authority), wanted, route("s", "/s", "secure")]
+    await apply(client, manifests)
+    where = await address(client)
+    await until(lambda: _answers(where, 200))
+    (sockets,) = installation.state.glob("node/pods/*/volumes/run/connectors")
+    pid = control.pid(sockets)
+    assert pid is not None
+    await client.delete(resources.GATEWAYS, "web", "default")
+
+    async def removed() -> bool:
+        gone = not processes.alive(pid)
+        return gone and not list(installation.state.glob("node/pods/*/volumes"))
+
+    await until(removed, 60)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import re
 import shutil
 import statistics
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 from gatehouse.agent import nginx_binary
@@ -24,13 +26,16 @@ from gatehouse.agent.endpoints import Endpoint
 from gatehouse.agent.nameserver import HOST as HOST_OF_NAMES
 from gatehouse.agent.nameserver import Nameserver
 from gatehouse.backends import nginx
+from gatehouse.connector import control, description
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import http as ir
+from gatehouse.standalone.pki import Leaf, Pki, issue
 
 ADDRESS, PORT, BACKEND = "127.88.0.1", 8080, 9080
 RESOLVER = 18_053
 ADDRESS_OF_NAMES = f"{HOST_OF_NAMES}:{RESOLVER}"
 HOST = "bench.test"
+SERVER_NAME, OTHER_NAME = "front.test", "real.test"
 
 HEADERS = """
     proxy_http_version 1.1;
@@ -87,6 +92,23 @@ def ours(rules: int, *, named: bool = False) -> dict[str, bytes]:
     return {path: file.content for path, file in generated.bundle.files.items()}
 
 
+def secured(pki: Pki, *names: ir.SubjectName) -> dict[str, bytes]:
+    """Give the files of a route whose backend speaks TLS and has one of ``names``."""
+    tls = ir.BackendTls(SERVER_NAME, "bench", names)
+    cluster = ir.Cluster("c-bench", (ir.Endpoint(ADDRESS, BACKEND + 1),), "http", tls)
+    route = ir.Route("a/b/0/0", ir.Match(), ir.Forward((ir.Backend("c-bench"),)))
+    listener = ir_gateway.Listener(PORT, "HTTP", (ir.VirtualHost(HOST, (route,)),))
+    gateway = ir_gateway.Gateway(
+        "a/b",
+        bind_address=ADDRESS,
+        listeners=(listener,),
+        clusters=(cluster,),
+        trust=(ir_gateway.TrustBundle("bench", pki.ca().cert.read_bytes()),),
+    )
+    generated = nginx.Generator(nginx.Capabilities.parse("1.31.3")).generate(gateway)
+    return {path: file.content for path, file in generated.bundle.files.items()}
+
+
 def by_hand() -> dict[str, bytes]:
     """Give a configuration that does the same as ours for a plain route."""
     text = f"""
@@ -139,9 +161,12 @@ class Nginx:
             (directory / path).write_bytes(content)
         kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
         temp = " ".join(f"{kind}_temp_path {directory}/{kind};" for kind in kinds)
+        # Workers of a root master would be nobody, who may not enter the directory.
+        user = "user root; " if os.geteuid() == 0 else ""
         (directory / "nginx.conf").write_text(
-            f"worker_processes 1; daemon off; pid {directory}/pid; "
-            f"error_log {directory}/error.log; events {{ worker_connections 1024; }} "
+            f"{user}worker_processes 1; daemon off; pid {directory}/pid; "
+            f"working_directory {directory}; error_log {directory}/error.log; "
+            "events { worker_connections 1024; } "
             f"http {{ access_log off; {temp} resolver {ADDRESS_OF_NAMES}; "
             f"include gatehouse/http.conf; }}"
         )
@@ -149,19 +174,52 @@ class Nginx:
         self._process = subprocess.Popen(
             [binary, "-p", str(directory), "-c", str(directory / "nginx.conf"), "-e", "stderr"]
         )
+        self._connector: subprocess.Popen[bytes] | None = None
+        if description.FILE in files:
+            self._connect(directory)
         time.sleep(0.5)
+
+    def _connect(self, directory: Path) -> None:
+        sockets = directory / description.SOCKETS
+        sockets.mkdir()
+        program = [sys.executable, "-P", "-m", "gatehouse.connector", str(sockets), "60"]
+        self._connector = subprocess.Popen(program)
+        while not (sockets / control.SOCKET).exists():
+            time.sleep(0.05)
+        if error := asyncio.run(control.ask(sockets, [directory])):
+            sys.exit(error)
 
     def stop(self) -> None:
         """End it."""
-        self._process.terminate()
-        self._process.wait()
+        for process in (self._process, self._connector):
+            if process is not None:
+                process.terminate()
+                process.wait()
 
 
-def load(seconds: int, rules: int) -> tuple[float, float]:
+def answering(pki: Pki) -> dict[str, bytes]:
+    """Give the backend: in the clear and over TLS, with small answers and those of a megabyte."""
+    pki.ensure()
+    leaf = Leaf("backend", "backend", dns=(SERVER_NAME, OTHER_NAME), server=True)
+    pair = pki.leaf(leaf)
+    issue(pki.ca(), leaf, pair, datetime.now(UTC))
+    text = f"""
+    server {{
+        listen {ADDRESS}:{BACKEND}; listen {ADDRESS}:{BACKEND + 1} ssl;
+        ssl_certificate {pair.cert}; ssl_certificate_key {pair.key};
+        keepalive_requests 1000000;
+        location / {{ return 200 ok; }}
+        location /large {{ root assets; }}
+    }}
+    """
+    return {"gatehouse/http.conf": text.encode(), "assets/large": bytes(1 << 20)}
+
+
+def load(seconds: int, rules: int, path: str) -> tuple[float, float]:
     """Give requests a second and the 99th percentile in milliseconds; the last rule is hit."""
     last = f"v{rules - 1}"
     command = ["wrk", "-t1", "-c32", f"-d{seconds}", "--latency", "-H", f"Host: {HOST}"]
-    command += ["-H", f"x-rule: {last}", f"http://{ADDRESS}:{PORT}/?q={last}"]
+    command += ["-H", f"x-rule: {last}", f"http://{ADDRESS}:{PORT}{path}?q={last}"]
     answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     if "Non-2xx" in answer:
         sys.exit(f"requests failed:\n{answer}")
@@ -172,7 +230,9 @@ def load(seconds: int, rules: int) -> tuple[float, float]:
     return float(rate[1]), float(number) * {"us": 0.001, "ms": 1.0, "s": 1000.0}[unit]
 
 
-def compare(variants: dict[str, dict[str, bytes]], rules: int, seconds: int, rounds: int) -> None:
+def compare(
+    variants: dict[str, dict[str, bytes]], rules: int, seconds: int, rounds: int, path: str = "/"
+) -> None:
     """Let the variants take turns, and print a row of the table for each."""
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in variants}
     for _ in range(rounds):
@@ -180,8 +240,8 @@ def compare(variants: dict[str, dict[str, bytes]], rules: int, seconds: int, rou
             with tempfile.TemporaryDirectory() as directory:
                 server = Nginx(Path(directory), files)
                 try:
-                    load(1, rules)
-                    found[name].append(load(seconds, rules))
+                    load(1, rules, path)
+                    found[name].append(load(seconds, rules, path))
                 finally:
                     server.stop()
     base = statistics.median(rate for rate, _ in next(iter(found.values())))
@@ -191,34 +251,54 @@ def compare(variants: dict[str, dict[str, bytes]], rules: int, seconds: int, rou
         print(f"| {name} | {rate:,.0f} | {rate / base:.2f} | {tail:.1f} ms |", flush=True)
 
 
+def routes(seconds: int, rounds: int) -> None:
+    """Measure routes: a plain one, and many matches on one path."""
+    plain = {
+        "a plain route, by hand": by_hand(),
+        "a plain route, by Gatehouse": ours(0),
+        "a plain route, endpoints by name": ours(0, named=True),
+    }
+    compare(plain, 0, seconds, rounds)
+    for rules in (1, 20, 200):
+        named = {
+            f"{rules} matches, in njs": by_script(rules),
+            f"{rules} matches, by Gatehouse": ours(rules),
+        }
+        compare(named, rules, seconds, max(1, rounds // 2))
+
+
+def names(pki: Pki, seconds: int, rounds: int) -> None:
+    """Measure backends over TLS: checked for the handshake's name, and for another."""
+    other = ir.SubjectName("dns", OTHER_NAME)
+    for size in ("small", "large"):
+        variants = {
+            f"{size} answers over TLS, by NGINX": secured(pki),
+            f"{size} answers over TLS, by a connector": secured(pki, other),
+        }
+        compare(variants, 0, seconds, rounds, f"/{size}")
+
+
 def main() -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--part", choices=("routes", "names"), help="without: both")
     options = parser.parse_args()
     if shutil.which("wrk") is None:
         sys.exit("wrk is needed: install Debian's package wrk")
-    answer = f"server {{ listen {ADDRESS}:{BACKEND}; return 200 ok; keepalive_requests 1000000; }}"
     ready = threading.Event()
     threading.Thread(target=answer_names, args=(ready,), daemon=True).start()
     ready.wait(5)
     with tempfile.TemporaryDirectory() as directory:
-        backend = Nginx(Path(directory), {"gatehouse/http.conf": answer.encode()})
+        pki = Pki(Path(directory) / "pki")
+        backend = Nginx(Path(directory), answering(pki))
         try:
             print("| configuration | requests/s | ratio | p99 |\n| --- | ---: | ---: | ---: |")
-            plain = {
-                "a plain route, by hand": by_hand(),
-                "a plain route, by Gatehouse": ours(0),
-                "a plain route, endpoints by name": ours(0, named=True),
-            }
-            compare(plain, 0, options.seconds, options.rounds)
-            for rules in (1, 20, 200):
-                named = {
-                    f"{rules} matches, in njs": by_script(rules),
-                    f"{rules} matches, by Gatehouse": ours(rules),
-                }
-                compare(named, rules, options.seconds, max(1, options.rounds // 2))
+            if options.part != "names":
+                routes(options.seconds, options.rounds)
+            if options.part != "routes":
+                names(pki, options.seconds, options.rounds)
         finally:
             backend.stop()
 

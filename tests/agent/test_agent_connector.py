@@ -8,6 +8,7 @@ import io
 import os
 import signal
 import ssl
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from cryptography import x509
 from test_agent_process import running, spawn, until
 
 from gatehouse.agent import connector as connectors
-from gatehouse.agent import main, processes
+from gatehouse.agent import main, nginx_binary, processes
 from gatehouse.backends import nginx
 from gatehouse.bundle import Bundle
 from gatehouse.connector import control
@@ -224,6 +225,32 @@ async def test_a_killed_connector_comes_back(
         assert connector_pid(tmp_path) not in (None, pid)
 
 
+async def test_a_connector_that_hangs_is_said_and_replaced(
+    control_plane: ControlPlane,
+    tmp_path: Path,
+    authority: Authority,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    port = free_port()
+    async with (
+        backend(authority.server("real", SPIFFE)) as endpoint,
+        agent(control_plane, tmp_path),
+    ):
+        await control_plane.programmed(bundle(port, authority, endpoint))
+        pid = connector_pid(tmp_path)
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        monkeypatch.setattr(connectors, "TELL_SECONDS", 0.3)
+        control_plane.server.publish(GATEWAY, bundle(port, authority, endpoint, free_port()))
+        report = await control_plane.until(lambda report: bool(report.error))
+        assert "connector: it did not answer within 0.3 s" in report.error
+        monkeypatch.undo()
+        async with asyncio.timeout(20):
+            while await post(port) != (200, b"hello"):
+                await asyncio.sleep(0.02)
+        assert connector_pid(tmp_path) not in (None, pid)
+
+
 async def test_the_connector_outlives_a_killed_agent_and_is_adopted_by_the_next(
     control_plane: ControlPlane, tmp_path: Path, authority: Authority
 ) -> None:
@@ -324,6 +351,32 @@ async def test_calls_of_grpc_are_carried(
             call: Any = channel.unary_unary("/a.B/C")
             assert await call(b"abc") == b"cba"
     await server.stop(None)
+
+
+async def test_http2_is_spoken_on(
+    control_plane: ControlPlane, tmp_path: Path, authority: Authority
+) -> None:
+    endpoint, port = free_port(), free_port()
+    directory = tmp_path / "backend"
+    directory.mkdir()
+    certificate, key = authority.issue("real", SPIFFE)
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    temp = " ".join(f"{kind}_temp_path {directory}/{kind};" for kind in kinds)
+    (directory / "nginx.conf").write_text(
+        f"daemon off; pid {directory}/pid; events {{}} http {{ access_log off; {temp} server {{"
+        f"listen {ADDRESS}:{endpoint} ssl; http2 on; ssl_certificate {certificate}; "
+        f"ssl_certificate_key {key}; return 200 $server_protocol; }} }}"
+    )
+    binary = str(nginx_binary.find(None))
+    words = (binary, "-p", str(directory), "-c", str(directory / "nginx.conf"), "-e", "stderr")
+    server = await asyncio.create_subprocess_exec(*words, stderr=subprocess.DEVNULL)
+    try:
+        async with agent(control_plane, tmp_path):
+            await control_plane.programmed(bundle(port, authority, endpoint, protocol="h2c"))
+            assert await post(port) == (200, b"HTTP/2.0")
+    finally:
+        server.terminate()
+        await server.wait()
 
 
 async def test_connections_of_tcp_are_carried(

@@ -20,6 +20,8 @@ from connector_running import SERVER_NAME, Endpoint, Running, echo, to
 from cryptography import x509
 
 from gatehouse.connector import description, relay
+from gatehouse.connector import listening as listening_module
+from gatehouse.connector.description import Connector
 from gatehouse.connector.failures import Failures
 from gatehouse.connector.listening import Listening
 
@@ -118,8 +120,9 @@ async def test_the_certificate_of_the_gateway_is_shown(
         to(endpoint, authority, socket="without.sock"),
     )
     assert await connector.exchange() == b"hello"
+    assert connector.log == ""
     assert await connector.exchange(name="without.sock") == b""
-    assert "TLS failed: " in connector.log
+    assert "TLS failed: " in connector.log or "lost before any answer: " in connector.log
 
 
 @pytest.mark.parametrize("offered", ["", "h2"])
@@ -365,13 +368,39 @@ async def test_an_endpoint_that_says_nothing_is_given_up(
     listening = Listening(tmp_path, 0.0, Failures(said.append))
     with socket.create_server(("127.0.0.1", 0)) as silent:
         connector = to(silent.getsockname()[1], authority)
-        directory = tmp_path / "generation"
-        (directory / "gatehouse").mkdir(parents=True)
-        (directory / description.FILE).write_bytes(description.encode([connector]))
-        await listening.serve([directory])
+        await listening.serve([configuration(tmp_path, connector)])
         reader, writer = await asyncio.open_unix_connection(tmp_path / "a.sock")
         assert await reader.read() == b""
         writer.close()
     assert said[0].endswith("no connection within 0.1 s")
     await listening.drain()
     assert listening.idle.is_set()
+
+
+async def test_a_connection_is_cut_that_nginx_left_and_the_endpoint_does_not_take_from(
+    tmp_path: Path, endpoints: Make, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening_module, "LOOK_SECONDS", 0.1)
+    stuck = threading.Event()
+    endpoint = endpoints(lambda _connection: stuck.wait(60))
+    listening = Listening(tmp_path, 0.0, Failures())
+    await listening.serve([configuration(tmp_path, to(endpoint, authority))])
+    looking = asyncio.create_task(listening.look())
+    _, writer = await asyncio.open_unix_connection(tmp_path / "a.sock")
+    writer.write(bytes(16 * MEGABYTE))
+    # Blocks for as long as nothing more is taken: the endpoint's buffers are full by then.
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(writer.drain(), 0.5)
+    writer.transport.abort()
+    await listening.serve([])
+    await asyncio.wait_for(listening.idle.wait(), 20)
+    assert not stuck.is_set()
+    stuck.set()
+    looking.cancel()
+
+
+def configuration(home: Path, *connectors: Connector) -> Path:
+    directory = home / "generation"
+    (directory / "gatehouse").mkdir(parents=True)
+    (directory / description.FILE).write_bytes(description.encode(connectors))
+    return directory

@@ -114,7 +114,7 @@ class Running:
             writer.write(data)
             writer.write_eof()
             return await asyncio.wait_for(reader.read(), 20)
-        except ConnectionResetError:
+        except ConnectionError:
             return b""
         finally:
             writer.close()

@@ -162,6 +162,7 @@ class Far(asyncio.Protocol):
         self.is_open = False
         self._ended = [False, False]
         """Whether an end was sent, and whether one was received."""
+        self._heard = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the handshake."""
@@ -210,6 +211,7 @@ class Far(asyncio.Protocol):
         try:
             while chunk := self._tls.read(RECORD):
                 chunks.append(chunk)
+                self._heard = True
             self._ended[1] = True
         except ssl.SSLWantReadError:
             pass
@@ -283,8 +285,15 @@ class Far(asyncio.Protocol):
         """End NGINX's side too, when it has taken what there is."""
         self.is_open = False
         self._doubt(error or ConnectionResetError("the connection was closed in the handshake"))
+        if error is not None and not self._heard and self._is_proven():
+            # As an endpoint does that refuses our certificate, if its reason is lost on the way.
+            self._near.fail(f"the connection was lost before any answer: {reason(error)}")
         self._near.transport.close()
         self._near.over()
+
+    def _is_proven(self) -> bool:
+        done = self.proven.done() and not self.proven.cancelled()
+        return done and self.proven.exception() is None
 
     def close(self) -> None:
         """End it, with notice where that is possible."""

@@ -7,7 +7,6 @@ import contextlib
 import io
 import os
 import signal
-import ssl
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,9 +16,10 @@ import aiohttp
 import grpc.aio
 import pytest
 from agent_control_plane import GATEWAY, ControlPlane, free_port
-from aiohttp import web
 from authority import Authority
+from connector_running import Endpoint, echo
 from cryptography import x509
+from https_server import serving
 from test_agent_process import running, spawn, until
 
 from gatehouse.agent import connector as connectors
@@ -40,25 +40,6 @@ ADDRESS = "127.0.0.1"
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
-
-
-@contextlib.asynccontextmanager
-async def backend(context: ssl.SSLContext, text: str = "") -> AsyncIterator[int]:
-    """Serve HTTPS; answers ``text``, or what was sent."""
-
-    async def answer(request: web.Request) -> web.Response:
-        return web.Response(body=text.encode() or await request.read())
-
-    app = web.Application(client_max_size=1 << 30)
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, ADDRESS, 0, ssl_context=context)
-    await site.start()
-    try:
-        yield runner.addresses[0][1]
-    finally:
-        await runner.cleanup()
 
 
 def bundle(
@@ -139,19 +120,17 @@ async def test_requests_reach_a_backend_of_the_right_name_and_no_other(
     control_plane: ControlPlane, tmp_path: Path, authority: Authority
 ) -> None:
     port, body = free_port(), os.urandom(8 << 20)
-    async with (
-        backend(authority.server("real", SPIFFE)) as endpoint,
-        agent(control_plane, tmp_path),
-    ):
-        await control_plane.programmed(bundle(port, authority, endpoint))
-        assert await post(port, body) == (200, body)
-        await control_plane.programmed(bundle(port, authority, endpoint, name="spiffe://other"))
-        assert (await post(port))[0] == 502
-        said = (tmp_path / "run" / "connector.log").read_text()
-        assert "cluster c-app" in said
-        assert "none of the names spiffe://other; it has URI:spiffe://mesh/real" in said
-        pid = connector_pid(tmp_path)
-        assert pid is not None
+    with serving(authority.server("real", SPIFFE)) as endpoint:
+        async with agent(control_plane, tmp_path):
+            await control_plane.programmed(bundle(port, authority, endpoint))
+            assert await post(port, body) == (200, body)
+            await control_plane.programmed(bundle(port, authority, endpoint, name="spiffe://other"))
+            assert (await post(port))[0] == 502
+            said = (tmp_path / "run" / "connector.log").read_text()
+            assert "cluster c-app" in said
+            assert "none of the names spiffe://other; it has URI:spiffe://mesh/real" in said
+            pid = connector_pid(tmp_path)
+            assert pid is not None
     assert not processes.alive(pid)
     assert list((tmp_path / "run" / "connectors").iterdir()) == []
 
@@ -160,18 +139,16 @@ async def test_another_authority_holds_for_the_next_request(
     control_plane: ControlPlane, tmp_path: Path, authority: Authority
 ) -> None:
     port, later = free_port(), Authority(tmp_path, "later")
-    async with (
-        backend(authority.server("real", SPIFFE)) as endpoint,
-        agent(control_plane, tmp_path),
-    ):
-        await control_plane.programmed(bundle(port, authority, endpoint))
-        assert await post(port) == (200, b"hello")
-        pid = connector_pid(tmp_path)
-        await control_plane.programmed(bundle(port, later, endpoint))
-        assert (await post(port))[0] == 502
-        await control_plane.programmed(bundle(port, authority, endpoint))
-        assert await post(port) == (200, b"hello")
-        assert connector_pid(tmp_path) == pid
+    with serving(authority.server("real", SPIFFE)) as endpoint:
+        async with agent(control_plane, tmp_path):
+            await control_plane.programmed(bundle(port, authority, endpoint))
+            assert await post(port) == (200, b"hello")
+            pid = connector_pid(tmp_path)
+            await control_plane.programmed(bundle(port, later, endpoint))
+            assert (await post(port))[0] == 502
+            await control_plane.programmed(bundle(port, authority, endpoint))
+            assert await post(port) == (200, b"hello")
+            assert connector_pid(tmp_path) == pid
 
 
 async def test_what_the_connector_refuses_changes_nothing(
@@ -179,19 +156,17 @@ async def test_what_the_connector_refuses_changes_nothing(
 ) -> None:
     port, broken = free_port(), Authority(tmp_path, "broken")
     broken.file.write_text("no certificate")
-    async with (
-        backend(authority.server("real", SPIFFE)) as endpoint,
-        agent(control_plane, tmp_path),
-    ):
-        good = bundle(port, authority, endpoint)
-        await control_plane.programmed(good)
-        control_plane.server.publish(GATEWAY, bundle(port, broken, endpoint))
-        report = await control_plane.until(lambda report: bool(report.error))
-        assert "connector: cluster c-app: gatehouse/tls/ca-broken.pem: " in report.error
-        assert report.instances[0].confirmed == good.version
-        assert await post(port) == (200, b"hello")
-        await control_plane.programmed(without(port))
-        assert (await post(port))[0] == 204
+    with serving(authority.server("real", SPIFFE)) as endpoint:
+        async with agent(control_plane, tmp_path):
+            good = bundle(port, authority, endpoint)
+            await control_plane.programmed(good)
+            control_plane.server.publish(GATEWAY, bundle(port, broken, endpoint))
+            report = await control_plane.until(lambda report: bool(report.error))
+            assert "connector: cluster c-app: gatehouse/tls/ca-broken.pem: " in report.error
+            assert report.instances[0].confirmed == good.version
+            assert await post(port) == (200, b"hello")
+            await control_plane.programmed(without(port))
+            assert (await post(port))[0] == 204
 
 
 async def test_a_connector_that_cannot_start_is_said_in_its_last_words(
@@ -211,18 +186,16 @@ async def test_a_killed_connector_comes_back(
     control_plane: ControlPlane, tmp_path: Path, authority: Authority
 ) -> None:
     port = free_port()
-    async with (
-        backend(authority.server("real", SPIFFE)) as endpoint,
-        agent(control_plane, tmp_path),
-    ):
-        await control_plane.programmed(bundle(port, authority, endpoint))
-        pid = connector_pid(tmp_path)
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
-        async with asyncio.timeout(10):
-            while await post(port) != (200, b"hello"):
-                await asyncio.sleep(0.02)
-        assert connector_pid(tmp_path) not in (None, pid)
+    with serving(authority.server("real", SPIFFE)) as endpoint:
+        async with agent(control_plane, tmp_path):
+            await control_plane.programmed(bundle(port, authority, endpoint))
+            pid = connector_pid(tmp_path)
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            async with asyncio.timeout(10):
+                while await post(port) != (200, b"hello"):
+                    await asyncio.sleep(0.02)
+            assert connector_pid(tmp_path) not in (None, pid)
 
 
 async def test_a_connector_that_hangs_is_said_and_replaced(
@@ -232,23 +205,21 @@ async def test_a_connector_that_hangs_is_said_and_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     port = free_port()
-    async with (
-        backend(authority.server("real", SPIFFE)) as endpoint,
-        agent(control_plane, tmp_path),
-    ):
-        await control_plane.programmed(bundle(port, authority, endpoint))
-        pid = connector_pid(tmp_path)
-        assert pid is not None
-        os.kill(pid, signal.SIGSTOP)
-        monkeypatch.setattr(connectors, "TELL_SECONDS", 0.3)
-        control_plane.server.publish(GATEWAY, bundle(port, authority, endpoint, free_port()))
-        report = await control_plane.until(lambda report: bool(report.error))
-        assert "connector: it did not answer within 0.3 s" in report.error
-        monkeypatch.undo()
-        async with asyncio.timeout(20):
-            while await post(port) != (200, b"hello"):
-                await asyncio.sleep(0.02)
-        assert connector_pid(tmp_path) not in (None, pid)
+    with serving(authority.server("real", SPIFFE)) as endpoint:
+        async with agent(control_plane, tmp_path):
+            await control_plane.programmed(bundle(port, authority, endpoint))
+            pid = connector_pid(tmp_path)
+            assert pid is not None
+            os.kill(pid, signal.SIGSTOP)
+            monkeypatch.setattr(connectors, "TELL_SECONDS", 0.3)
+            control_plane.server.publish(GATEWAY, bundle(port, authority, endpoint, free_port()))
+            report = await control_plane.until(lambda report: bool(report.error))
+            assert "connector: it did not answer within 0.3 s" in report.error
+            monkeypatch.undo()
+            async with asyncio.timeout(20):
+                while await post(port) != (200, b"hello"):
+                    await asyncio.sleep(0.02)
+            assert connector_pid(tmp_path) not in (None, pid)
 
 
 async def test_the_connector_outlives_a_killed_agent_and_is_adopted_by_the_next(
@@ -256,7 +227,7 @@ async def test_the_connector_outlives_a_killed_agent_and_is_adopted_by_the_next(
 ) -> None:
     port = free_port()
     environ = control_plane.environment(tmp_path)
-    async with backend(authority.server("real", SPIFFE)) as endpoint:
+    with serving(authority.server("real", SPIFFE)) as endpoint:
         with spawn(environ) as first:
             await control_plane.until(lambda report: bool(report.instances))
             await control_plane.programmed(bundle(port, authority, endpoint))
@@ -287,20 +258,18 @@ async def test_the_connector_ends_when_nothing_needs_it(
 ) -> None:
     monkeypatch.setattr(connectors, "LINGER_SECONDS", 0.5)
     port = free_port()
-    async with (
-        backend(authority.server("real", SPIFFE)) as endpoint,
-        agent(control_plane, tmp_path),
-    ):
-        await control_plane.programmed(without(port))
-        assert connector_pid(tmp_path) is None
-        for _ in range(2):
-            await control_plane.programmed(bundle(port, authority, endpoint))
-            assert await post(port) == (200, b"hello")
-            pid = connector_pid(tmp_path)
-            assert pid is not None
+    with serving(authority.server("real", SPIFFE)) as endpoint:
+        async with agent(control_plane, tmp_path):
             await control_plane.programmed(without(port))
-            await until(lambda pid=pid: not processes.alive(pid))  # type: ignore[misc]
             assert connector_pid(tmp_path) is None
+            for _ in range(2):
+                await control_plane.programmed(bundle(port, authority, endpoint))
+                assert await post(port) == (200, b"hello")
+                pid = connector_pid(tmp_path)
+                assert pid is not None
+                await control_plane.programmed(without(port))
+                await until(lambda pid=pid: not processes.alive(pid))  # type: ignore[misc]
+                assert connector_pid(tmp_path) is None
 
 
 async def test_no_request_fails_while_endpoints_come_and_go(
@@ -314,19 +283,19 @@ async def test_no_request_fails_while_endpoints_come_and_go(
                 async with session.post(f"http://{ADDRESS}:{port}/", data=b"x") as response:
                     answers.append(response.status)
 
-    async with (
-        backend(authority.server("one", SPIFFE)) as one,
-        backend(authority.server("two", SPIFFE)) as two,
-        agent(control_plane, tmp_path),
+    with (
+        serving(authority.server("one", SPIFFE)) as one,
+        serving(authority.server("two", SPIFFE)) as two,
     ):
-        await control_plane.programmed(bundle(port, authority, one))
-        clients = [asyncio.create_task(client()) for _ in range(4)]
-        for endpoints in ((two,), (one, two), (one,), (two,)):
-            await control_plane.programmed(bundle(port, authority, *endpoints))
-            seen = len(answers)
-            await until(lambda seen=seen: len(answers) > seen + 20)  # type: ignore[misc]
-        done = True
-        await asyncio.gather(*clients)
+        async with agent(control_plane, tmp_path):
+            await control_plane.programmed(bundle(port, authority, one))
+            clients = [asyncio.create_task(client()) for _ in range(4)]
+            for endpoints in ((two,), (one, two), (one,), (two,)):
+                await control_plane.programmed(bundle(port, authority, *endpoints))
+                seen = len(answers)
+                await until(lambda seen=seen: len(answers) > seen + 20)  # type: ignore[misc]
+            done = True
+            await asyncio.gather(*clients)
     assert set(answers) == {200}
 
 
@@ -382,25 +351,15 @@ async def test_http2_is_spoken_on(
 async def test_connections_of_tcp_are_carried(
     control_plane: ControlPlane, tmp_path: Path, authority: Authority
 ) -> None:
-    body = os.urandom(1 << 20)
-
-    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
-        writer.close()
-
-    context = authority.server("real", SPIFFE)
-    server = await asyncio.start_server(echo, ADDRESS, 0, ssl=context)
-    port = free_port()
+    body, port = os.urandom(1 << 20), free_port()
+    endpoint = Endpoint(authority.server("real", SPIFFE), echo)
     async with agent(control_plane, tmp_path):
-        endpoint = server.sockets[0].getsockname()[1]
-        await control_plane.programmed(stream(port, authority, endpoint))
+        await control_plane.programmed(stream(port, authority, endpoint.port))
         reader, writer = await asyncio.open_connection(ADDRESS, port)
         writer.write(body)
         assert await reader.readexactly(len(body)) == body
         writer.close()
-    server.close()
+    endpoint.close()
 
 
 @pytest.mark.parametrize("names", [(), (ir.SubjectName("uri", REAL),)], ids=["nginx", "connector"])
@@ -414,12 +373,12 @@ async def test_whom_the_machine_trusts(
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
     port, other = free_port(), Authority(tmp_path, "other")
     shown = (SPIFFE, x509.DNSName("front.internal"))
-    async with (
-        backend(authority.server("real", *shown)) as endpoint,
-        backend(other.server("forged", *shown)) as forged,
-        agent(control_plane, tmp_path),
+    with (
+        serving(authority.server("real", *shown)) as endpoint,
+        serving(other.server("forged", *shown)) as forged,
     ):
-        await control_plane.programmed(by_system(port, endpoint, *names))
-        assert await post(port) == (200, b"hello")
-        await control_plane.programmed(by_system(port, forged, *names))
-        assert (await post(port))[0] == 502
+        async with agent(control_plane, tmp_path):
+            await control_plane.programmed(by_system(port, endpoint, *names))
+            assert await post(port) == (200, b"hello")
+            await control_plane.programmed(by_system(port, forged, *names))
+            assert (await post(port))[0] == 502

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 from authority import Authority
 from cryptography import x509
+from https_server import serving
 from installation import (
     HOST_NET,
     Installation,
@@ -40,20 +40,11 @@ def authority(tmp_path: Path) -> Authority:
 
 
 @pytest.fixture
-async def secure(authority: Authority) -> AsyncIterator[None]:
+def secure(authority: Authority) -> Iterator[None]:
     """Serve HTTPS under a name of a mesh and a wildcard."""
-
-    async def answer(_request: web.Request) -> web.Response:
-        return web.Response(headers={"X-Backend": "secure"})
-
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
     names = (x509.UniformResourceIdentifier("spiffe://mesh/app"), x509.DNSName("*.mesh.example"))
-    await web.TCPSite(runner, *SECURE, ssl_context=authority.server("app", *names)).start()
-    yield
-    await runner.cleanup()
+    with serving(authority.server("app", *names), SECURE):
+        yield
 
 
 def trusted(authority: Authority) -> dict[str, Any]:

@@ -79,7 +79,12 @@ class Near(asyncio.Protocol):
             self._far.send(data)
         if self._ended:
             self._far.send_end()
-        if not self.transport.is_closing():
+        if not self._far.is_full:
+            self.read_on()
+
+    def read_on(self) -> None:
+        """Read what NGINX sends, once the endpoint is proven and takes it."""
+        if self._early is None and not self.transport.is_closing():
             self.transport.resume_reading()
 
     def fail(self, why: str) -> None:
@@ -139,7 +144,7 @@ class Near(asyncio.Protocol):
 
         While an endpoint takes nothing, nothing is read, and so no end is seen.
         """
-        if not self._lost and not _hung_up(self.transport):
+        if not self._lost and (self.transport.is_closing() or not _hung_up(self.transport)):
             self._left = -1
             return
         left, self._left = self._left, self._far.unsent()
@@ -160,9 +165,12 @@ class Far(asyncio.Protocol):
         name = target.connector.server_name
         self._tls = target.context.wrap_bio(self._received, self._ready, server_hostname=name)
         self.is_open = False
+        self.is_full = False
+        """Whether more is waiting to be sent than should."""
+        self._proven = False
+        self._heard = False
         self._ended = [False, False]
         """Whether an end was sent, and whether one was received."""
-        self._heard = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the handshake."""
@@ -173,24 +181,26 @@ class Far(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Go on with the handshake, or pass on what the endpoint sent."""
         self._received.write(data)
-        if self.proven.done() or self._shake():
+        if not self._proven:
+            self._shake()
+        # Never what somebody else says, not even before the connection is closed.
+        if self._proven:
             self._pass_on()
 
-    def _shake(self) -> bool:
+    def _shake(self) -> None:
+        if self.proven.done():
+            return
         try:
             self._tls.do_handshake()
             self._prove()
         except ssl.SSLWantReadError:
-            self._flush()
-            return False
+            pass
         except (ssl.SSLError, UntrustedError) as error:
-            self._flush()
             self._doubt(error)
-            return False
-        self._flush()
-        if not self.proven.done():
+        else:
+            self._proven = True
             self.proven.set_result(None)
-        return not self.proven.cancelled()
+        self._flush()
 
     def _prove(self) -> None:
         certificate = self._tls.getpeercert() or {}
@@ -211,8 +221,10 @@ class Far(asyncio.Protocol):
         try:
             while chunk := self._tls.read(RECORD):
                 chunks.append(chunk)
-                self._heard = True
-            self._ended[1] = True
+                if not self._received.pending and not self._tls.pending():
+                    break
+            else:
+                self._ended[1] = True
         except ssl.SSLWantReadError:
             pass
         except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
@@ -221,6 +233,7 @@ class Far(asyncio.Protocol):
         except ssl.SSLError as error:
             failure = reason(error)
         self._flush()
+        self._heard = self._heard or bool(chunks)
         if chunks and not self._near.transport.is_closing():
             self._near.transport.write(b"".join(chunks))
         if failure:
@@ -266,34 +279,30 @@ class Far(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Take the end of the connection for one of what was sent on it."""
         self._received.write_eof()
-        if not self.proven.done():
-            self._doubt(ConnectionResetError("the connection was closed during the handshake"))
-        elif not self._ended[1]:
+        self._doubt(ConnectionResetError("the connection was closed during the handshake"))
+        if self._proven and not self._ended[1]:
             self._pass_on()
         return True
 
     def pause_writing(self) -> None:
         """The endpoint does not take more."""
+        self.is_full = True
         self._near.transport.pause_reading()
 
     def resume_writing(self) -> None:
         """The endpoint takes more."""
-        if not self._near.transport.is_closing() and self.proven.done():
-            self._near.transport.resume_reading()
+        self.is_full = False
+        self._near.read_on()
 
     def connection_lost(self, error: Exception | None) -> None:
         """End NGINX's side too, when it has taken what there is."""
         self.is_open = False
-        self._doubt(error or ConnectionResetError("the connection was closed in the handshake"))
-        if error is not None and not self._heard and self._is_proven():
+        self._doubt(error or ConnectionResetError("the connection was closed during the handshake"))
+        if error is not None and self._proven and not self._heard:
             # As an endpoint does that refuses our certificate, if its reason is lost on the way.
             self._near.fail(f"the connection was lost before any answer: {reason(error)}")
         self._near.transport.close()
         self._near.over()
-
-    def _is_proven(self) -> bool:
-        done = self.proven.done() and not self.proven.cancelled()
-        return done and self.proven.exception() is None
 
     def close(self) -> None:
         """End it, with notice where that is possible."""

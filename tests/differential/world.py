@@ -26,6 +26,8 @@ from gatehouse.query import Engine, Key, Snapshot
 Object = dict[str, Any]
 
 PORT = 8080
+STARTS = 90.0
+"""Seconds that NGINX may take to read its configuration."""
 
 
 class Seen:
@@ -127,15 +129,19 @@ class World:
         process = await asyncio.create_subprocess_exec(
             binary, "-p", str(base), "-c", str(base / "nginx.conf"), "-e", f"{base}/error.log"
         )
-        for _ in range(200):
-            with contextlib.suppress(OSError):
-                _, writer = await asyncio.open_connection(self.address, PORT)
-                writer.close()
-                return process
-            if process.returncode is not None:
-                break
-            await asyncio.sleep(0.05)
-        raise RuntimeError((base / "error.log").read_text()[-2000:])
+        # Thousands of maps take NGINX long to read on a machine that does something else beside.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STARTS):
+                while process.returncode is None:
+                    with contextlib.suppress(OSError):
+                        _, writer = await asyncio.open_connection(self.address, PORT)
+                        writer.close()
+                        return process
+                    await asyncio.sleep(0.05)
+        if process.returncode is None:
+            process.kill()
+        said = (base / "error.log").read_text()[-2000:]
+        raise RuntimeError(f"NGINX does not listen, {await process.wait()}: {said}")
 
     def connection(self) -> Connection:
         """Give a connection of a client, kept alive."""

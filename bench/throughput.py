@@ -223,11 +223,12 @@ def load(seconds: int, rules: int, path: str) -> tuple[float, float]:
     answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     if "Non-2xx" in answer:
         sys.exit(f"requests failed:\n{answer}")
-    rate, tail = re.search(r"Requests/sec:\s+([\d.]+)", answer), re.search(r"99%\s+(\S+)", answer)
+    rate = re.search(r"Requests/sec:\s+([\d.]+)", answer)
+    tail = re.search(r"^ +99% +([\d.]+)([a-z]+)$", answer, re.MULTILINE)
     assert rate is not None
     assert tail is not None
-    number, unit = re.fullmatch(r"([\d.]+)(us|ms|s)", tail[1]).groups()  # type: ignore[union-attr]
-    return float(rate[1]), float(number) * {"us": 0.001, "ms": 1.0, "s": 1000.0}[unit]
+    milliseconds = {"us": 0.001, "ms": 1.0, "s": 1000.0}[tail[2]]
+    return float(rate[1]), float(tail[1]) * milliseconds
 
 
 def compare(

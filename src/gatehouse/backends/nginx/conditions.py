@@ -21,6 +21,10 @@ class Condition(msgspec.Struct, frozen=True):
     pattern: str
     definition: Directive | None = None
     """The map that defines the variable, if it is not NGINX's own."""
+    value: str = ""
+    """Given: the pattern holds for this value and no other, in any of its spellings."""
+    encoded: bool = False
+    """Whether there are spellings, in percent-encoding."""
 
 
 LONGEST_PATTERN = 3000
@@ -31,7 +35,8 @@ def conditions(match: ir.Match) -> tuple[Condition, ...]:
     """Give the conditions of a match, cheapest first; raises UnwritableError."""
     found: list[Condition] = []
     if match.method:
-        found.append(Condition("request_method", f"^{regex.escape(match.method)}$"))
+        pattern = f"^{regex.escape(match.method)}$"
+        found.append(Condition("request_method", pattern, value=match.method))
     for item in match.headers:
         found += _header(item)
     for item in match.query:
@@ -54,7 +59,10 @@ def _header(item: ir.ValueMatch) -> list[Condition]:
     variable = f"http_{item.name.replace('-', '_')}"
     if item.regex:
         return [Condition(variable, regex.whole(item.value))]
-    return _equals(variable, [regex.escape(character) for character in item.value])
+    found = _equals(variable, [regex.escape(character) for character in item.value])
+    if len(found) > 1:
+        return found
+    return [msgspec.structs.replace(found[0], value=item.value)]
 
 
 def _query(item: ir.ValueMatch) -> list[Condition]:
@@ -72,7 +80,10 @@ def _query(item: ir.ValueMatch) -> list[Condition]:
     if item.regex:
         return [Condition(variable, regex.whole(item.value), definition)]
     first, *others = _equals(variable, regex.encodings(item.value))
-    return [msgspec.structs.replace(first, definition=definition), *others]
+    # One text may be a spelling of two values with these.
+    plain = "" if others or {"+", "%"} & set(item.value) else item.value
+    first = msgspec.structs.replace(first, definition=definition, value=plain, encoded=True)
+    return [first, *others]
 
 
 def _equals(variable: str, letters: list[str]) -> list[Condition]:

@@ -13,7 +13,8 @@ import msgspec
 
 from gatehouse.backends.nginx import names, quoting
 from gatehouse.backends.nginx.conditions import Condition, path_condition
-from gatehouse.backends.nginx.dispatch import Candidate, chain
+from gatehouse.backends.nginx.decisions import Candidate
+from gatehouse.backends.nginx.dispatch import chain
 from gatehouse.backends.nginx.served import Served
 from gatehouse.backends.nginx.tree import Directive, Node, block, simple
 from gatehouse.ir import http as ir
@@ -55,7 +56,7 @@ def _location(
     candidates = [
         Candidate(target.served.destination, _all_conditions(target)) for target in targets
     ]
-    chosen = chain(f"{scope}/{' '.join(where)}", candidates, names.NOT_FOUND)
+    chosen = chain(scope, candidates, names.NOT_FOUND)
     maps += chosen.maps
     return block("location", where, _inside(chosen.destination, targets))
 

@@ -1,0 +1,172 @@
+"""Plans of decisions lead where asking one candidate after another leads, whatever is asked."""
+
+from __future__ import annotations
+
+import random
+import re
+
+from gatehouse.backends.nginx.conditions import Condition, conditions
+from gatehouse.backends.nginx.decisions import CHUNK, Candidate
+from gatehouse.backends.nginx.dispatch import DEEPEST, chain
+from gatehouse.backends.nginx.tree import Directive
+from gatehouse.ir import http as ir
+
+WORDS = (
+    "v", "V", "vv", "default", "DEFAULT", "hostnames", "~", "~v", "\\", "\\v", "a b", "a+b", "100%",
+    "é", "É", "$host", '"', ".*", "^", "a|b", "x" * 300, "X" * 300, "y" * 3500, "a, b", "\u212a",
+    "k",
+)  # fmt: skip
+MANY = tuple(f"value-{number}" for number in range(30))
+REQUESTED = (
+    *WORDS, *MANY, "", "VALUE-1", "%76", "%56", "a%20b", "a%2Bb", "a%2bb", "%", "100%25", "%C3%A9",
+    "%c3%89", "va%6cue-3", "Va%6Cue-3", "z" * 5000, "v,v", "v, v", "x" * 301,
+)  # fmt: skip
+
+
+class Nginx:
+    """Maps as NGINX evaluates them, with how deep it went."""
+
+    def __init__(self, maps: tuple[Directive, ...], variables: dict[str, str]) -> None:
+        self._maps = {each.arguments[1]: each for each in maps}
+        self._given = {f"${name}": value for name, value in variables.items()}
+        self._known: dict[str, str] = {}
+        self.deepest = 0
+
+    def value(self, name: str, depth: int = 1) -> str:
+        if not name.startswith("$"):
+            return name
+        if name in self._given:
+            return self._given[name]
+        self.deepest = max(self.deepest, depth)
+        if name not in self._known:
+            found = self._maps[name]
+            looked_at = self.value(found.arguments[0], depth + 1)
+            self._known[name] = self.value(self._row(found, looked_at), depth + 1)
+        return self._known[name]
+
+    def _row(self, found: Directive, looked_at: str) -> str:
+        rows = [each for each in found.block or () if isinstance(each, Directive)]
+        otherwise, patterns = "", list[tuple[str, str]]()
+        keys: dict[bytes, str] = {}
+        for row in rows:
+            name, target = row.name, row.arguments[0].strip('"')
+            plain = re.sub(r"\\(.)", r"\1", name[1:-1]) if name.startswith('"') else name
+            if name == "default":
+                otherwise = target
+            elif plain.startswith("~"):
+                patterns.append((plain[1:], target))
+            else:
+                key = plain.removeprefix("\\").encode().lower()
+                assert key not in keys, "NGINX refuses a key that is there twice"
+                assert len(key) <= 300, "NGINX refuses a key that does not fit its hash"
+                keys[key] = target
+        if looked_at.encode().lower() in keys:
+            return keys[looked_at.encode().lower()]
+        held = (target for pattern, target in patterns if _matches(pattern, looked_at))
+        return next(held, otherwise)
+
+
+def _matches(pattern: str, value: str) -> re.Match[str] | None:
+    """NGINX's expressions see bytes, and name groups as Perl does."""
+    text = pattern.replace("(?<gh", "(?P<gh").encode().decode("latin-1")
+    return re.search(text, value.encode().decode("latin-1"))
+
+
+def _linear(candidates: list[Candidate], variables: dict[str, str], otherwise: str) -> str:
+    for candidate in candidates:
+        if all(_holds(each, variables) for each in candidate.conditions):
+            return candidate.destination
+    return otherwise
+
+
+def _holds(condition: Condition, variables: dict[str, str]) -> bool:
+    found = _matches(condition.pattern, variables.get(condition.variable, ""))
+    if found is not None:
+        variables.update(found.groupdict())
+    return found is not None
+
+
+def _match(rng: random.Random, words: tuple[str, ...]) -> ir.Match:
+    def some(name: str, chance: float) -> tuple[ir.ValueMatch, ...]:
+        if rng.random() >= chance:
+            return ()
+        if rng.random() < 0.05:
+            return (ir.ValueMatch(name, "v.*", regex=True),)
+        return (ir.ValueMatch(name, rng.choice(words)),)
+
+    chances = rng.choice(((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (1.0, 1.0, 0.3), (0.5, 0.5, 0.5)))
+    return ir.Match(
+        method=rng.choice(("", "GET", "POST")),
+        headers=some("x-a", chances[0]) + some("x-b", chances[2]),
+        query=some("q", chances[1]),
+    )
+
+
+def _candidates(rng: random.Random) -> list[Candidate]:
+    words = rng.choice((WORDS, MANY, (*WORDS, *MANY)))
+    alike = rng.random() < 0.5
+    first = _match(rng, words)
+    found = []
+    for number in range(rng.randint(1, 60)):
+        match = _match(rng, words)
+        while alike and [h.name for h in match.headers] != [h.name for h in first.headers]:
+            match = _match(rng, words)
+        # A value that is looked at in parts takes variables that only PCRE can name.
+        held = tuple(each for each in conditions(match) if "(?<" not in each.pattern)
+        found.append(Candidate(f"@{number}", held))
+    return found
+
+
+def test_the_plan_leads_to_the_first_candidate_that_holds() -> None:
+    rng = random.Random(5)
+    hits = 0
+    for _ in range(300):
+        candidates = _candidates(rng)
+        found = chain("scope", candidates, "@none")
+        named = {e.variable for each in candidates for e in each.conditions} - {"request_method"}
+        for _ in range(40):
+            near = [e for each in candidates for e in each.conditions]
+            variables = dict.fromkeys(named, "")
+            variables |= {name: rng.choice(REQUESTED) for name in named if rng.random() < 0.7}
+            variables |= {
+                e.variable: e.value
+                for e in (rng.sample(near, min(3, len(near))) if rng.random() < 0.6 else ())
+                if e.value
+            }
+            variables["request_method"] = rng.choice(("GET", "POST", "get", "PUT"))
+            nginx = Nginx(found.maps, variables)
+            wanted = _linear(candidates, dict(variables), "@none")
+            assert nginx.value(found.destination) == wanted, (candidates, variables)
+            assert nginx.deepest <= DEEPEST
+            hits += wanted != "@none"
+    assert hits > 2000
+
+
+def _asked(*named: tuple[str, str]) -> tuple[Condition, ...]:
+    return conditions(ir.Match(headers=tuple(ir.ValueMatch(*each) for each in named)))
+
+
+def test_many_values_of_one_header_are_two_maps() -> None:
+    candidates = [Candidate(f"@{n}", _asked(("x-a", f"v{n}"))) for n in range(200)]
+    assert len(chain("scope", candidates, "@none").maps) == 2
+
+
+def test_what_all_share_is_asked_once() -> None:
+    candidates = [
+        Candidate(f"@{n}-{m}", _asked(("x-a", "same"), ("x-b", f"{n}"), ("x-c", f"{m}")))
+        for n in range(20)
+        for m in range(10)
+    ]
+    # One for x-a; two for x-c, which has fewer values, and two for x-b under each of them.
+    assert len(chain("scope", candidates, "@none").maps) == 1 + 2 + 10 * 2
+
+
+def test_values_that_alternate_do_not_nest_deeper_than_before() -> None:
+    candidates = [
+        Candidate(f"@{n}-{value}", _asked((f"x-{n}", value))) for n in range(600) for value in "ab"
+    ]
+    maps = chain("scope", candidates, "@none").maps
+    assert len(maps) == 600 + 600 * 2 // CHUNK - 1
+    nginx = Nginx(maps, {f"http_x_{n}": "" for n in range(599)} | {"http_x_599": "b"})
+    assert nginx.value(chain("scope", candidates, "@none").destination) == "@599-b"
+    assert nginx.deepest <= DEEPEST

@@ -107,6 +107,9 @@ class World:
         try:
             yield
         finally:
+            if process.returncode is not None:
+                said = (self._directory / "error.log").read_text()[-2000:]
+                raise RuntimeError(f"NGINX has ended, {process.returncode}: {said}")
             process.send_signal(signal.SIGTERM)
             await process.wait()
             for server in servers:

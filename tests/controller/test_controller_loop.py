@@ -88,12 +88,11 @@ class Fleet:
         instances = (self.instance,) if self.instance else ()
         return DataPlaneReport(gateway, desired, instances)
 
-    def say(self, *, confirmed: bool = False, error: str = "") -> None:
+    def say(self, *, confirmed: bool = False, error: str = "", bundle: int = -1) -> None:
         desired = self.bundles[-1].version if self.bundles else ""
         before = self.instance.confirmed if self.instance else ""
-        self.instance = InstanceReport(
-            "pod", desired, desired if confirmed else before, error, "nginx/1.31.3"
-        )
+        now = self.bundles[bundle].version if confirmed else before
+        self.instance = InstanceReport("pod", desired, now, error, "nginx/1.31.3")
         self.on_report(self.report("ns/gw"))
 
 
@@ -195,6 +194,61 @@ async def test_a_routes_status_waits_for_traffic_and_programmed_does_not_blink(
     story.fleet.say(confirmed=True)
     await story.until(lambda: HTTP_ROUTE in story.written.now)
     assert story.written.condition(HTTP_ROUTE, "Accepted")["status"] == "True"
+
+
+async def test_a_gateways_change_is_programmed_when_it_is_confirmed(story: Story) -> None:
+    story.fleet.say()
+    story.apply(BASE)
+    await story.until(lambda: story.fleet.bundles)
+    story.fleet.say(confirmed=True)
+    await story.until(lambda: story.written.condition(GATEWAY, "Programmed")["status"] == "True")
+    said = list[tuple[int, str]]()
+
+    def want(key: Key, status: gateway_api.Status) -> None:
+        story.written.now[key] = status
+        if key == GATEWAY:
+            found = story.written.condition(key, "Programmed")
+            said.append((found["observedGeneration"], found["status"]))
+
+    story.written.want = want  # type: ignore[method-assign]
+    story.apply(
+        BASE.replace("port: 8080", "port: 8081").replace(
+            "uid: u-gw, generation: 1", "uid: u-gw, generation: 2"
+        )
+    )
+    await story.until(lambda: len(story.fleet.bundles) == 2)
+    await story.quiet()
+    assert said[-1] == (2, "False")
+    assert (2, "True") not in said
+    # A bundle that comes after does not keep it waiting.
+    story.apply(ROUTE)
+    await story.until(lambda: len(story.fleet.bundles) == 3)
+    story.fleet.say(confirmed=True, bundle=1)
+    await story.until(lambda: said[-1] == (2, "True"))
+
+
+async def test_a_routes_status_does_not_wait_for_what_comes_after_it(story: Story) -> None:
+    story.fleet.say()
+    story.apply(BASE)
+    await story.until(lambda: story.fleet.bundles)
+    story.fleet.say(confirmed=True)
+    story.apply(ROUTE)
+    await story.until(lambda: len(story.fleet.bundles) == 2)
+    story.apply(ROUTE.replace("generation: 1", "generation: 2").replace("a.example", "b.example"))
+    await story.until(lambda: len(story.fleet.bundles) == 3)
+    await story.quiet()
+    assert HTTP_ROUTE not in story.written.now
+
+    def generation() -> int:
+        if HTTP_ROUTE not in story.written.now:
+            return 0
+        return int(story.written.condition(HTTP_ROUTE, "Accepted")["observedGeneration"])
+
+    story.fleet.say(confirmed=True, bundle=1)
+    await story.until(generation)
+    assert generation() == 1
+    story.fleet.say(confirmed=True)
+    await story.until(lambda: generation() == 2)
 
 
 async def test_a_refusal_shows_in_the_gateway_and_goes_when_mended(story: Story) -> None:

@@ -19,28 +19,37 @@ def report(**instance: Any) -> DataPlaneReport:
 
 
 def test_nobody_connected_is_pending_with_the_reason_known() -> None:
-    assert judge(None, report(), 1).state.message == "waiting for the data plane to connect"
+    alone = judge(None, report(), 1, served=False)
+    assert alone.state.message == "waiting for the data plane to connect"
     trouble = "cannot create Deployment ns/gw: forbidden"
-    assert judge(None, report(), 1, trouble).state == DataPlane(programmed=False, message=trouble)
+    assert judge(None, report(), 1, trouble, served=False).state == DataPlane(
+        programmed=False, message=trouble
+    )
 
 
 def test_confirmation_is_remembered_with_its_generation() -> None:
-    standing = judge(None, report(desired="v2", confirmed="v2"), 7)
+    standing = judge(None, report(desired="v2", confirmed="v2"), 7, served=True)
     assert (standing.state.programmed, standing.generation) == (True, 7)
 
 
-def test_a_routes_change_on_its_way_does_not_make_it_blink() -> None:
-    assert judge(CONFIRMED, report(desired="v2", confirmed="v1"), 1) is CONFIRMED
+def test_an_instance_that_has_not_confirmed_does_not_make_it_blink() -> None:
+    assert judge(CONFIRMED, report(desired="v2", confirmed="v1"), 1, served=False) is CONFIRMED
+
+
+def test_what_is_on_its_way_after_the_gateway_does_not_keep_it_waiting() -> None:
+    assert judge(None, report(desired="v2", confirmed="v1"), 1, served=True).state.programmed
 
 
 def test_a_newer_gateway_is_pending_until_confirmed() -> None:
-    pending = judge(CONFIRMED, report(desired="v2", confirmed="v1"), 2)
+    pending = judge(CONFIRMED, report(desired="v2", confirmed="v1"), 2, served=False)
     assert (pending.state.programmed, pending.state.reason) == (False, "Pending")
-    assert judge(pending, report(desired="v2", confirmed="v2"), 2).state.programmed
+    assert judge(pending, report(desired="v2", confirmed="v2"), 2, served=True).state.programmed
 
 
 def test_a_refusal_is_invalid_in_the_proxys_own_words() -> None:
-    standing = judge(CONFIRMED, report(desired="v2", confirmed="v1", error="[emerg] no"), 1)
+    standing = judge(
+        CONFIRMED, report(desired="v2", confirmed="v1", error="[emerg] no"), 1, served=False
+    )
     assert standing.state == DataPlane(
         programmed=False, reason="Invalid", message="pod: [emerg] no"
     )

@@ -16,6 +16,7 @@ import structlog
 from gatehouse.apis.resources import Resource
 from gatehouse.controller import programming
 from gatehouse.controller.compilation import Compilation, Pass
+from gatehouse.controller.holding import Holding
 from gatehouse.controller.publication import Publisher
 from gatehouse.controller.status_writer import StatusWriter
 from gatehouse.delivery import DataPlaneReport, Delivery
@@ -29,9 +30,6 @@ HOLDOFF = 0.01
 
 LONGEST_HOLDOFF = 0.1
 """Seconds after which a pass runs even though changes keep coming."""
-
-LONGEST_HOLD = 10.0
-"""Seconds a route's status waits for data planes that neither confirm nor refuse."""
 
 
 class Loop:
@@ -58,7 +56,9 @@ class Loop:
         self._generations: dict[Key, int] = {}
         self._standings: dict[Key, programming.Standing] = {}
         self._trouble: dict[str, str] = {}
-        self._held: dict[Key, float] = {}
+        self._asked: dict[Key, tuple[int, int]] = {}
+        """The generation of each Gateway that was compiled, and the first bundle that holds it."""
+        self._holding = Holding()
         self.passes = 0
         """Passes run so far."""
         delivery.on_report = self._on_report
@@ -106,7 +106,7 @@ class Loop:
             self._turn()
 
     async def _next(self) -> None:
-        release = min(self._held.values(), default=None)
+        release = self._holding.next_release()
         timeout = None if release is None else max(0.0, release - time.monotonic())
         try:
             async with asyncio.timeout(timeout):
@@ -121,10 +121,11 @@ class Loop:
 
     def _turn(self) -> None:
         started = time.perf_counter()
-        self._judge()
-        found = self._compiled()
-        self._publish(found)
-        self._judge()
+        self._judge(self._last)
+        found = self._published()
+        if self._stale:
+            # What NGINX cannot do, and whether it has it already, is known only now.
+            found = self._published()
         self._write(found)
         if found.ports != self._last.ports:
             self._provision({(key[1], key[2]): ports for key, ports in found.ports.items()})
@@ -132,6 +133,12 @@ class Loop:
             self._fetch(found.fetches)
         self._last = found
         log.debug("pass", number=self.passes, seconds=round(time.perf_counter() - started, 4))
+
+    def _published(self) -> Pass:
+        found = self._compiled()
+        self._publish(found)
+        self._judge(found)
+        return found
 
     def _compiled(self) -> Pass:
         """Give the newest pass; reports alone, which are many, make no new one."""
@@ -145,21 +152,26 @@ class Loop:
     def _publish(self, found: Pass) -> None:
         self._publisher.retain({_name(key) for key in found.gateways})
         for key, gateway in found.gateways.items():
-            if gateway is None:
-                continue
-            unsupported = gateway_api.Unsupported(self._publisher.publish(gateway))
-            if self._compilation.put_input(("Unsupported", *key[1:]), unsupported):
-                self._changed()
+            if gateway is not None:
+                unsupported = gateway_api.Unsupported(self._publisher.publish(gateway))
+                if self._compilation.put_input(("Unsupported", *key[1:]), unsupported):
+                    self._changed()
+            generation = self._generations.get(key, 0)
+            if key not in self._asked or self._asked[key][0] != generation:
+                self._asked[key] = (generation, max(1, self._publisher.newest(_name(key))))
+        for key in self._asked.keys() - found.gateways.keys():
+            del self._asked[key]
 
-    def _judge(self) -> None:
+    def _judge(self, found: Pass) -> None:
         """Let the reports change the inputs ``DataPlane``; a change asks for another pass."""
-        for key in self._last.gateways:
-            report = self._delivery.report(_name(key))
+        for key in found.gateways:
+            generation, first = self._asked[key]
             standing = programming.judge(
                 self._standings.get(key),
-                report,
-                self._generations.get(key, 0),
+                self._delivery.report(_name(key)),
+                generation,
                 self._trouble.get(_name(key), ""),
+                served=self._publisher.served(_name(key)) >= first,
             )
             self._standings[key] = standing
             if self._compilation.put_input(("DataPlane", *key[1:]), standing.state):
@@ -168,23 +180,23 @@ class Loop:
     def _write(self, found: Pass) -> None:
         """Hand over new statuses; a route's waits until the change it speaks of is in traffic."""
         now = time.monotonic()
-        busy = {
-            key
-            for key in found.gateways
-            if not programming.settled(self._delivery.report(_name(key)))
-        }
+        newest = {key: self._publisher.newest(_name(key)) for key in found.gateways}
         for key, status in found.statuses.items():
-            if self._last.statuses.get(key) is status and key not in self._held:
-                continue
-            release = self._held.get(key, now + LONGEST_HOLD)
-            if now < release and not busy.isdisjoint(found.attached.get(key, ())):
-                self._held[key] = release
-                continue
-            self._held.pop(key, None)
-            self._statuses.want(key, status)
+            if self._last.statuses.get(key) is not status:
+                awaited = {each: newest.get(each, 0) for each in found.attached.get(key, ())}
+                self._holding.hold(key, status, awaited, now)
         for key in self._last.statuses.keys() - found.statuses.keys():
-            self._held.pop(key, None)
+            self._holding.forget(key)
             self._statuses.forget(key)
+        served = {key: self._served(key) for key in found.gateways}
+        for key, status in self._holding.released(served, now):
+            self._statuses.want(key, status)
+
+    def _served(self, key: Key) -> int:
+        """Give the newest bundle of a Gateway that need not be waited for."""
+        if programming.settled(self._delivery.report(_name(key))):
+            return self._publisher.newest(_name(key))
+        return self._publisher.served(_name(key))
 
 
 def _name(key: Key) -> str:

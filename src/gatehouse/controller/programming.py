@@ -17,21 +17,27 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 def judge(
-    before: Standing | None, report: DataPlaneReport, generation: int, trouble: str = ""
+    before: Standing | None,
+    report: DataPlaneReport,
+    generation: int,
+    trouble: str = "",
+    *,
+    served: bool,
 ) -> Standing:
     """Say where the data plane stands now.
 
-    While a change is on its way, what was true before stays said, unless the Gateway itself is
-    newer than what was confirmed: a route's change must not make ``Programmed`` blink.
+    ``served``: every instance has confirmed a bundle that holds this generation of the Gateway,
+    whatever was published after it. While an instance has not, what was true before stays said,
+    unless the Gateway is newer: one more instance must not make ``Programmed`` blink.
     ``trouble`` is why the data plane could not be provisioned.
     """
     confirmed = before.generation if before else 0
-    if report.programmed:
-        return Standing(DataPlane(programmed=True), generation)
     if report.error:
         return Standing(
             DataPlane(programmed=False, reason="Invalid", message=report.error), confirmed
         )
+    if served:
+        return Standing(DataPlane(programmed=True), generation)
     if not report.instances:
         message = trouble or "waiting for the data plane to connect"
         return Standing(DataPlane(programmed=False, message=message), confirmed)

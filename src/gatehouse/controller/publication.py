@@ -16,8 +16,16 @@ class _Published(msgspec.Struct):
     generator: nginx.Generator
     capabilities: nginx.Capabilities
     source: ir.Gateway | None = None
-    version: str = ""
     unsupported: Unsupported = ()
+
+
+class _History(msgspec.Struct):
+    """Bundles of one Gateway, numbered from 1 as they were published."""
+
+    newest: int = 0
+    numbers: dict[str, int] = {}
+    """By version; of those that an instance may still confirm."""
+    version: str = ""
 
 
 class Publisher:
@@ -26,6 +34,7 @@ class Publisher:
     def __init__(self, delivery: Delivery) -> None:
         self._delivery = delivery
         self._published: dict[str, _Published] = {}
+        self._histories: dict[str, _History] = {}
 
     def publish(self, gateway: ir.Gateway) -> Unsupported:
         """Render and publish ``gateway``; give what its NGINX cannot do.
@@ -43,15 +52,32 @@ class Publisher:
             return known.unsupported
         generated = known.generator.generate(gateway)
         known.source, known.unsupported = gateway, generated.unsupported
-        if generated.bundle.version != known.version:
-            known.version = generated.bundle.version
+        history = self._histories.setdefault(gateway.name, _History())
+        version = generated.bundle.version
+        if version != history.version:
+            served = self.served(gateway.name)
+            kept = {each: n for each, n in history.numbers.items() if n >= served}
+            history.newest += 1
+            history.version, history.numbers = version, {**kept, version: history.newest}
             self._delivery.publish(gateway.name, generated.bundle)
         return known.unsupported
+
+    def newest(self, name: str) -> int:
+        """Give the number of the newest bundle of a Gateway; 0 before the first."""
+        history = self._histories.get(name)
+        return history.newest if history else 0
+
+    def served(self, name: str) -> int:
+        """Give the number of the bundle that every instance has confirmed, or a newer one of."""
+        history = self._histories.get(name, _History())
+        confirmed = (each.confirmed for each in self._delivery.report(name).instances)
+        return min((history.numbers.get(version, 0) for version in confirmed), default=0)
 
     def retain(self, names: set[str]) -> None:
         """Withdraw every Gateway that is not among ``names``."""
         for name in self._published.keys() - names:
             del self._published[name]
+            self._histories.pop(name, None)
             self._delivery.withdraw(name)
 
 

@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 ARGS ?=
 .DEFAULT_GOAL := help
 .PHONY: help env env-dev demo test check lint types contracts format golden conformance \
-  differential bench bench-apiserver bench-endpoints bench-throughput kinds gateway-api nginx-gateway cover lock clean
+  differential bench bench-routes bench-apiserver bench-endpoints bench-throughput kinds gateway-api \
+  nginx-gateway cover lock clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -46,6 +47,9 @@ differential: env-dev  ## Compare NGINX with the oracle over 200,000 random requ
 
 bench: env-dev  ## Measure route propagation at 10, 1,000 and 5,000 routes
 	$(BIN)/python bench/route_propagation.py $(ARGS)
+
+bench-routes: env-dev  ## Measure attaching, changing and endpoints of 1,000 routes
+	$(BIN)/python bench/routes.py $(ARGS)
 
 bench-apiserver: env-dev  ## Measure the API server beside etcd (needs wrk and etcd)
 	$(BIN)/python bench/apiserver.py $(ARGS)

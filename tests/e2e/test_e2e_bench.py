@@ -1,4 +1,4 @@
-"""The benchmark still runs: a small round of it, with no wrong answer."""
+"""The benchmarks still run: a small round of each, with no wrong answer."""
 
 from __future__ import annotations
 
@@ -29,3 +29,22 @@ def test_route_propagation_runs_and_no_answer_is_wrong(tmp_path: Path) -> None:
     assert (row["samples"], row["wrong_answers"]) == (3, 0)
     assert all(row["rss_mb"].values())
     assert (tmp_path / "route_propagation.png").stat().st_size > 1000
+
+
+@pytest.mark.process
+def test_routes_are_measured_and_each_status_is_written_once() -> None:
+    pool = f"127.{random.randint(20, 80)}.{random.randint(0, 255)}.0/24"
+    command = (sys.executable, str(ROOT / "bench" / "routes.py"))
+    small = ("--routes", "20", "--changes", "3", "--rate", "5", "--seconds", "2")
+    done = subprocess.run(
+        (*command, *small, "--pool", pool),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    _, _, attach, change, _, detach = done.stdout.splitlines()
+    assert "httproutes: 20," in attach
+    assert "httproutes: 3," in change
+    assert "httproutes" not in detach

@@ -58,12 +58,15 @@ def _sizes() -> list[Directive]:
 def _variables(hidden: Mapping[int, int]) -> list[Directive]:
     upgrade = (simple('""', '""'), simple("default", "upgrade"))
     host = (simple('""', "$host"), simple("default", "$http_host"))
+    # Where the request line names a host, it is what is asked for (RFC 9112, 3.2.2).
+    named = simple('"~*^[^ ]+ https?://(?<gh_authority>[^/?#@ ]+)"', "$gh_authority")
     ports = [simple(str(inner), str(port)) for port, inner in sorted(hidden.items())]
     return [
         # A literal dollar: NGINX has no escape for it.
         block("geo", ("$gh_dollar",), (simple("default", '"$"'),)),
         block("map", ("$http_upgrade", "$gh_connection"), upgrade),
-        block("map", ("$http_host", "$gh_host"), host),
+        block("map", ("$http_host", "$gh_host_line"), host),
+        block("map", ("$request", "$gh_host"), (named, simple("default", "$gh_host_line"))),
         block("map", ("$server_port", "$gh_port"), (*ports, simple("default", "$server_port"))),
     ]
 

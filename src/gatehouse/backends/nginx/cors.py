@@ -76,8 +76,10 @@ def shared(cors: ir.Cors | None) -> Sharing:
     ]
     if cors.credentials:
         always.append(("Access-Control-Allow-Credentials", value("credentials", '"true"')))
-    if cors.expose:
-        exposed = value("expose", quoting.text(", ".join(cors.expose)))
+    # Browsers take * as everything only where no credentials are sent.
+    expose = [name for name in cors.expose if name != "*" or not cors.credentials]
+    if expose:
+        exposed = value("expose", quoting.text(", ".join(expose)))
         always.append(("Access-Control-Expose-Headers", exposed))
     asked = [
         ("Methods", cors.methods, "$http_access_control_request_method"),
@@ -86,7 +88,6 @@ def shared(cors: ir.Cors | None) -> Sharing:
     preflight = [*always, ("Access-Control-Max-Age", value("age", f'"{cors.max_age}"'))]
     for kind, listed, echo in asked:
         if listed:
-            # Browsers take * as everything only where no credentials are sent.
             text = echo if "*" in listed else quoting.text(", ".join(listed))
             preflight.append((f"Access-Control-Allow-{kind}", value(kind, text)))
     inside = [*(_header(pair) for pair in preflight), simple("return", "204")]
@@ -116,4 +117,10 @@ def _origins(cors: ir.Cors, variable: str) -> Directive:
 
 
 def _pattern(origin: str) -> str:
-    return re.escape(origin).replace(r"\*", "[A-Za-z0-9.-]+").replace(r"\-", "-")
+    """Give the pattern of an origin; the port that its scheme has anyway need not be said."""
+    scheme, _, rest = origin.partition("://")
+    host, _, port = rest.partition(":")
+    known = {"http": "80", "https": "443"}.get(scheme, "")
+    said = f"(?::{known})?" if port in ("", known) else f":{port}"
+    hostname = re.escape(host).replace(r"\*", "[A-Za-z0-9.-]+").replace(r"\-", "-")
+    return f"{scheme}://{hostname}{said}"

@@ -9,6 +9,10 @@ from gatehouse.backends.nginx.quoting import UnwritableError
 from gatehouse.backends.nginx.tree import Directive, block, simple
 from gatehouse.ir import http as ir
 
+_SLASH = regex.encoded("/")
+_SAFE = "[A-Za-z0-9._~!$&'()*+,;=:@/-]"
+_NO_DOTS = r"(?![^?]*/(?:\.|%2[Ee]){1,2}(?:[/?]|$))"
+
 
 class Location(msgspec.Struct, frozen=True):
     """The path of a redirection as a token's inside, and the maps that it needs."""
@@ -60,18 +64,28 @@ def location(rewrite: ir.PathRewrite | None, path: ir.PathMatch, scope: str) -> 
 
 
 def _prefix_location(base: str, prefix: str, scope: str) -> Location:
-    """Keep what stands behind the prefix exactly as the client wrote it."""
-    variable = names.variable(scope, "path", base, prefix)
+    """Keep what stands behind the prefix as the client wrote it.
+
+    Dot segments would be resolved against the new path: there it is kept as NGINX resolved it,
+    unless it has characters that would have to be encoded anew.
+    """
+    written = names.variable(scope, "path", base, prefix)
+    resolved = names.variable(scope, "resolved path", base, prefix)
     inner = quoting.text(base)[1:-1]
-    rows = (
-        simple(
-            quoting.literal(f"~^{regex.encoded(prefix)}(?<gh_tail>/[^?]*)"),
-            f'"{inner}$gh_tail"',
-        ),
-        simple("default", f'"{inner or "/"}"'),
-    )
-    definition = block("map", ("$request_uri", f"${variable}"), rows)
-    return Location(f"${{{variable}}}$is_args$args", (definition,))
+    kept = f'"{inner}$gh_tail"'
+    plain = f"^{regex.escape(prefix)}(?<gh_tail>/{_SAFE}*)$"
+    before = regex.encoded(prefix).replace(_SLASH, f"{_SLASH}+")
+    maps = (
+        _map("$uri", resolved, plain, kept, f'"{inner or "/"}"'),
+        _map("$request_uri", written, f"^{_NO_DOTS}{before}(?<gh_tail>/[^?]*)", kept,
+             f"${resolved}"),
+    )  # fmt: skip
+    return Location(f"${{{written}}}$is_args$args", maps)
+
+
+def _map(source: str, variable: str, pattern: str, kept: str, otherwise: str) -> Directive:
+    rows = (simple(quoting.literal(f"~{pattern}"), kept), simple("default", otherwise))
+    return block("map", (source, f"${variable}"), rows)
 
 
 def _matched(path: ir.PathMatch) -> str:

@@ -81,8 +81,8 @@ def default_server(port: Port) -> str:
     inner = [*_listen(port, default=True), simple("server_name", '"_"')]
     if port.protocol == "HTTPS":
         inner.append(simple("ssl_reject_handshake", "on"))
-    else:
-        inner.append(simple("return", "404"))
+    # Also over TLS: a request may name another host than its handshake, and come here.
+    inner.append(simple("return", "404"))
     return write([block("server", (), inner)])
 
 

@@ -7,37 +7,12 @@ implementation, the choice stands here as a rule of its own, marked CHOICE.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-Object = dict[str, Any]
-
-
-@dataclass
-class Request:
-    """A request as it goes over the wire."""
-
-    host: str
-    method: str
-    target: str
-    headers: list[tuple[str, str]] = field(default_factory=list)
-
-
-@dataclass
-class Expected:
-    """What a client must get, and a backend must see."""
-
-    status: int
-    backends: frozenset[str] = frozenset()
-    path: bytes | None = None
-    """Decoded, as the backend must see it; None: the target exactly as it was sent."""
-    query: str = ""
-    host: str = ""
-    headers: dict[str, str | None] = field(default_factory=dict)
-    """Request headers that the backend must see (None: must not), by lower-case name."""
-    response: dict[str, str | None] = field(default_factory=dict)
-    location: str = ""
+import sharing
+from exchange import REFUSED, Expected, Object, Request
 
 
 def normalised(target: str) -> bytes | None:
@@ -81,12 +56,32 @@ def _plain(text: str) -> str:
     return unquote_to_bytes(text.replace("+", " ")).decode(errors="surrogateescape")
 
 
-def answer(routes: list[Object], services: dict[str, int], request: Request) -> Expected:
-    """Give what must happen; ``services`` are those that exist, with their number of endpoints."""
+def answer(
+    routes: list[Object], services: dict[str, int], listeners: dict[int, tuple[str, ...]],
+    request: Request,
+) -> Expected:  # fmt: skip
+    """Give what must happen.
+
+    ``services``: those that exist, with their number of endpoints. ``listeners``: the hostnames of
+    each port's.
+    """
+    names = listeners[request.port]
+    tls = request.port != 8080
+    shown = listener_of(names, request.sni or "")
+    if tls and shown is None:
+        return REFUSED
     path = normalised(request.target)
-    if path is None:
+    # CHOICE: a Host that is none, and a request that has none, are bad requests (RFC 9112, 3.2);
+    # an underscore is taken in Host alone.
+    hosts = (
+        _is_host(request.host) and _is_host(request.asked) and "_" not in (request.authority or "")
+    )
+    if path is None or not hosts:
         return Expected(400)
-    host = request.host.rpartition(":")[0] if re.search(r":\d+$", request.host) else request.host
+    host = _name(request.asked)
+    asked = listener_of(names, host)
+    if tls and asked != shown:
+        return Expected(404 if asked is None else 421)
     found = []
     # CHOICE: the most specific hostname decides; routes of wider ones are not asked after it.
     most = max((best for route in routes if (best := _best(route, host))), default=None)
@@ -95,13 +90,30 @@ def answer(routes: list[Object], services: dict[str, int], request: Request) -> 
             continue
         for index, rule in enumerate(route["spec"]["rules"]):
             for number, match in enumerate(rule.get("matches") or [{}]):
-                if _holds(match, path, request):
+                held = _call_holds if route["kind"] == "GRPCRoute" else _holds
+                if held(match, path, request):
                     place = (*_rank(match, route), index, number)
                     found.append((place, rule, match))
     if not found:
         return Expected(404)
     _, rule, match = min(found, key=lambda entry: entry[0])
-    return _act(rule, match, path, request, host, services)
+    return sharing.preflight(rule, request) or _act(rule, match, path, request, host, services)
+
+
+def listener_of(names: Iterable[str], host: str) -> str | None:
+    """Give the hostname of the most specific listener that a host belongs to."""
+    found = [name for name in names if _covers(name, host.lower())]
+    return max(found, key=_specificity, default=None)
+
+
+def _is_host(host: str) -> bool:
+    return re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]/]+)(:\d*)?", host) is not None and (
+        ".." not in host
+    )
+
+
+def _name(host: str) -> str:
+    return re.sub(r":\d*$", "", host)
 
 
 def _best(route: Object, host: str) -> tuple[int, int] | None:
@@ -121,6 +133,16 @@ def _specificity(name: str) -> tuple[int, int]:
 
 
 def _rank(match: Object, route: Object) -> tuple[Any, ...]:
+    if route["kind"] == "GRPCRoute":
+        method, metadata = match.get("method") or {}, route["metadata"]
+        return (
+            -len(method.get("service", "")),
+            -len(method.get("method", "")),
+            -len(match.get("headers") or ()),
+            metadata["creationTimestamp"],
+            metadata["namespace"],
+            metadata["name"],
+        )
     path = match.get("path") or {"type": "PathPrefix", "value": "/"}
     # CHOICE: regular expressions come after exact paths and prefixes, the longest first.
     kind = ("Exact", "PathPrefix", "RegularExpression").index(path["type"])
@@ -148,6 +170,16 @@ def _holds(match: Object, path: bytes, request: Request) -> bool:
     )
 
 
+def _call_holds(match: Object, path: bytes, request: Request) -> bool:
+    service, name = path.decode().split("/")[1:]
+    method = match.get("method") or {}
+    return (
+        method.get("service") in (None, service)
+        and method.get("method") in (None, name)
+        and all(_header_holds(h, request) for h in _first(match.get("headers"), lower=True))
+    )
+
+
 def _first(items: list[Object] | None, *, lower: bool) -> list[Object]:
     found: dict[str, Object] = {}
     for item in items or ():
@@ -167,9 +199,7 @@ def _path_holds(wanted: Object, path: bytes) -> bool:
 
 
 def _header_holds(wanted: Object, request: Request) -> bool:
-    values = [v for name, v in request.headers if name.lower() == wanted["name"].lower()]
-    # RFC 9110, 5.2: several lines of one name are one value, joined by commas.
-    value = ", ".join(values)
+    value = request.header(wanted["name"].lower())
     # CHOICE: an empty header is as good as none.
     if not value:
         return False
@@ -193,6 +223,7 @@ def _act(
 ) -> Expected:
     filters = {each["type"]: each for each in rule.get("filters") or ()}
     response = _edited({}, filters.get("ResponseHeaderModifier", {}).get("responseHeaderModifier"))
+    response |= sharing.labels(rule, request)
     if "RequestRedirect" in filters:
         wanted = filters["RequestRedirect"]["requestRedirect"]
         location = _location(wanted, match, path, request, host)
@@ -203,14 +234,23 @@ def _act(
         return Expected(500, response=response)
     if not all(services[name] for name in names):
         return Expected(503, response=response)
-    expected = Expected(200, names, query=request.target.partition("?")[2], host=request.host)
+    expected = Expected(200, names, query=request.target.partition("?")[2], host=request.asked)
     expected.response = response
-    before = {}
-    for name, _ in request.headers:
-        same = [v for n, v in request.headers if n.lower() == name.lower()]
-        before[name.lower()] = ", ".join(same)
+    before = {name.lower(): request.header(name.lower()) for name, _ in request.headers}
     edit = filters.get("RequestHeaderModifier", {}).get("requestHeaderModifier")
     expected.headers = _edited(before, edit)
+    if request.header("upgrade"):
+        expected.headers |= {"upgrade": request.header("upgrade"), "connection": "upgrade"}
+    for backend in backends:
+        own = {each["type"]: each for each in backend.get("filters") or ()}
+        if own:
+            # CHOICE: a backend's filters see what the rule's have made.
+            edit = own.get("RequestHeaderModifier", {}).get("requestHeaderModifier")
+            changed = {**before, **expected.headers}
+            headers = {**expected.headers, **_edited(changed, edit)}
+            edit = own.get("ResponseHeaderModifier", {}).get("responseHeaderModifier")
+            answered = {**response, **_edited(dict(response), edit)}
+            expected.by_backend[backend["name"]] = (headers, answered)
     rewrite = filters.get("URLRewrite", {}).get("urlRewrite")
     if rewrite is not None:
         expected.host = rewrite.get("hostname") or expected.host
@@ -218,7 +258,7 @@ def _act(
     return expected
 
 
-def _edited(before: dict[str, str], edit: Object | None) -> dict[str, str | None]:
+def _edited(before: Mapping[str, str | None], edit: Object | None) -> dict[str, str | None]:
     """Give the headers that an edit speaks of, after it."""
     found: dict[str, str | None] = {}
     for name in (edit or {}).get("remove") or ():
@@ -244,14 +284,24 @@ def _replaced(change: Object | None, match: Object, path: bytes) -> bytes | None
 
 
 def _location(wanted: Object, match: Object, path: bytes, request: Request, host: str) -> str:
-    scheme = wanted.get("scheme") or "http"
+    scheme = wanted.get("scheme") or ("http" if request.port == 8080 else "https")
     port = wanted.get("port") or ({"http": 80, "https": 443}[scheme] if "scheme" in wanted else 0)
     name = wanted.get("hostname") or host.lower()
     known = {"http": 80, "https": 443}[scheme]
-    shown = f":{port}" if port and port != known else "" if port else ":LISTENER"
+    shown = f":{port}" if port and port != known else "" if port else f":{request.port}"
     query = request.target.partition("?")[2]
     if "path" not in wanted:
         return f"{scheme}://{name}{shown}{request.target}"
     replaced = _replaced(wanted["path"], match, path) or b"/"
+    if wanted["path"]["type"] == "ReplacePrefixMatch" and _dotted(request.target):
+        # CHOICE: of a path with dot segments only what needs no encoding is kept.
+        rest = path[len((match.get("path") or {"value": "/"})["value"].rstrip("/").encode()) :]
+        if not re.fullmatch(rb"[A-Za-z0-9._~!$&'()*+,;=:@/-]*", rest):
+            replaced = wanted["path"]["replacePrefixMatch"].rstrip("/").encode() or b"/"
     text = replaced.decode(errors="surrogateescape")
     return f"{scheme}://{name}{shown}{text}{'?' + query if query else ''}"
+
+
+def _dotted(target: str) -> bool:
+    segments = re.sub("%2e", ".", target.partition("?")[0], flags=re.IGNORECASE).split("/")
+    return "." in segments or ".." in segments

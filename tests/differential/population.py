@@ -1,21 +1,31 @@
-"""Random objects that the API would admit, and random requests that may or may not concern them."""
+"""Random objects that the API would admit."""
 
 from __future__ import annotations
 
 import random
-import string
 from typing import Any
-
-from oracle import Request
 
 Object = dict[str, Any]
 
-SERVICES = {"one": 1, "two": 2, "three": 1, "idle": 0}
+SERVICES = {"one": 1, "two": 2, "three": 1, "idle": 0, "calls": 1}
 """Services that exist, with their number of endpoints; ``gone`` does not exist."""
+
+LISTENERS = {8080: ("",), 8443: ("*.w.test", "*.one.w.test"), 8444: ("", "*.w.test")}
+"""Hostnames of listeners, by port; but for the first they end TLS."""
 
 SEGMENTS = ("a", "b", "aa", "a.b", "é", "x y", "p+q", "~", "$host", "A", "{n}", "a;b", "it's")
 HEADERS = ("x-a", "X-Team", "x-dup", "x-long")
 VALUES = ("v", "V", "a,b", "two words", "$host", '"', "\\", "a;}", "é", "x" * 300, "1")
+POOL = (
+    *VALUES,
+    *(f"value-{n}" for n in range(12)),
+    "Value-1",
+    "~v",
+    "default",
+    "y" * 3500,
+    "+",
+    "%",
+)
 PARAMETERS = ("q", "Q", "long-name", "a[0]", "p.q", "é")
 METHODS = ("GET", "POST", "PUT", "DELETE", "OPTIONS", "PATCH")
 TIMES = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")
@@ -28,22 +38,89 @@ def path_of(rng: random.Random) -> str:
     return path + "/" if depth and rng.random() < 0.15 else path
 
 
+def base_of(number: int) -> str:
+    """Give the name that all hostnames of a set end in."""
+    if number % 4 != 3:
+        return f"s{number}.test"
+    return f"s{number}.one.w.test" if number % 8 == 3 else f"s{number}.w.test"
+
+
+def is_tls(number: int) -> bool:
+    """Say whether a set is served on the ports that end TLS."""
+    return number % 4 == 3
+
+
+def calls_host(number: int) -> str:
+    """Give the hostname of a set's GRPCRoutes."""
+    return f"calls.{base_of(number)}"
+
+
 def route_set(rng: random.Random, number: int) -> list[Object]:
     """Give some routes that share the hostnames of one set."""
-    base = f"s{number}.test"
-    hosts = (base, f"a.{base}", f"*.{base}", f"*.a.{base}", f"b.a.{base}")
+    base = base_of(number)
+    hosts = (base, f"a.{base}", f"*.{base}", f"*.a.{base}", f"b.a.{base}", f"*.b.a.{base}")
     found = []
     for index in range(rng.randint(1, 4)):
-        metadata = {
-            "name": f"r{number}-{rng.choice('abc')}{index}",
-            "namespace": "ns",
-            "creationTimestamp": rng.choice(TIMES),
-        }
         names = sorted(set(rng.choices(hosts, k=rng.randint(1, 2))))
         rules = [_rule(rng) for _ in range(rng.randint(1, 3))]
-        spec = {"parentRefs": [{"name": "gw"}], "hostnames": names, "rules": rules}
-        found.append({"metadata": metadata, "spec": spec})
+        if rng.random() < 0.15:
+            rules.append(_alike(rng))
+        found.append(_route(rng, number, index, "HTTPRoute", names, rules))
+    if not is_tls(number) and rng.random() < 0.3:
+        for index in range(rng.randint(1, 3)):
+            rules = [_calls(rng) for _ in range(rng.randint(1, 2))]
+            found.append(_route(rng, number, index, "GRPCRoute", [calls_host(number)], rules))
     return found
+
+
+def _route(
+    rng: random.Random, number: int, index: int, kind: str, names: list[str], rules: list[Object]
+) -> Object:
+    metadata = {
+        "name": f"r{number}-{rng.choice('abc')}{index}",
+        "namespace": "ns",
+        "creationTimestamp": rng.choice(TIMES),
+    }
+    ports = [port for port in LISTENERS if (port != 8080) == is_tls(number)]
+    parents = [{"name": "gw", "port": port} for port in ports]
+    spec = {"parentRefs": parents, "hostnames": names, "rules": rules}
+    return {"kind": kind, "metadata": metadata, "spec": spec}
+
+
+def _alike(rng: random.Random) -> Object:
+    """Give a rule of many matches on one path that differ in the value of one thing."""
+    where, name = rng.choice((("headers", "x-a"), ("headers", "X-Team"), ("queryParams", "q")))
+    path = {"type": "PathPrefix", "value": rng.choice(("/", "/a"))}
+    matches = []
+    for value in rng.sample(POOL, k=rng.randint(5, 16)):
+        match: Object = {"path": path, where: [{"name": name, "type": "Exact", "value": value}]}
+        if rng.random() < 0.2:
+            match["method"] = rng.choice(("GET", "POST"))
+        matches.append(match)
+    return {"matches": matches, "backendRefs": [{"name": "three", "port": 80, "weight": 1}]}
+
+
+def _calls(rng: random.Random) -> Object:
+    matches = []
+    for _ in range(rng.randint(1, 2)):
+        match: Object = {}
+        method: Object = {}
+        if rng.random() < 0.8:
+            method["service"] = rng.choice(("p.One", "p.Two", "p"))
+        if rng.random() < 0.6:
+            method["method"] = rng.choice(("Get", "Put"))
+        if method:
+            match["method"] = {"type": "Exact", **method}
+        if rng.random() < 0.3:
+            match["headers"] = [{"name": "x-a", "type": "Exact", "value": rng.choice("vV")}]
+        matches.append(match)
+    rule: Object = {"backendRefs": [{"name": "calls", "port": 80, "weight": 1}]}
+    if rng.random() < 0.3:
+        edit = {"type": "RequestHeaderModifier", "requestHeaderModifier": _edit(rng)}
+        rule["filters"] = [edit]
+    if rng.random() < 0.9:
+        rule["matches"] = matches
+    return rule
 
 
 def _rule(rng: random.Random) -> Object:
@@ -72,9 +149,42 @@ def _rule(rng: random.Random) -> Object:
         rule["backendRefs"] = []
     elif kind < 0.4:
         filters.append({"type": "URLRewrite", "urlRewrite": _rewrite(rng, prefix_only)})
+    if rng.random() < 0.15:
+        filters.append({"type": "CORS", "cors": _cors(rng)})
     if filters:
         rule["filters"] = filters
+    for backend in rule["backendRefs"]:
+        if backend["name"] in ("one", "two") and rng.random() < 0.2:
+            backend["filters"] = _backend_filters(rng)
     return rule
+
+
+def _backend_filters(rng: random.Random) -> list[Object]:
+    request = {"type": "RequestHeaderModifier", "requestHeaderModifier": _edit(rng)}
+    response = {"type": "ResponseHeaderModifier", "responseHeaderModifier": _edit(rng)}
+    return rng.choice(([request], [response], [request, response]))
+
+
+def _cors(rng: random.Random) -> Object:
+    origins = rng.choice(
+        (
+            ["*"],
+            ["https://page.test"],
+            ["https://page.test:443", "http://page.test:8080"],
+            ["https://*.page.test", "http://page.test"],
+            ["http://page.test:80", "https://*"],
+        )
+    )
+    found: Object = {"allowOrigins": origins, "maxAge": rng.choice((5, 600))}
+    if rng.random() < 0.5:
+        found["allowCredentials"] = rng.random() < 0.7
+    if rng.random() < 0.7:
+        found["allowMethods"] = rng.choice((["*"], ["GET", "PUT"], ["PATCH"]))
+    if rng.random() < 0.7:
+        found["allowHeaders"] = rng.choice((["*"], ["x-a", "X-Team"]))
+    if rng.random() < 0.5:
+        found["exposeHeaders"] = rng.choice((["*"], ["x-one", "x-two"]))
+    return found
 
 
 def _match(rng: random.Random) -> Object:
@@ -126,6 +236,8 @@ def _redirect(rng: random.Random, prefix_only: bool) -> Object:
         found["hostname"] = "elsewhere.test"
     if rng.random() < 0.3:
         found["port"] = rng.choice((80, 443, 8443))
+    if rng.random() < 0.5:
+        found["path"] = _change(rng, prefix_only)
     return found
 
 
@@ -135,85 +247,4 @@ def _rewrite(rng: random.Random, prefix_only: bool) -> Object:
         found["hostname"] = "inside.test"
     if not found or rng.random() < 0.8:
         found["path"] = _change(rng, prefix_only)
-    return found
-
-
-def request_for(rng: random.Random, number: int, routes: list[Object]) -> Request:
-    """Give a request that is near to one of the routes."""
-    base = f"s{number}.test"
-    host = rng.choice((base, f"a.{base}", f"b.a.{base}", f"x.y.{base}", f"c.a.{base}"))
-    route = rng.choice(routes)
-    if rng.random() < 0.8:
-        host = rng.choice(route["spec"]["hostnames"]).replace("*", rng.choice(("a", "x.y")))
-    rule = rng.choice(route["spec"]["rules"])
-    match = rng.choice(rule["matches"])
-    path = (match.get("path") or {"value": "/"})["value"]
-    if (match.get("path") or {}).get("type") == "RegularExpression" or rng.random() < 0.2:
-        path = path_of(rng)
-    elif rng.random() < 0.5:
-        path = path.rstrip("/") + rng.choice(("", "/", path_of(rng), "x"))
-    target = _spelled(rng, path or "/")
-    query = []
-    for wanted in match.get("queryParams") or ():
-        if rng.random() < 0.85:
-            query.append(_parameter(rng, wanted))
-    if rng.random() < 0.3:
-        query.append(f"{rng.choice('qQz')}={rng.choice(('v', 'V', '%76', ''))}")
-    if query:
-        target += "?" + "&".join(query)
-    headers = []
-    for wanted in match.get("headers") or ():
-        if rng.random() < 0.85:
-            value = (
-                wanted["value"] if wanted["type"] == "Exact" else rng.choice(("v", "abc", "a,b"))
-            )
-            headers.append((rng.choice((wanted["name"], wanted["name"].upper())), value))
-    if rng.random() < 0.2:
-        headers.append((rng.choice(HEADERS), rng.choice(("v", "other"))))
-    method = match.get("method") if rng.random() < 0.85 else None
-    shown = host.upper() if rng.random() < 0.1 else host
-    if rng.random() < 0.1:
-        shown += ":8080"
-    return Request(shown, method or rng.choice(METHODS), target, headers)
-
-
-def _value(rng: random.Random, wanted: Object) -> str:
-    return str(wanted["value"]) if wanted["type"] == "Exact" else rng.choice(("v", "abc", "a,b"))
-
-
-def _parameter(rng: random.Random, wanted: Object) -> str:
-    value = _value(rng, wanted)
-    encode = rng.random() < 0.3
-    return f"{_quoted(wanted['name'], always=False)}={_quoted(value, always=encode)}"
-
-
-def _quoted(text: str, *, always: bool) -> str:
-    safe = (
-        "" if always else "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~,;$'"
-    )
-    return "".join(c if c in safe else "".join(f"%{b:02X}" for b in c.encode()) for c in text)
-
-
-def _spelled(rng: random.Random, path: str) -> str:
-    """Spell a path in one of the ways that mean the same, or nearly."""
-    letters = f"{string.ascii_letters}{string.digits}-._~/,;$'+:@!*()="
-    found = "/" + "".join(
-        c if c in letters and rng.random() < 0.95 else "".join(f"%{b:02x}" for b in c.encode())
-        for c in path[1:]
-    )
-    odd = rng.random()
-    if odd < 0.05:
-        found = found.replace("/", "//", 1)
-    elif odd < 0.08:
-        found = "/." + found
-    elif odd < 0.11:
-        found = "/zz/.." + found
-    elif odd < 0.12:
-        found = "/.." + found
-    elif odd < 0.13:
-        found += "%00"
-    elif odd < 0.15:
-        found = found.replace("/", "%2F", 2).replace("%2F", "/", 1)
-    elif odd < 0.16:
-        found += "/" + "l" * 4000
     return found

@@ -3,59 +3,58 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import functools
-import json
 import os
 import random
 import signal
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import echoes
 import msgspec
-from oracle import Request
-from population import SERVICES
+from connections import Client
+from exchange import Object
+from population import LISTENERS, SERVICES
 
 from gatehouse.agent import nginx_binary
 from gatehouse.backends import nginx
 from gatehouse.bundle import Bundle
 from gatehouse.frontends import gateway_api
 from gatehouse.query import Engine, Key, Snapshot
-
-Object = dict[str, Any]
+from gatehouse.standalone import pki
 
 PORT = 8080
 STARTS = 90.0
 """Seconds that NGINX may take to read its configuration."""
 
 
-class Seen:
-    """A response, and what its backend saw (empty if none was asked)."""
-
-    def __init__(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
-        self.status, self.headers, self.body = status, headers, body
-        self.backend: Object = json.loads(body) if body.startswith(b'{"service"') else {}
-
-
 Addresses = dict[str, list[tuple[str, int]]]
 
 
-def compiled(routes: list[Object], addresses: Addresses, bind: str) -> Bundle:
+def compiled(routes: list[Object], addresses: Addresses, bind: str, directory: Path) -> Bundle:
     """Compile a Gateway with all routes; raises AssertionError if anything cannot be served."""
     engine = Engine(Snapshot(gateway_api.INDEXES))
     meta = {"namespace": "ns", "creationTimestamp": "2026-01-01T00:00:00Z", "generation": 1}
-    listener = {"name": "http", "port": PORT, "protocol": "HTTP"}
+    listeners = [
+        _listener(port, name, number)
+        for port, names in LISTENERS.items()
+        for number, name in enumerate(names)
+    ]
     objects: list[tuple[str, Object]] = [
         ("GatewayClass", {"metadata": {"name": "c"}, "spec": {"controllerName": "x"}}),
         (
             "Gateway",
             {
                 "metadata": {**meta, "name": "gw"},
-                "spec": {"gatewayClassName": "c", "listeners": [listener]},
+                "spec": {"gatewayClassName": "c", "listeners": listeners},
             },
         ),
-        *(("HTTPRoute", route) for route in routes),
+        ("Secret", _secret(meta, directory)),
+        *((route["kind"], route) for route in routes),
     ]
     for name, endpoints in addresses.items():
         ports = [{"name": "http", "port": 80}]
@@ -84,6 +83,26 @@ def compiled(routes: list[Object], addresses: Addresses, bind: str) -> Bundle:
     return generated.bundle
 
 
+def _listener(port: int, hostname: str, number: int) -> Object:
+    found: Object = {"name": f"l{port}-{number}", "port": port, "protocol": "HTTP"}
+    if hostname:
+        found["hostname"] = hostname
+    if port != PORT:
+        found |= {"protocol": "HTTPS", "tls": {"certificateRefs": [{"name": "tls"}]}}
+    return found
+
+
+def _secret(meta: Object, directory: Path) -> Object:
+    authority = pki.Pki(directory / "pki")
+    authority.ensure()
+    pair = pki.Pair(directory / "leaf.crt", directory / "leaf.key")
+    leaf = pki.Leaf("tls", "tls", dns=("*.w.test",), server=True)
+    pki.issue(authority.ca(), leaf, pair, datetime.now(UTC))
+    files = {"tls.crt": pair.cert, "tls.key": pair.key}
+    data = {name: base64.b64encode(path.read_bytes()).decode() for name, path in files.items()}
+    return {"metadata": {**meta, "name": "tls"}, "type": "kubernetes.io/tls", "data": data}
+
+
 class World:
     """Backends and one NGINX on a loopback address of their own."""
 
@@ -95,25 +114,22 @@ class World:
     @contextlib.asynccontextmanager
     async def serving(self, routes: list[Object]) -> AsyncIterator[None]:
         """Serve the routes for a while."""
-        servers = []
-        for name, count in SERVICES.items():
-            self.addresses[name] = []
-            for _ in range(count):
-                answer = functools.partial(_backend, name)
-                server = await asyncio.start_server(answer, self.address, 0, limit=2**20)
-                servers.append(server)
-                self.addresses[name].append((self.address, server.sockets[0].getsockname()[1]))
-        process = await self._start(compiled(routes, self.addresses, self.address))
-        try:
-            yield
-        finally:
-            if process.returncode is not None:
-                said = (self._directory / "error.log").read_text()[-2000:]
-                raise RuntimeError(f"NGINX has ended, {process.returncode}: {said}")
-            process.send_signal(signal.SIGTERM)
-            await process.wait()
-            for server in servers:
-                server.close()
+        async with contextlib.AsyncExitStack() as stack:
+            for name, count in SERVICES.items():
+                self.addresses[name] = []
+                for _ in range(count):
+                    port = await stack.enter_async_context(_served(name, self.address))
+                    self.addresses[name].append((self.address, port))
+            bundle = compiled(routes, self.addresses, self.address, self._directory)
+            process = await self._start(bundle)
+            try:
+                yield
+            finally:
+                if process.returncode is not None:
+                    said = (self._directory / "error.log").read_text()[-2000:]
+                    raise RuntimeError(f"NGINX has ended, {process.returncode}: {said}")
+                process.send_signal(signal.SIGTERM)
+                await process.wait()
 
     async def _start(self, bundle: Bundle) -> asyncio.subprocess.Process:
         base = self._directory
@@ -146,57 +162,19 @@ class World:
         said = (base / "error.log").read_text()[-2000:]
         raise RuntimeError(f"NGINX does not listen, {await process.wait()}: {said}")
 
-    def connection(self) -> Connection:
-        """Give a connection of a client, kept alive."""
-        return Connection(self.address)
+    def client(self) -> Client:
+        """Give a client."""
+        return Client(self.address)
 
 
-class Connection:
-    """Sends requests byte for byte, one after another."""
-
-    def __init__(self, address: str) -> None:
-        self._address = address
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-
-    async def send(self, request: Request) -> Seen:
-        """Send a request and read the answer."""
-        if self._streams is None:
-            self._streams = await asyncio.open_connection(self._address, PORT, limit=2**20)
-        reader, writer = self._streams
-        lines = [f"{request.method} {request.target} HTTP/1.1", f"Host: {request.host}"]
-        lines += [f"{name}: {value}" for name, value in request.headers]
-        writer.write(("\r\n".join([*lines, "Content-Length: 0", "", ""])).encode())
-        head = (await reader.readuntil(b"\r\n\r\n")).decode(errors="surrogateescape")
-        first, *rest = head.split("\r\n")[:-2]
-        headers = [(n.lower(), v.strip()) for n, _, v in (line.partition(":") for line in rest)]
-        length = int(dict(headers).get("content-length", 0))
-        body = await reader.readexactly(length)
-        if dict(headers).get("connection") == "close":
-            self.close()
-        return Seen(int(first.split()[1]), headers, body)
-
-    def close(self) -> None:
-        """Close the connection; the next request opens another."""
-        if self._streams is not None:
-            self._streams[1].close()
-            self._streams = None
-
-
-async def _backend(name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer with what was seen, and with a header that edits may touch."""
-    with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-        while True:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode(errors="surrogateescape")
-            first, *rest = head.split("\r\n")[:-2]
-            headers = [[n.lower(), v.strip()] for n, _, v in (x.partition(":") for x in rest)]
-            await reader.readexactly(int(dict(headers).get("content-length", "0")))
-            method, target = first.split(" ")[:2]
-            body = json.dumps(
-                {"service": name, "method": method, "target": target, "headers": headers}
-            ).encode()
-            writer.write(
-                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nx-gone: backend\r\n"
-                b"Content-Length: %d\r\n\r\n" % len(body) + body
-            )
-            await writer.drain()
-    writer.close()
+@contextlib.asynccontextmanager
+async def _served(name: str, address: str) -> AsyncIterator[int]:
+    """Run one endpoint of a Service; give its port."""
+    if name == "calls":
+        async with echoes.calls(address) as port:
+            yield port
+        return
+    answer = functools.partial(echoes.echo, name)
+    server = await asyncio.start_server(answer, address, 0, limit=2**20)
+    yield server.sockets[0].getsockname()[1]
+    server.close()

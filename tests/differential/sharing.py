@@ -1,0 +1,73 @@
+"""What the specification says of requests from pages of other origins (HTTPCORSFilter)."""
+
+from __future__ import annotations
+
+import re
+
+from exchange import Expected, Object, Request
+
+_PORTS = {"http": "80", "https": "443"}
+
+
+def preflight(rule: Object, request: Request) -> Expected | None:
+    """Give the answer to a preflight request; None if the request is none."""
+    cors = _filter(rule)
+    asked = request.header("access-control-request-method")
+    if cors is None or request.method != "OPTIONS" or not request.header("origin") or not asked:
+        return None
+    # CHOICE: whatever else the rule does, it is answered here, with 204 also where not allowed.
+    found = labels(rule, request)
+    names = {"methods": ("allowMethods", asked)}
+    names["headers"] = ("allowHeaders", request.header("access-control-request-headers"))
+    allowed = found["access-control-allow-origin"] is not None
+    for name, (field, echo) in names.items():
+        listed = cors.get(field)
+        value = (echo if "*" in listed else ", ".join(listed)) if listed and allowed else None
+        found[f"access-control-allow-{name}"] = value or None
+    found["access-control-max-age"] = str(cors["maxAge"]) if allowed else None
+    return Expected(204, response=found)
+
+
+def labels(rule: Object, request: Request) -> dict[str, str | None]:
+    """Give the headers of answers to requests from pages; None: must not be there."""
+    cors = _filter(rule)
+    if cors is None:
+        return {}
+    origin, credentials = request.header("origin"), cors.get("allowCredentials", False)
+    allowed = origin if any(_matches(each, origin) for each in cors["allowOrigins"]) else None
+    if allowed and "*" in cors["allowOrigins"] and not credentials:
+        # CHOICE: not the origin, which could be said as well.
+        allowed = (
+            "*"
+            if not any(_matches(o, origin) for o in cors["allowOrigins"] if o != "*")
+            else allowed
+        )
+    exposed = [name for name in cors.get("exposeHeaders") or () if name != "*" or not credentials]
+    return {
+        "access-control-allow-origin": allowed,
+        "access-control-allow-credentials": "true" if allowed and credentials else None,
+        "access-control-expose-headers": ", ".join(exposed) if allowed and exposed else None,
+    }
+
+
+def _filter(rule: Object) -> Object | None:
+    return next(
+        (each["cors"] for each in rule.get("filters") or () if each["type"] == "CORS"), None
+    )
+
+
+def _matches(wanted: str, origin: str) -> bool:
+    if not origin:
+        return False
+    if wanted == "*":
+        return True
+    given, allowed = _parts(origin.lower()), _parts(wanted)
+    if given is None or allowed is None or (given[0], given[2]) != (allowed[0], allowed[2]):
+        return False
+    # "A greedy match to the left, including any number of DNS labels."
+    return re.fullmatch(re.escape(allowed[1]).replace(r"\*", ".+"), given[1]) is not None
+
+
+def _parts(origin: str) -> tuple[str, str, str] | None:
+    found = re.fullmatch(r"(https?)://([^:/]+)(?::(\d+))?", origin)
+    return found and (found[1], found[2], found[3] or _PORTS[found[1]])

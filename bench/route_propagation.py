@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import statistics
@@ -36,7 +37,9 @@ from gatehouse.kube.client import Client
 NAMESPACE = "default"
 PORT = 8080
 POLL = 0.005
-BACKENDS = tuple(f"127.91.0.{number}" for number in range(1, 5))
+NET = f"127.91.{random.randint(0, 255)}"
+"""Not always the same, so that two benchmarks may run at once."""
+BACKENDS = tuple(f"{NET}.{number}" for number in range(1, 5))
 BACKEND_PORT = 9080
 TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")

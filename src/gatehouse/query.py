@@ -44,13 +44,27 @@ class Snapshot:
     def __init__(self, indexes: Mapping[str, Iterable[Index]] | None = None) -> None:
         self._objects: dict[Key, Any] = {}
         self._buckets: dict[Key, tuple[Key, ...]] = {}
+        self._moved: dict[Key, dict[Key, bool]] = {}
+        """Keys that came into a bucket (True) or left it since it was last read."""
         self._indexes = {kind: tuple(functions) for kind, functions in (indexes or {}).items()}
 
     def get(self, key: Key) -> Any:
         """Give the object at ``key`` (None if absent), or the sorted keys of an index bucket."""
         if key[0].startswith("@"):
-            return self._buckets.get(key, ())
+            return self._bucket(key)
         return self._objects.get(key)
+
+    def _bucket(self, key: Key) -> tuple[Key, ...]:
+        moved = self._moved.pop(key, None)
+        if moved is None:
+            return self._buckets.get(key, ())
+        # Once for all changes since the last pass: a thousand routes are one sort, not one each.
+        members = [each for each in self._buckets.pop(key, ()) if each not in moved]
+        members += sorted(each for each, there in moved.items() if there)
+        members.sort()
+        if members:
+            self._buckets[key] = tuple(members)
+        return self._buckets.get(key, ())
 
     def keys(self, kind: str) -> list[Key]:
         """List the keys of all objects of ``kind``, sorted."""
@@ -63,28 +77,19 @@ class Snapshot:
     def apply(self, changes: Mapping[Key, Any]) -> frozenset[Key]:
         """Put (or, for None, delete) objects; return the keys and buckets whose value changed."""
         touched: set[Key] = set()
-        moved: dict[Key, tuple[set[Key], set[Key]]] = {}
         for key, new in changes.items():
             old = self._objects.get(key)
             if new is old or new == old:
                 continue
             touched.add(key)
             before, after = self._memberships(key[0], old), self._memberships(key[0], new)
-            for bucket in before - after:
-                moved.setdefault(bucket, (set(), set()))[1].add(key)
-            for bucket in after - before:
-                moved.setdefault(bucket, (set(), set()))[0].add(key)
+            for bucket in before ^ after:
+                self._moved.setdefault(bucket, {})[key] = bucket in after
+                touched.add(bucket)
             if new is None:
                 del self._objects[key]
             else:
                 self._objects[key] = new
-        for bucket, (added, removed) in moved.items():
-            members = (set(self._buckets.get(bucket, ())) | added) - removed
-            if members:
-                self._buckets[bucket] = tuple(sorted(members))
-            else:
-                self._buckets.pop(bucket, None)
-            touched.add(bucket)
         return frozenset(touched)
 
     def _memberships(self, kind: str, value: Any) -> set[Key]:

@@ -51,8 +51,8 @@ def is_tls(number: int) -> bool:
 
 
 def calls_host(number: int) -> str:
-    """Give the hostname of a set's GRPCRoutes."""
-    return f"calls.{base_of(number)}"
+    """Give the hostname of a set's GRPCRoutes: no HTTPRoute on their listener may have it too."""
+    return f"{base_of(number)}.calls"
 
 
 def route_set(rng: random.Random, number: int) -> list[Object]:

@@ -159,6 +159,19 @@ async def test_a_restarted_control_plane_finds_its_version_confirmed(
         assert processes.children(master_pid(tmp_path)) == workers
 
 
+async def test_what_a_restarted_control_plane_asks_is_answered(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    port = free_port()
+    async with running(main.options_from_environment(control_plane.environment(tmp_path))):
+        control_plane.server.publish("ns/gw", answering(port, "one"))
+        await control_plane.programmed(answering(port, "one"))
+        for text in ("two", "three", "four"):
+            await control_plane.restart()
+            control_plane.server.publish("ns/gw", answering(port, text))
+            await control_plane.programmed(answering(port, text))
+
+
 async def test_a_bad_token_is_tried_again_until_it_is_good(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:

@@ -31,6 +31,10 @@ _STATUS = common_pb2.CommandResponse.CommandStatus
 _TYPE = command_pb2.DataPlaneResponse.RequestType
 
 
+Answers = asyncio.Queue[command_pb2.DataPlaneResponse | None]
+"""What is to be said to the control plane; None: nothing more on this connection."""
+
+
 class ApplyRequest(msgspec.Struct, frozen=True):
     """A request to apply, and what its answer must carry."""
 
@@ -54,6 +58,11 @@ def manifest_of(overview: files_pb2.FileOverview) -> Manifest:
     return Manifest(version=overview.config_version.version, entries=ordered)
 
 
+async def _outgoing(answers: Answers) -> AsyncIterator[command_pb2.DataPlaneResponse]:
+    while (answer := await answers.get()) is not None:
+        yield answer
+
+
 class Link:
     """Keeps connected to one control plane and does what it asks."""
 
@@ -70,7 +79,7 @@ class Link:
         self._mailbox: Mailbox[ApplyRequest] = Mailbox()
         self._arrived = asyncio.Event()
         self._changed = asyncio.Event()
-        self._answers: asyncio.Queue[command_pb2.DataPlaneResponse] = asyncio.Queue()
+        self._answers: Answers = asyncio.Queue()
 
     def touch(self) -> None:
         """NGINX appeared, died or has new workers: the control plane is to hear of it."""
@@ -106,7 +115,7 @@ class Link:
             )
             await self._report_overview(connection)
             reporting = asyncio.create_task(self._report_changes(connection))
-            async for request in connection.subscribe(self._outgoing()):
+            async for request in connection.subscribe(_outgoing(self._fresh_answers())):
                 if not self.connected:
                     self.connected = True
                     log.info("connected", server=self._options.server_host)
@@ -118,9 +127,17 @@ class Link:
                 await asyncio.gather(reporting, return_exceptions=True)
             await connection.close()
 
-    async def _outgoing(self) -> AsyncIterator[command_pb2.DataPlaneResponse]:
-        while True:
-            yield await self._answers.get()
+    def _fresh_answers(self) -> Answers:
+        """Give a queue of a new connection's own, with what was not sent yet.
+
+        gRPC still waits for answers to send on a connection that was lost, and would take the next.
+        """
+        answers: Answers = asyncio.Queue()
+        while not self._answers.empty():
+            answers.put_nowait(self._answers.get_nowait())
+        self._answers.put_nowait(None)
+        self._answers = answers
+        return answers
 
     async def _report_overview(self, connection: Connection) -> None:
         # Not while an apply runs: what is served then is about to change, and its answer says it.

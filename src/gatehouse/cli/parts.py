@@ -15,6 +15,7 @@ from gatehouse.agent.options import OptionsError, load_options
 from gatehouse.cli import running
 from gatehouse.cli.errors import Trouble
 from gatehouse.controller import run as controller
+from gatehouse.controller.leadership import LeadershipLostError, Lease
 from gatehouse.kube.config import ConfigError
 from gatehouse.standalone.node import images as table
 from gatehouse.standalone.node import node as local_node
@@ -50,6 +51,8 @@ def find_nginx(named: str | None) -> Path:
 @click.option("--ca", type=PATH, required=True, help="PEM bundle that agents are to trust.")
 @click.option("--bind", type=click.Choice(["any", "load-balancer"]), default="any")
 @click.option("--snippets", is_flag=True, help="Allow SnippetsFilters: raw NGINX configuration.")
+@click.option("--lease", default="", help="namespace/name: one of several controllers acts.")
+@click.option("--health", default="", help="host:port of /livez, /readyz and /metrics.")
 @click.option("--image", default="gatehouse/nginx:latest", show_default=True)
 def controller_command(
     kubeconfig: Path | None,
@@ -60,9 +63,15 @@ def controller_command(
     ca: Path,
     bind: str,
     snippets: bool,
+    lease: str,
+    health: str,
     image: str,
 ) -> None:
     """Watch objects, configure data planes, write statuses."""
+    try:
+        decided_by = Lease.parse(lease) if lease else None
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--lease") from error
     options = controller.Options(
         kubeconfig=kubeconfig,
         agent_bind=agent_bind,
@@ -72,13 +81,15 @@ def controller_command(
         ca=ca,
         bind="load-balancer" if bind == "load-balancer" else "any",
         snippets=snippets,
+        lease=decided_by,
+        health=health,
         image=image,
     )
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
         await controller.run(options, await running.either(stop, leave))
 
-    running.run(part, expected=(ConfigError,))
+    running.run(part, expected=(ConfigError, LeadershipLostError))
 
 
 @click.command()

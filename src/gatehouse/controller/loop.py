@@ -77,6 +77,11 @@ class Loop:
         if changed:
             self._changed()
 
+    def reported(self) -> tuple[int, int]:
+        """Give the number of Gateways that are ours, and that of their connected instances."""
+        reports = [self._delivery.report(_name(key)) for key in self._last.gateways]
+        return len(reports), sum(len(report.instances) for report in reports)
+
     def on_provisioned(self, gateway: tuple[str, str], trouble: str) -> None:
         """Note that a Gateway's data plane was provisioned, or why it was not."""
         name = "/".join(gateway)

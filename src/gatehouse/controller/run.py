@@ -14,7 +14,9 @@ from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.controller.compilation import Compilation
 from gatehouse.controller.fetching import Fetcher
+from gatehouse.controller.health import Figure, HealthServer
 from gatehouse.controller.identities import Identities
+from gatehouse.controller.leadership import Leadership, Lease
 from gatehouse.controller.loop import Loop
 from gatehouse.controller.provisioning import Provisioning
 from gatehouse.controller.status_writer import StatusWriter
@@ -51,6 +53,10 @@ class Options(msgspec.Struct, frozen=True):
     bind: Literal["load-balancer", "any"] = "any"
     """Whether data planes listen on their Service's address only, or on every address."""
     snippets: bool = False
+    lease: Lease | None = None
+    """What decides which of several controllers acts; None: there is one."""
+    health: str = ""
+    """``host:port`` of /livez, /readyz and /metrics; empty for none."""
     image: str = "gatehouse/nginx:latest"
 
 
@@ -59,6 +65,9 @@ class Controller:
 
     def __init__(self, client: kube.Client, options: Options) -> None:
         self._client = client
+        self.leadership = Leadership(client, options.lease)
+        self.serving = False
+        """Whether agents can connect."""
         self.informers = {
             resource.kind: Informer(
                 client,
@@ -117,6 +126,28 @@ class Controller:
                     if owner.get("kind") == "Gateway":
                         self.provisioning.touch((namespace, owner.get("name", "")))
 
+    def not_ready(self) -> str:
+        """Why agents should not come here; empty if they should."""
+        missing = [kind for kind, each in self.informers.items() if not each.synced.is_set()]
+        if missing:
+            return f"waiting for {', '.join(missing)}"
+        if not self.leadership.leading:
+            return "another controller leads"
+        return "" if self.serving else "not listening yet"
+
+    def figures(self) -> dict[str, Figure]:
+        """What can be measured from outside."""
+        objects = sum(len(each.objects) for each in self.informers.values())
+        gateways, instances = self.loop.reported()
+        return {
+            "leading": Figure(self.leadership.leading, "Whether this controller acts."),
+            "objects": Figure(objects, "Objects watched."),
+            "passes": Figure(self.loop.passes, "Passes over the snapshot.", total=True),
+            "status_writes": Figure(self.statuses.writes, "Statuses written.", total=True),
+            "gateways": Figure(gateways, "Gateways that are ours."),
+            "instances": Figure(instances, "Instances of data planes that are connected."),
+        }
+
     async def watch(self, group: asyncio.TaskGroup) -> None:
         """Start watching; returns when everything there is has been seen."""
         for informer in self.informers.values():
@@ -156,13 +187,24 @@ async def run(options: Options, stop: asyncio.Event) -> None:
     """Run a controller until ``stop`` is set. Data planes keep serving when it ends."""
     async with _connect(options) as client:
         controller = Controller(client, options)
-        async with asyncio.TaskGroup() as group:
-            tasks = group.create_task(_live(controller, options, client))
-            await stop.wait()
-            log.info("stopping")
-            tasks.cancel()
-        await controller.fetcher.close()
-        await controller.delivery.stop(grace=1.0)
+        health = HealthServer(controller.not_ready, controller.figures)
+        if options.health:
+            await health.start(options.health)
+        try:
+            async with asyncio.TaskGroup() as group:
+                leading = group.create_task(controller.leadership.run())
+                acting = group.create_task(_act(controller, options, client))
+                await stop.wait()
+                log.info("stopping")
+                acting.cancel()
+                await asyncio.wait([acting])
+                # Nobody else leads while agents are still told something by us.
+                await controller.delivery.stop(grace=1.0)
+                leading.cancel()
+        finally:
+            await controller.fetcher.close()
+            await controller.delivery.stop(grace=0.0)
+            await health.stop()
 
 
 def _connect(options: Options) -> kube.Client:
@@ -171,13 +213,15 @@ def _connect(options: Options) -> kube.Client:
     return kube.Client.from_kubeconfig(options.kubeconfig)
 
 
-async def _live(controller: Controller, options: Options, client: kube.Client) -> None:
+async def _act(controller: Controller, options: Options, client: kube.Client) -> None:
     async with asyncio.TaskGroup() as group:
         await controller.watch(group)
+        await controller.leadership.elected()
         await _ensure_class(client)
         port = await controller.delivery.start(
             options.agent_bind, options.tls_cert, options.tls_key
         )
+        controller.serving = True
         log.info("ready", agent_port=port)
         group.create_task(controller.statuses.run())
         group.create_task(controller.provisioning.run())

@@ -39,6 +39,8 @@ class StatusWriter:
         self._queue: asyncio.Queue[Key] = asyncio.Queue()
         self._queued: set[Key] = set()
         self._failures: dict[Key, int] = {}
+        self.writes = 0
+        """Statuses written so far."""
 
     def want(self, key: Key, status: gateway_api.Status) -> None:
         """Make ``status`` the wanted one of the object at ``key``; latest wins."""
@@ -101,6 +103,7 @@ class StatusWriter:
             return
         body = {**current, "status": status}
         await self._client.update_status(self._resources[key[0]], body)
+        self.writes += 1
         log.debug("written", kind=key[0], namespace=key[1], name=key[2])
 
     def _retry(self, key: Key, error: kube.ApiError) -> None:

@@ -60,6 +60,12 @@ class Worker:
         self.query = dns.message.make_query(f"_endpoints._tcp.{name}.gatehouse.", "SRV")
 
     def send(self) -> None:
+        """Ask anew, under another number."""
+        self.query.id = (self.query.id + 1) % 65536
+        self.repeat()
+
+    def repeat(self) -> None:
+        """Ask again as NGINX does when no answer came."""
         self.socket.send(self.query.to_wire())
 
     async def answer(self) -> list[tuple[int, int, str]]:
@@ -118,6 +124,42 @@ async def test_without_news_an_answer_is_held_back(monkeypatch: pytest.MonkeyPat
         assert await worker.ask() != first
         # Another one is not made to wait for what it never had.
         assert len(await Worker(server, "web").ask()) == 2
+
+
+async def test_a_question_that_is_repeated_had_no_answer() -> None:
+    async with serving(web=ONE) as server:
+        worker = Worker(server, "web")
+        first = await worker.ask()
+        worker.repeat()
+        assert await worker.answer() == first
+        # Who lost the answer has not learned anything yet.
+        assert not server.settled("web")
+        worker.send()
+        async with asyncio.timeout(5):
+            while not server.settled("web"):
+                await asyncio.sleep(0.01)
+
+
+async def test_no_asker_gets_more_at_once_than_its_socket_holds() -> None:
+    known = {f"n{number}": ONE for number in range(400)}
+    async with serving(**known) as server:
+        workers = [Worker(server, "n0") for _ in range(2)]
+        for worker in workers:
+            # What is not read yet must fit into what a socket holds by default.
+            worker.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 212_992 // 2)
+            for number, name in enumerate(known):
+                query = dns.message.make_query(f"_endpoints._tcp.{name}.gatehouse.", "SRV")
+                query.id = number
+                worker.socket.send(query.to_wire())
+        begun = asyncio.get_running_loop().time()
+
+        async def read(worker: Worker) -> int:
+            return len([await worker.answer() for _ in known])
+
+        counts = await asyncio.gather(*map(read, workers))
+        took = asyncio.get_running_loop().time() - begun
+        assert counts == [len(known)] * 2
+        assert took >= (len(known) / nameserver.BURST - 1) * nameserver.PACE * 0.9
 
 
 async def test_a_change_counts_as_taken_only_by_the_workers_that_serve() -> None:

@@ -7,7 +7,7 @@ import sys
 import click
 
 import gatehouse
-from gatehouse.cli import apiserver, inspect, logs, parts, up
+from gatehouse.cli import apiserver, certs, inspect, logs, parts, up
 from gatehouse.cli.errors import Trouble
 
 
@@ -24,7 +24,13 @@ def command(log_level: str, log_format: str) -> None:
     logs.configure(log_level, log_format)
 
 
-for subcommand in (*up.COMMANDS, *apiserver.COMMANDS, *parts.COMMANDS, *inspect.COMMANDS):
+for subcommand in (
+    *up.COMMANDS,
+    *apiserver.COMMANDS,
+    *parts.COMMANDS,
+    *certs.COMMANDS,
+    *inspect.COMMANDS,
+):
     command.add_command(subcommand)
 
 

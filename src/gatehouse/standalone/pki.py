@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -94,6 +95,44 @@ class Pki:
         return Pair(self._directory / f"{name}.crt", self._directory / f"{name}.key")
 
 
+def ensure_channel(
+    directory: Path, names: Sequence[str], addresses: Sequence[str], now: datetime
+) -> dict[str, datetime]:
+    """Make an authority and a server's certificate for the agents' channel, as far as needed.
+
+    Made anew is what is missing, about to expire, not signed by the authority, or for other names.
+    Returns what was made, by file, and until when it lasts.
+    """
+    ca = Pair(directory / "ca.crt", directory / "ca.key")
+    pair = Pair(directory / "tls.crt", directory / "tls.key")
+    made: dict[str, datetime] = {}
+    if not _lasts(ca.cert, now) or not ca.key.exists():
+        _write_ca(ca, now)
+        made[ca.cert.name] = _end(ca.cert)
+    good = (
+        _lasts(pair.cert, now) and _signed(pair, ca) and _names(pair.cert) == {*names, *addresses}
+    )
+    if not good:
+        leaf = Leaf("tls", names[0], dns=tuple(names), ips=tuple(addresses), server=True)
+        issue(ca, leaf, pair, now)
+        made[pair.cert.name] = _end(pair.cert)
+    return made
+
+
+def _end(path: Path) -> datetime:
+    return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
+
+
+def _names(path: Path) -> set[str]:
+    certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return set()
+    addresses = {str(address) for address in found.get_values_for_type(x509.IPAddress)}
+    return {*found.get_values_for_type(x509.DNSName), *addresses}
+
+
 def issue(ca: Pair, leaf: Leaf, pair: Pair, now: datetime) -> None:
     """Make a certificate signed by ``ca`` and write it with its key."""
     issuer = x509.load_pem_x509_certificate(ca.cert.read_bytes())
@@ -127,7 +166,8 @@ def issue(ca: Pair, leaf: Leaf, pair: Pair, now: datetime) -> None:
 
 
 def _write_ca(pair: Pair, now: datetime) -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
+    """Make an authority, or a longer life for one: of the same key, so that nobody is cut off."""
+    key = _known_key(pair.key) or ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "gatehouse-ca")])
     certificate = (
         x509.CertificateBuilder()
@@ -176,6 +216,14 @@ def _signed(pair: Pair, ca: Pair) -> bool:
     except Exception:  # cryptography raises several kinds, all meaning no
         return False
     return pair.key.exists()
+
+
+def _known_key(path: Path) -> ec.EllipticCurvePrivateKey | None:
+    try:
+        found = serialization.load_pem_private_key(path.read_bytes(), None)
+    except (OSError, ValueError, TypeError):
+        return None
+    return found if isinstance(found, ec.EllipticCurvePrivateKey) else None
 
 
 def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:

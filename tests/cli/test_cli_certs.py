@@ -1,0 +1,96 @@
+"""`gatehouse certs`: made once, renewed in time, trusted by whom trusted the ones before."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from cryptography import x509
+from inprocess import Server
+
+from gatehouse.apis import resources
+from gatehouse.cli.certs import certs
+from gatehouse.standalone import pki
+from gatehouse.standalone.state import State
+
+NAMES = ["control.example", "control"]
+
+
+def load(path: Path) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(path.read_bytes())
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(certs, list(arguments))
+
+
+def test_they_are_made_once_for_the_names_given(tmp_path: Path) -> None:
+    words = ("--dir", str(tmp_path), "--name", NAMES[0], "--name", NAMES[1], "--address", "::1")
+    assert "ca.crt" in run(*words).output
+    leaf, authority = load(tmp_path / "tls.crt"), load(tmp_path / "ca.crt")
+    leaf.verify_directly_issued_by(authority)
+    names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == NAMES
+    assert (tmp_path / "tls.key").stat().st_mode & 0o077 == 0
+    assert run(*words).output.strip() == "Nothing to renew."
+    assert load(tmp_path / "tls.crt") == leaf
+    # Another name is another certificate, of the same authority.
+    assert "ca.crt" not in run("--dir", str(tmp_path), "--name", "other.example").output
+    assert load(tmp_path / "tls.crt") != leaf
+    assert load(tmp_path / "ca.crt") == authority
+
+
+def test_what_will_expire_is_renewed_and_still_trusted(tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    pki.ensure_channel(tmp_path, NAMES, [], now)
+    old = load(tmp_path / "ca.crt")
+    later = now + pki.LEAF_LIFE - timedelta(days=30)
+    assert list(pki.ensure_channel(tmp_path, NAMES, [], later)) == ["tls.crt"]
+    much_later = now + pki.CA_LIFE - timedelta(days=30)
+    assert list(pki.ensure_channel(tmp_path, NAMES, [], much_later)) == ["ca.crt", "tls.crt"]
+    assert load(tmp_path / "ca.crt") != old
+    # Who only knows the authority as it was takes the new certificate too.
+    load(tmp_path / "tls.crt").verify_directly_issued_by(old)
+
+
+async def test_they_are_kept_in_secrets(tmp_path: Path) -> None:
+    server = Server(State(tmp_path / "s"))
+    async with server.running(), server.client() as client:
+        words = ("--secret", "default/channel", "--kubeconfig", str(server.state.kubeconfig))
+        first = await asyncio.to_thread(run, *words)
+        assert first.exit_code == 0, first.output
+        assert "tls.crt" in first.output
+        secret = await client.get(resources.SECRETS, "channel", "default")
+        assert (secret["type"], sorted(secret["data"])) == (
+            "kubernetes.io/tls",
+            ["ca.crt", "tls.crt", "tls.key"],
+        )
+        authority = await client.get(resources.SECRETS, "channel-ca", "default")
+        assert sorted(authority["data"]) == ["ca.crt", "ca.key"]
+        again = await asyncio.to_thread(run, *words)
+        assert again.output.strip() == "Nothing to renew."
+        broken = {**secret, "data": {**secret["data"], "tls.crt": base64.b64encode(b"x").decode()}}
+        broken.pop("metadata")
+        current = await client.get(resources.SECRETS, "channel", "default")
+        await client.update(resources.SECRETS, {**broken, "metadata": current["metadata"]})
+        mended = await asyncio.to_thread(run, *words)
+        assert "tls.crt" in mended.output
+        assert "ca.crt" not in mended.output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "either --dir or --secret"),
+        (("--dir", "x", "--secret", "a/b"), "either --dir or --secret"),
+        (("--secret", "nonsense"), "nonsense is not namespace/name"),
+    ],
+)
+def test_what_cannot_be_done_is_said(words: tuple[str, ...], said: str) -> None:
+    found = run(*words)
+    assert found.exit_code != 0
+    assert said in found.output + str(found.exception)

@@ -4,7 +4,7 @@
 - ``channel``, ``link``, ``descriptions``: the connection, its sequence, what it says of itself.
 - ``mailbox``: newest request wins. Pure.
 - ``apply``, ``fetching``, ``confirmation``: from a request to a confirmed reload, or back.
-- ``endpoints``, ``nameserver``, ``live``: endpoints, which NGINX asks for while it runs.
+- ``endpoints``, ``nameserver``, ``answers``, ``live``: endpoints, which a running NGINX asks for.
 - ``generations``, ``main_conf``, ``places``: what is on disk.
 - ``supervision``, ``master``, ``error_log``, ``nginx_binary``: the NGINX.
 - ``connector``: the process that speaks TLS where NGINX's own does not do.

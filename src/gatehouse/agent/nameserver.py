@@ -2,9 +2,7 @@
 
 NGINX asks for an upstream's servers (SRV) again and again, a second after each answer. An answer
 that it has been given already is held back until there is a newer one, a few seconds at most: so
-a change reaches NGINX at once, and at rest it asks seldom. A server's target is its address as
-NGINX writes it (``10.0.0.5:8080``): so it needs no table, and consistent hashing places the server
-where it would place one of the configuration.
+a change reaches NGINX at once, and at rest it asks seldom.
 
 It listens on a loopback address, answers for its own zone, and forwards nothing.
 """
@@ -14,38 +12,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import ipaddress
 import socket
 import struct
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import cast
 
-import dns.exception
-import dns.flags
-import dns.message
-import dns.name
-import dns.rcode
-import dns.rdataclass
-import dns.rdatatype
-import dns.rrset
 import structlog
 
+from gatehouse.agent import answers
 from gatehouse.agent.endpoints import Endpoints
 
 log = structlog.get_logger("gatehouse.agent")
 
 HOST = "127.0.0.1"
-ZONE = "gatehouse"
-SERVICE = "_endpoints._tcp"
-
 HELD_SECONDS = 4.0
 """How long an answer without news is held back; NGINX repeats its question after five."""
-
-DATAGRAM_BYTES = 4096
-"""What NGINX takes in one datagram, though it does not say so; more is fetched over TCP."""
-
-ADDRESS_TTL = 86_400
-"""A target's address is its name, and never changes."""
 
 ADDRESSES_SECONDS = 0.05
 """How long NGINX may take to ask for addresses it has not met, after their names: 2 ms measured."""
@@ -61,8 +43,6 @@ BURST, PACE = 100, 0.05
 reads any answer (0.1 s for 5,000 names), and its socket holds 277 of them by default; what is lost
 it asks for again after 5 s."""
 
-_ZONE = dns.name.from_text(f"{ZONE}.")
-
 Respond = Callable[[bytes], None]
 
 
@@ -74,63 +54,73 @@ class _Asker:
         self.asked = 0
         """How many questions of its own it has put; one that is repeated is no other."""
         self.identity = b""
-        self.waiting: asyncio.TimerHandle | None = None
-        self.underway = False
-        """Whether what it waits for is only its turn; it gets the newest then."""
+        """Of its last question."""
+        self.held: asyncio.TimerHandle | None = None
+        """Until when its answer is held back; None: it is not."""
+        self.open = False
+        """Whether its last question has no answer yet."""
         self.answer: Callable[[], None] = lambda: None
 
     def hurry(self) -> None:
         """Answer what is held back."""
-        if self.waiting is not None and not self.underway:
-            self.waiting.cancel()
+        if self.held is not None:
+            self.held.cancel()
+            self.held = None
             self.answer()
 
 
 class _Pace:
-    """When the next answer may go to one asker."""
+    """Lets one asker have no more answers at once than it can hold."""
 
     def __init__(self) -> None:
-        self._next = 0.0
+        self._since, self._given = 0.0, 0
+        self._queue: deque[Callable[[], None]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
 
-    def delay(self) -> float:
-        """Take the next place; give the seconds until it."""
+    def give(self, answer: Callable[[], None]) -> None:
+        """Answer now or when it is its turn."""
         now = asyncio.get_running_loop().time()
-        # Whoever asked nothing for a while may have a whole burst at once.
-        self._next = max(self._next, now - PACE) + PACE / BURST
-        return max(0.0, self._next - now)
+        if now - self._since >= PACE:
+            self._since, self._given = now, 0
+        if self._timer is None and self._given < BURST:
+            self._given += 1
+            answer()
+            return
+        self._queue.append(answer)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(PACE, self._next)
+
+    def _next(self) -> None:
+        """Give the next burst; the one after it counts from now, however late this one is."""
+        self._timer = None
+        self._since, self._given = asyncio.get_running_loop().time(), 0
+        while self._queue and self._given < BURST:
+            self._given += 1
+            self._queue.popleft()()
+        if self._queue:
+            self._timer = asyncio.get_running_loop().call_later(PACE, self._next)
+
+    def stop(self) -> None:
+        """Give no more."""
+        self._queue.clear()
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 class _Name:
     def __init__(self, name: str) -> None:
-        self.question = dns.message.make_query(
-            dns.name.from_text(f"{SERVICE}.{name}.{ZONE}."), dns.rdatatype.SRV
-        )
+        self._question = answers.question(name)
+        self.key = self._question.to_wire()[12:]
         self.endpoints: Endpoints | None = None
         self.version = 0
         self.askers: dict[object, _Asker] = {}
         self.datagram = self.stream = b""
 
-    @property
-    def key(self) -> bytes:
-        return self.question.to_wire()[12:]
-
     def set(self, endpoints: Endpoints) -> None:
-        if endpoints == self.endpoints:
-            return
-        self.endpoints = endpoints
-        self.version += 1
-        response = _response(self.question)
-        if endpoints:
-            rows = [f"1 {each.weight} {each.port} {_target(each.written)}" for each in endpoints]
-            found = dns.rrset.from_text_list(self.question.question[0].name, 0, "IN", "SRV", rows)
-            response.answer.append(found)
-        else:
-            response.set_rcode(dns.rcode.NXDOMAIN)
-        self.stream = self.datagram = response.to_wire(max_size=65535)
-        if len(self.stream) > DATAGRAM_BYTES:
-            response.answer.clear()
-            response.flags |= dns.flags.TC
-            self.datagram = response.to_wire()
+        if endpoints != self.endpoints:
+            self.endpoints = endpoints
+            self.version += 1
+            self.datagram, self.stream = answers.servers(self._question, endpoints)
 
     def asker(self, source: object) -> _Asker:
         found = self.askers.get(source)
@@ -187,15 +177,17 @@ class Nameserver:
         # What does not fit now is asked for again; an asker may be gone.
         with contextlib.suppress(OSError):
             for _ in range(64):
-                data, source = datagrams.recvfrom(DATAGRAM_BYTES)
+                data, source = datagrams.recvfrom(answers.DATAGRAM_BYTES)
                 self.asked(data, source, functools.partial(_send, datagrams, source))
 
     def stop(self) -> None:
         """Answer no more."""
         for name in self._names.values():
             for asker in name.askers.values():
-                if asker.waiting is not None:
-                    asker.waiting.cancel()
+                if asker.held is not None:
+                    asker.held.cancel()
+        for pace in self._paces.values():
+            pace.stop()
         if self._datagrams is not None:
             asyncio.get_running_loop().remove_reader(self._datagrams)
             self._datagrams.close()
@@ -216,7 +208,7 @@ class Nameserver:
                 self._questions[known.key] = known
             known.set(wanted)
             for asker in list(known.askers.values()):
-                if asker.waiting is not None and asker.told != known.version:
+                if asker.told != known.version:
                     asker.hurry()
 
     def known(self) -> dict[str, Endpoints]:
@@ -268,7 +260,7 @@ class Nameserver:
         self.questions += 1
         name = self._questions.get(data[12:])
         if name is None:
-            answer = _other(data)
+            answer = answers.other(data)
             if answer:
                 respond(answer)
             return
@@ -276,32 +268,29 @@ class Nameserver:
             respond(data[:2] + name.stream[2:])
             return
         asker = name.asker(source)
-        if asker.waiting is not None:
-            asker.waiting.cancel()
-            asker.underway = False
-        elif asker.identity == data[:2]:
+        if asker.held is not None:
+            asker.held.cancel()
+            asker.held = None
+        elif asker.identity != data[:2]:
+            asker.asked += 1
+        elif not asker.open:
             # The answer was lost on the way.
             asker.told = -1
-        else:
-            asker.asked += 1
-        asker.identity = data[:2]
+        asker.identity, asker.open = data[:2], True
 
         def give() -> None:
-            asker.waiting, asker.underway, asker.told = None, False, name.version
-            respond(data[:2] + name.datagram[2:])
-            self._taken.set()
+            if asker.open and asker.identity == data[:2]:
+                asker.open, asker.told = False, name.version
+                respond(data[:2] + name.datagram[2:])
+                self._taken.set()
 
         def in_turn() -> None:
-            delay = self._paces.setdefault(source, _Pace()).delay()
-            if delay:
-                asker.underway = True
-                asker.waiting = asyncio.get_running_loop().call_later(delay, give)
-            else:
-                give()
+            asker.held = None
+            self._paces.setdefault(source, _Pace()).give(give)
 
         asker.answer = in_turn
         if asker.told == name.version:
-            asker.waiting = asyncio.get_running_loop().call_later(HELD_SECONDS, in_turn)
+            asker.held = asyncio.get_running_loop().call_later(HELD_SECONDS, in_turn)
         else:
             in_turn()
 
@@ -325,43 +314,3 @@ class Nameserver:
 def _send(datagrams: socket.socket, source: object, answer: bytes) -> None:
     with contextlib.suppress(OSError):
         datagrams.sendto(answer, cast(tuple[str, int], source))
-
-
-def _target(written: str) -> str:
-    """Give an address as a name: an IPv4 one has its dots between labels, as every name has."""
-    if written.startswith("["):
-        return "".join(f"\\{ord(c):03d}" if not c.isalnum() else c for c in written) + "."
-    return f"{written}."
-
-
-def _response(query: dns.message.Message) -> dns.message.Message:
-    response = dns.message.make_response(query)
-    response.flags |= dns.flags.AA
-    return response
-
-
-def _other(data: bytes) -> bytes:
-    """Answer what no upstream is named like: the address of a target, or that there is none.
-
-    About an upstream that is not known nothing is said: at "no such name" NGINX would drop the
-    endpoints it has, of which an agent that just began may not know yet.
-    """
-    try:
-        query = dns.message.from_wire(data)
-        asked = query.question[0]
-    except (dns.exception.DNSException, IndexError):
-        return b""
-    if asked.rdtype == dns.rdatatype.SRV and asked.name.is_subdomain(_ZONE):
-        return b""
-    response = _response(query)
-    host = b".".join(asked.name.labels[:-1]).decode("ascii", "replace").rpartition(":")[0]
-    try:
-        address = ipaddress.ip_address(host.strip("[]"))
-    except ValueError:
-        response.set_rcode(dns.rcode.NXDOMAIN)
-        return response.to_wire()
-    kind = dns.rdatatype.A if address.version == 4 else dns.rdatatype.AAAA
-    if asked.rdtype == kind:
-        found = dns.rrset.from_text(asked.name, ADDRESS_TTL, "IN", kind, str(address))
-        response.answer.append(found)
-    return response.to_wire()

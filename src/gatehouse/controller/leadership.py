@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
+import uuid
 
 import msgspec
 
@@ -38,7 +38,7 @@ class Leadership:
         self._ready, self._elected, self._lost = (asyncio.Event() for _ in range(3))
         self._elector: Elector | None = None
         if lease is not None:
-            name = identity or f"{socket.gethostname()}-{os.getpid()}"
+            name = identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
             self._elector = Elector(client, lease.namespace, lease.name, name, self._on_change)
         else:
             self._elected.set()

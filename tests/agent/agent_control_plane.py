@@ -17,7 +17,7 @@ from cryptography.x509.oid import NameOID
 
 from gatehouse.bundle import Bundle, File
 from gatehouse.delivery import DataPlaneReport
-from gatehouse.transports.mpi.server import Denied, Identity, MpiServer
+from gatehouse.transports.server import AgentServer, Denied, Identity
 
 GATEWAY = "shop/web"
 
@@ -72,8 +72,8 @@ class ControlPlane:
         self._changed = asyncio.Condition()
         self.server = self._make()
 
-    def _make(self) -> MpiServer:
-        server = MpiServer(authenticate, apply_deadline=30.0)
+    def _make(self) -> AgentServer:
+        server = AgentServer(authenticate, apply_deadline=30.0)
         server.on_report = self._on_report
         return server
 

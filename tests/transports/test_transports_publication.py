@@ -8,16 +8,17 @@ import pytest
 
 from gatehouse.bundle import Bundle, File
 from gatehouse.delivery import DataPlaneReport
-from gatehouse.transports.mpi import messages, session
-from gatehouse.transports.mpi.authentication import (
+from gatehouse.transports.agents import session
+from gatehouse.transports.agents.authentication import (
     REMEMBERED_SECONDS,
     Denied,
     Identity,
     TokenReviews,
     token_in,
 )
-from gatehouse.transports.mpi.fleet import Fleet
-from gatehouse.transports.mpi.publication import Publication
+from gatehouse.transports.agents.fleet import Apply, Fleet
+from gatehouse.transports.agents.publication import Publication
+from gatehouse.transports.mpi import messages
 from gatehouse.wire.mpi.v1 import command_pb2
 
 
@@ -50,7 +51,7 @@ def test_a_streamed_file_is_its_announced_pieces(size: int) -> None:
 
 def test_old_contents_stay_while_an_instance_may_fetch_them() -> None:
     one, two = bundle("one"), bundle("two")
-    kept = Publication("/etc/nginx", keep_seconds=10.0)
+    kept = Publication(keep_seconds=10.0)
     assert kept.publish(one, set(), 0.0)
     assert not kept.publish(bundle("one"), set(), 0.0)
     kept.publish(two, set(), 1.0)
@@ -63,7 +64,7 @@ def test_old_contents_stay_while_an_instance_may_fetch_them() -> None:
 
 async def test_reports_come_only_when_something_changed_and_only_of_listening_instances() -> None:
     reports: list[DataPlaneReport] = []
-    fleet = Fleet("/etc/nginx", 60.0, asyncio.get_running_loop().time, reports.append)
+    fleet = Fleet(60.0, asyncio.get_running_loop().time, reports.append)
     identity = Identity("ns/gw", "pod-1")
     wanted = bundle("one")
     fleet.publish("ns/gw", wanted)
@@ -71,10 +72,10 @@ async def test_reports_come_only_when_something_changed_and_only_of_listening_in
     assert [report.instances for report in reports] == [()]
     fleet.greet(identity, session.Register("id", "nginx/1.31.3"))
     stream = fleet.open(identity)
-    raw = stream.outgoing.get_nowait()
-    assert raw is not None
-    correlation = command_pb2.ManagementPlaneRequest.FromString(raw).message_meta.correlation_id
-    fleet.receive(identity, session.Answer(correlation))
+    asked = stream.outgoing.get_nowait()
+    assert isinstance(asked, Apply)
+    assert (asked.version, asked.about.nginx_id) == (wanted.version, "id")
+    fleet.receive(identity, session.Answer(asked.correlation))
     assert [report.programmed for report in reports] == [False, False, True]
     fleet.close(stream)
     assert reports[-1].instances == ()
@@ -83,7 +84,7 @@ async def test_reports_come_only_when_something_changed_and_only_of_listening_in
 
 
 async def test_a_gateway_gets_no_other_gateways_files() -> None:
-    fleet = Fleet("/etc/nginx", 60.0, asyncio.get_running_loop().time, lambda _report: None)
+    fleet = Fleet(60.0, asyncio.get_running_loop().time, lambda _report: None)
     wanted = bundle("one")
     fleet.publish("ns/a", wanted)
     digest = wanted.files["gatehouse/k"].digest

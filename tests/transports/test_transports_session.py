@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.transports.mpi.session import (
+from gatehouse.transports.agents.session import (
     RETRY_MAX,
     Answer,
     Elapsed,
@@ -35,7 +35,7 @@ def connected(version: str = "v1") -> Session:
     state = session()
     for event in (Publish(version), Reconnect(), Register("id", "nginx/1.31.3")):
         assert state.receive(event, 0.0) == []
-    assert state.receive(StreamOpen(1), 0.0) == [Send(1, version, "c1", "id")]
+    assert state.receive(StreamOpen(1), 0.0) == [Send(1, version, "c1")]
     return state
 
 
@@ -44,7 +44,7 @@ def test_an_instance_is_told_once_it_listens_and_has_an_nginx() -> None:
     state.receive(Publish("v1"), 0.0)
     assert state.receive(StreamOpen(1), 0.0) == []
     assert state.receive(Register("", ""), 0.0) == []
-    assert state.receive(Register("id", "nginx/1"), 0.0) == [Send(1, "v1", "c1", "id")]
+    assert state.receive(Register("id", "nginx/1"), 0.0) == [Send(1, "v1", "c1")]
 
 
 def test_an_instance_that_has_the_version_is_not_told_again() -> None:
@@ -60,7 +60,7 @@ def test_an_instance_that_reconnects_without_saying_what_it_has_is_told() -> Non
     state.receive(Answer("c1"), 1.0)
     state.receive(StreamClosed(1), 2.0)
     state.receive(Reconnect(), 3.0)
-    assert state.receive(StreamOpen(2), 3.0) == [Send(2, "v1", "c2", "id")]
+    assert state.receive(StreamOpen(2), 3.0) == [Send(2, "v1", "c2")]
     assert state.confirmed == ""
 
 
@@ -68,7 +68,7 @@ def test_while_one_version_is_in_flight_only_the_latest_of_the_newer_ones_follow
     state = connected()
     assert state.receive(Publish("v2"), 1.0) == []
     assert state.receive(Publish("v3"), 2.0) == []
-    assert state.receive(Answer("c1"), 3.0) == [Send(1, "v3", "c2", "id")]
+    assert state.receive(Answer("c1"), 3.0) == [Send(1, "v3", "c2")]
     assert state.confirmed == "v1"
 
 
@@ -82,7 +82,7 @@ def test_a_refused_version_is_tried_again_ever_more_rarely() -> None:
         assert state.receive(Elapsed(), wake - 0.01) == []
         pauses.append(wake - now)
         now = wake
-        assert state.receive(Elapsed(), now) == [Send(1, "v1", f"c{number + 1}", "id")]
+        assert state.receive(Elapsed(), now) == [Send(1, "v1", f"c{number + 1}")]
         assert state.error == "no such directive"
     assert pauses[:4] == [1.0, 2.0, 4.0, 8.0]
     assert pauses[-1] == RETRY_MAX
@@ -91,7 +91,7 @@ def test_a_refused_version_is_tried_again_ever_more_rarely() -> None:
 def test_a_newer_version_does_not_wait_for_the_pause_of_a_refused_one() -> None:
     state = connected()
     state.receive(Answer("c1", "bad"), 0.0)
-    assert state.receive(Publish("v2"), 0.1) == [Send(1, "v2", "c2", "id")]
+    assert state.receive(Publish("v2"), 0.1) == [Send(1, "v2", "c2")]
     assert state.error == ""
 
 
@@ -128,7 +128,7 @@ def test_an_answer_to_nothing_that_was_asked_changes_nothing() -> None:
 
 def test_an_old_stream_that_ends_late_does_not_take_the_new_one_away() -> None:
     state = connected()
-    assert state.receive(StreamOpen(2), 1.0) == [End(1), Send(2, "v1", "c2", "id")]
+    assert state.receive(StreamOpen(2), 1.0) == [End(1), Send(2, "v1", "c2")]
     assert state.receive(StreamClosed(1), 2.0) == []
     assert state.generation == 2
 

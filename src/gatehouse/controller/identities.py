@@ -7,7 +7,7 @@ from typing import Any
 
 from gatehouse.kube import client as kube
 from gatehouse.provisioner.reconcile import gateway_of
-from gatehouse.transports.mpi import server as mpi
+from gatehouse.transports import server as agents
 
 POD_NAME = "authentication.kubernetes.io/pod-name"
 """Key of TokenReview's ``extra`` under which a bound token names its Pod."""
@@ -27,20 +27,22 @@ class Identities:
         self._audience = audience
         self._service_accounts = service_accounts
 
-    async def authenticate(self, token: str) -> mpi.Identity:
+    async def authenticate(self, token: str) -> agents.Identity:
         """Give the identity behind ``token``; raises Denied, or Unavailable when unsure."""
         try:
             review = await self._client.review_token(token, [self._audience])
         except kube.ApiError as error:
-            raise mpi.Unavailable(f"the token could not be reviewed: {error}") from error
+            raise agents.Unavailable(f"the token could not be reviewed: {error}") from error
         if not review.authenticated:
-            raise mpi.Denied(review.error or "the token is not valid for this audience")
+            raise agents.Denied(review.error or "the token is not valid for this audience")
         if not review.username.startswith(_PREFIX):
-            raise mpi.Denied(f"{review.username} is no ServiceAccount")
+            raise agents.Denied(f"{review.username} is no ServiceAccount")
         namespace, _, name = review.username.removeprefix(_PREFIX).partition(":")
         gateway = gateway_of(namespace, name, self._service_accounts())
         if gateway is None:
             # The informer may be behind: the agent shall try again, not give up.
-            raise mpi.Unavailable(f"ServiceAccount {namespace}/{name} belongs to no known Gateway")
+            raise agents.Unavailable(
+                f"ServiceAccount {namespace}/{name} belongs to no known Gateway"
+            )
         pods = review.extra.get(POD_NAME, ())
-        return mpi.Identity(gateway=gateway, instance=pods[0] if pods else name)
+        return agents.Identity(gateway=gateway, instance=pods[0] if pods else name)

@@ -24,7 +24,7 @@ from gatehouse.frontends import gateway_api
 from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer
 from gatehouse.provisioner.manifests import ProvisionerSettings
-from gatehouse.transports.mpi import server as mpi
+from gatehouse.transports import server as agents
 
 log = structlog.get_logger("gatehouse.controller")
 
@@ -80,7 +80,7 @@ class Controller:
         identities = Identities(
             client, SERVER_NAME, lambda: self.informers["ServiceAccount"].objects
         )
-        self.delivery = mpi.MpiServer(identities.authenticate)
+        self.delivery = agents.AgentServer(identities.authenticate)
         self.statuses = StatusWriter(
             client, {resource.kind: resource for resource in gateway_api.KINDS}, self._current
         )

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 
 from gatehouse.bundle import Bundle, File
-from gatehouse.transports.mpi.session import Register
+from gatehouse.transports.agents.session import Register
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 
 CHUNK_BYTES = 1 << 20

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
-import grpc.aio
 import structlog
 
 from gatehouse.bundle import File
-from gatehouse.transports.mpi import messages, session
-from gatehouse.transports.mpi.authentication import Denied, Identity, TokenReviews, Unavailable
-from gatehouse.transports.mpi.fleet import Fleet, Stream
+from gatehouse.transports.agents import session
+from gatehouse.transports.agents.authentication import Identity, TokenReviews
+from gatehouse.transports.agents.calls import Context, abort, caller, converse
+from gatehouse.transports.agents.fleet import Apply, Fleet, Stream
+from gatehouse.transports.agents.publication import Published
+from gatehouse.transports.mpi import messages
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 
 log = structlog.get_logger("gatehouse.mpi")
-
-Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class Services:
@@ -68,15 +67,12 @@ class Services:
         ]
 
     async def _identify(self, context: Context) -> Identity:
-        try:
-            return await self._reviews.identify(context.invocation_metadata() or ())
-        except Denied as error:
-            # Only for what is definitely bad: the field's agent does not try again after this.
-            log.warning("agent denied", reason=str(error))
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
-        except Unavailable as error:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-        raise AssertionError("abort raises")
+        return await caller(self._reviews, context)
+
+    def _overview(self, published: Published) -> bytes:
+        return published.derive(
+            "overview", lambda: messages.overview(published.bundle, self._config_dir)
+        )
 
     async def _create_connection(
         self, request: command_pb2.CreateConnectionRequest, context: Context
@@ -114,37 +110,37 @@ class Services:
         self, answers: AsyncIterator[command_pb2.DataPlaneResponse], context: Context
     ) -> None:
         identity = await self._identify(context)
-        stream = self._fleet.open(identity)
-        reading = asyncio.create_task(self._read_answers(identity, answers))
-        writing = asyncio.create_task(_write_requests(stream, context))
-        try:
-            await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
-            if writing.done():
-                await context.abort(grpc.StatusCode.UNAVAILABLE, "this stream was ended here")
-        finally:
-            self._fleet.close(stream)
-            for task in (reading, writing):
-                task.cancel()
-            await asyncio.gather(reading, writing, return_exceptions=True)
+        await converse(
+            self._fleet,
+            identity,
+            context,
+            lambda stream: self._read_answers(stream, answers),
+            self._apply_request,
+        )
+
+    def _apply_request(self, asked: Apply) -> bytes:
+        shared = self._overview(asked.published)
+        return messages.apply_request(
+            shared, asked.version, asked.about.nginx_id, asked.correlation
+        )
 
     async def _read_answers(
-        self, identity: Identity, answers: AsyncIterator[command_pb2.DataPlaneResponse]
+        self, stream: Stream, answers: AsyncIterator[command_pb2.DataPlaneResponse]
     ) -> None:
         async for answer in answers:
             refusal = messages.refusal(answer.command_response)
             if refusal is not None:
                 correlation = answer.message_meta.correlation_id
-                self._fleet.receive(identity, session.Answer(correlation, refusal))
+                self._fleet.receive(stream.identity, session.Answer(correlation, refusal))
 
     async def _get_overview(
         self, request: files_pb2.GetOverviewRequest, context: Context
     ) -> files_pb2.GetOverviewResponse:
         identity = await self._identify(context)
-        found = self._fleet.overview(identity, request.config_version.version)
-        if found is None:
-            await context.abort(grpc.StatusCode.NOT_FOUND, "there is no such version")
-            raise AssertionError("abort raises")
-        overview = files_pb2.FileOverview.FromString(found)
+        current = self._fleet.current(identity)
+        if current is None or request.config_version.version not in ("", current.bundle.version):
+            await abort(context, grpc.StatusCode.NOT_FOUND, "there is no such version")
+        overview = files_pb2.FileOverview.FromString(self._overview(current))
         overview.config_version.CopyFrom(request.config_version)
         return files_pb2.GetOverviewResponse(overview=overview)
 
@@ -161,8 +157,7 @@ class Services:
         file = self._fleet.find(identity, request.file_meta.hash)
         if file is None:
             name = request.file_meta.name
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"no {name} with this hash")
-            raise AssertionError("abort raises")
+            await abort(context, grpc.StatusCode.NOT_FOUND, f"no {name} with this hash")
         return file
 
     async def _get_file(
@@ -202,8 +197,3 @@ def _unary(function: Callable[..., Any], request: Any) -> grpc.RpcMethodHandler[
         request_deserializer=request.FromString,
         response_serializer=lambda message: message.SerializeToString(),
     )
-
-
-async def _write_requests(stream: Stream, context: Context) -> None:
-    while (request := await stream.outgoing.get()) is not None:
-        await context.write(request)

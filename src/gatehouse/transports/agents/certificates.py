@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 import structlog
 
-log = structlog.get_logger("gatehouse.mpi")
+log = structlog.get_logger("gatehouse.agents")
 
 
 class ServerCertificate:

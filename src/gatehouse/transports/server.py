@@ -1,4 +1,4 @@
-"""The MPI server: what the controller sees of this transport."""
+"""The server of all NGINX agents, and what the controller sees of it."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ import structlog
 
 from gatehouse.bundle import Bundle
 from gatehouse.delivery import DataPlaneReport
-from gatehouse.transports.mpi.authentication import (
+from gatehouse.transports.agents.authentication import (
     Authenticate,
     Denied,
     Identity,
     TokenReviews,
     Unavailable,
 )
-from gatehouse.transports.mpi.certificates import ServerCertificate
-from gatehouse.transports.mpi.fleet import Fleet
-from gatehouse.transports.mpi.services import Services
+from gatehouse.transports.agents.certificates import ServerCertificate
+from gatehouse.transports.agents.fleet import Fleet
+from gatehouse.transports.commander import services as commander
+from gatehouse.transports.mpi import services as mpi
 
-__all__ = ["Authenticate", "Denied", "Identity", "MpiServer", "Unavailable"]
+__all__ = ["Authenticate", "Denied", "Identity", "AgentServer", "Unavailable"]
 
-log = structlog.get_logger("gatehouse.mpi")
+log = structlog.get_logger("gatehouse.agents")
 
 OPTIONS = (
-    # The field's agent pings every 20 s, also while nothing else happens; gRPC's defaults end
+    # Agent v3 of the field pings every 20 s, also while nothing else happens; gRPC's defaults end
     # the connection with "too_many_pings" after a minute of that.
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 8_000),
     ("grpc.http2.max_ping_strikes", 0),
@@ -40,7 +41,7 @@ OPTIONS = (
 )
 
 
-class MpiServer:
+class AgentServer:
     """Delivers bundles to NGINX agents; implements :class:`gatehouse.delivery.Delivery`."""
 
     def __init__(
@@ -52,15 +53,15 @@ class MpiServer:
     ) -> None:
         """Make a server that is not yet listening.
 
-        ``config_dir``: where agents have their files; ``apply_deadline``: seconds within which an
-        agent must answer a request to apply.
+        ``config_dir``: where agents v3 have their files; ``apply_deadline``: seconds within which
+        an agent must answer a request to apply.
         """
         self.on_report: Callable[[DataPlaneReport], None] = lambda _report: None
-        self._fleet = Fleet(
-            config_dir, apply_deadline, time.monotonic, lambda report: self.on_report(report)
-        )
-        self._services = Services(
-            self._fleet, TokenReviews(authenticate, time.monotonic), config_dir
+        self._fleet = Fleet(apply_deadline, time.monotonic, lambda report: self.on_report(report))
+        reviews = TokenReviews(authenticate, time.monotonic)
+        self._dialects = (
+            mpi.Services(self._fleet, reviews, config_dir),
+            commander.Services(self._fleet, reviews),
         )
         self._server: grpc.aio.Server | None = None
 
@@ -71,7 +72,8 @@ class MpiServer:
         a file cannot be read, ssl.SSLError if key and certificate do not belong together.
         """
         server = grpc.aio.server(options=OPTIONS)
-        server.add_generic_rpc_handlers(tuple(self._services.handlers()))
+        for dialect in self._dialects:
+            server.add_generic_rpc_handlers(tuple(dialect.handlers()))
         credentials = ServerCertificate(tls_cert, tls_key).credentials()
         try:
             port = server.add_secure_port(bind, credentials)

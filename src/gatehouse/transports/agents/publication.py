@@ -1,26 +1,34 @@
-"""The bundles of one gateway that its instances may fetch files of."""
+"""The bundles of one gateway that its instances may fetch."""
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Hashable, Set
 from functools import cached_property
+from typing import Any, TypeVar, cast
 
 from gatehouse.bundle import Bundle, File
-from gatehouse.transports.mpi import messages
+
+_Derived = TypeVar("_Derived")
+
+DERIVED_MAX = 8
+"""Results kept for one bundle: an agent may claim ever other facts that one depends on."""
 
 
 class Published:
     """A bundle, with what is derived from it once for all instances."""
 
-    def __init__(self, bundle: Bundle, config_dir: str) -> None:
+    def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
         self.retired_at = 0.0
-        self._config_dir = config_dir
+        self._derived: dict[Hashable, Any] = {}
 
-    @cached_property
-    def overview(self) -> bytes:
-        """Its serialised overview."""
-        return messages.overview(self.bundle, self._config_dir)
+    def derive(self, key: Hashable, make: Callable[[], _Derived]) -> _Derived:
+        """Give what ``make`` gives, made once for ``key``."""
+        if key not in self._derived:
+            if len(self._derived) >= DERIVED_MAX:
+                del self._derived[next(iter(self._derived))]
+            self._derived[key] = make()
+        return cast(_Derived, self._derived[key])
 
     @cached_property
     def by_digest(self) -> dict[str, File]:
@@ -31,10 +39,9 @@ class Published:
 class Publication:
     """The current bundle, and older ones for as long as an instance may be fetching them."""
 
-    def __init__(self, config_dir: str, keep_seconds: float) -> None:
+    def __init__(self, keep_seconds: float) -> None:
         self.current: Published | None = None
         self._retired: list[Published] = []
-        self._config_dir = config_dir
         self._keep_seconds = keep_seconds
 
     def publish(self, bundle: Bundle | None, in_flight: Set[str], now: float) -> bool:
@@ -59,12 +66,21 @@ class Publication:
             dropped = {id(old) for old in spare[: max(0, excess)]}
             self._retired = [old for old in self._retired if id(old) not in dropped]
             self._retired.append(previous)
-        self.current = None if bundle is None else Published(bundle, self._config_dir)
+        self.current = None if bundle is None else Published(bundle)
         return True
 
     def find(self, digest: str) -> File | None:
         """Give the file with this content from the current bundle or a retired one."""
-        for published in (self.current, *reversed(self._retired)):
-            if published is not None and digest in published.by_digest:
+        for published in self._kept():
+            if digest in published.by_digest:
                 return published.by_digest[digest]
         return None
+
+    def get(self, version: str) -> Published | None:
+        """Give the bundle of this version, if it is the current one or a retired one."""
+        found = (each for each in self._kept() if each.bundle.version == version)
+        return next(found, None)
+
+    def _kept(self) -> list[Published]:
+        current = [] if self.current is None else [self.current]
+        return [*current, *reversed(self._retired)]

@@ -29,10 +29,16 @@ class Register(msgspec.Struct, frozen=True, tag=True):
     proxy: str
     modules: tuple[str, ...] = ()
     features: frozenset[str] = frozenset()
+    main_file: str = ""
+    """Path of the file that NGINX begins with."""
 
 
 class Reconnect(msgspec.Struct, frozen=True, tag=True):
     """The instance made a new connection, so it may be another process than before."""
+
+
+class Restarted(msgspec.Struct, frozen=True, tag=True):
+    """The instance said, on its open stream, that it is a new process."""
 
 
 class HasVersion(msgspec.Struct, frozen=True, tag=True):
@@ -64,7 +70,17 @@ class Elapsed(msgspec.Struct, frozen=True, tag=True):
     """Time passed."""
 
 
-Event = Publish | Register | Reconnect | HasVersion | StreamOpen | StreamClosed | Answer | Elapsed
+Event = (
+    Publish
+    | Register
+    | Reconnect
+    | Restarted
+    | HasVersion
+    | StreamOpen
+    | StreamClosed
+    | Answer
+    | Elapsed
+)
 
 
 class Send(msgspec.Struct, frozen=True):
@@ -73,7 +89,6 @@ class Send(msgspec.Struct, frozen=True):
     generation: int
     version: str
     correlation: str
-    nginx_id: str
 
 
 class End(msgspec.Struct, frozen=True):
@@ -98,14 +113,12 @@ class Session:
         self.desired = ""
         self.confirmed = ""
         self.error = ""
-        self.proxy = ""
-        self.modules: tuple[str, ...] = ()
-        self.features: frozenset[str] = frozenset()
+        self.about = Register("", "")
+        """What it said last of its NGINX."""
         self.generation = 0
         """Number of the open stream; 0: none."""
         self.in_flight: _Request | None = None
         self._told = ""
-        self._nginx_id = ""
         self._fresh = False
         self._overdue: _Request | None = None
         self._failures = 0
@@ -118,6 +131,13 @@ class Session:
         """The version last asked for, or found to be there already."""
         return self._told
 
+    def asked(self, correlation: str) -> str:
+        """Give the version that was asked for under ``correlation``; empty: none was."""
+        for request in (self.in_flight, self._overdue):
+            if request is not None and request.correlation == correlation:
+                return request.version
+        return ""
+
     @property
     def wake_at(self) -> float | None:
         """When :class:`Elapsed` is to be received next; None: never."""
@@ -127,7 +147,7 @@ class Session:
 
     @property
     def _wanting(self) -> bool:
-        listening = bool(self.generation and self._nginx_id)
+        listening = bool(self.generation and self.about.nginx_id)
         return listening and bool(self.desired) and self.confirmed != self.desired
 
     def receive(self, event: Event, now: float) -> list[Effect]:
@@ -136,14 +156,12 @@ class Session:
         match event:
             case Publish(version):
                 self._publish(version)
-            case Register(nginx_id, proxy, modules, features):
-                # The field's agent may register before it has found its NGINX, and again after.
-                self._nginx_id = nginx_id or self._nginx_id
-                self.proxy = proxy or self.proxy
-                self.modules = modules if proxy else self.modules
-                self.features = features or self.features
+            case Register():
+                self._register(event)
             case Reconnect():
                 self._fresh = True
+            case Restarted():
+                self._restarted()
             case HasVersion(version):
                 self._has_version(version)
             case StreamOpen(generation):
@@ -165,6 +183,24 @@ class Session:
         self._failures, self._retry_at, self.error = 0, 0.0, ""
         if self.confirmed == version:
             self._told = version
+
+    def _register(self, said: Register) -> None:
+        # The field's agent may register before it has found its NGINX, and again after.
+        known = self.about
+        self.about = Register(
+            said.nginx_id or known.nginx_id,
+            said.proxy or known.proxy,
+            said.modules if said.proxy else known.modules,
+            said.features or known.features,
+            said.main_file or known.main_file,
+        )
+
+    def _restarted(self) -> None:
+        # What its predecessor had, or may still have been about to answer, says nothing of it.
+        self.confirmed = self.error = ""
+        self._overdue = None
+        self._told = self.in_flight.version if self.in_flight else ""
+        self._failures, self._retry_at = 0, 0.0
 
     def _has_version(self, version: str) -> None:
         if version and version == self.desired and self.in_flight is None:
@@ -230,4 +266,4 @@ class Session:
             return []
         request = _Request(self.desired, self._new_id(), now + self._apply_deadline)
         self.in_flight, self._told = request, request.version
-        return [Send(self.generation, request.version, request.correlation, self._nginx_id)]
+        return [Send(self.generation, request.version, request.correlation)]

@@ -6,24 +6,43 @@ import asyncio
 import uuid
 from collections.abc import Callable
 
+import msgspec
 import structlog
 
 from gatehouse.bundle import Bundle, File
 from gatehouse.delivery import DataPlaneReport, InstanceReport
-from gatehouse.transports.mpi import messages, session
-from gatehouse.transports.mpi.authentication import Identity
-from gatehouse.transports.mpi.publication import Publication
+from gatehouse.transports.agents import session
+from gatehouse.transports.agents.authentication import Identity
+from gatehouse.transports.agents.publication import Publication, Published
 
-log = structlog.get_logger("gatehouse.mpi")
+log = structlog.get_logger("gatehouse.agents")
+
+
+REMEMBERED_SECONDS = 3600.0
+"""How long an instance without a stream is remembered. Agent v2 says what it is only when it
+starts; trying every minute, it has come back within an hour, or never will."""
+
+
+class Apply(msgspec.Struct, frozen=True):
+    """A request to apply a bundle, and what its instance said of itself."""
+
+    published: Published
+    correlation: str
+    about: session.Register
+
+    @property
+    def version(self) -> str:
+        """The bundle's."""
+        return self.published.bundle.version
 
 
 class Stream:
-    """The way to one instance: serialised requests, then None when it is to end."""
+    """The way to one instance: requests to apply, messages of the dialect's own; None ends it."""
 
     def __init__(self, identity: Identity, generation: int) -> None:
         self.identity = identity
         self.generation = generation
-        self.outgoing: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self.outgoing: asyncio.Queue[Apply | bytes | None] = asyncio.Queue()
 
 
 class _Peer:
@@ -31,6 +50,18 @@ class _Peer:
         self.session = state
         self.streams: dict[int, Stream] = {}
         self.timer: asyncio.TimerHandle | None = None
+        self.forgetting: asyncio.TimerHandle | None = None
+
+    def apply(self, published: Published, correlation: str) -> Apply:
+        """Give the request, as this instance is asked it."""
+        return Apply(published, correlation, self.session.about)
+
+    def cancel_timers(self) -> None:
+        """Let time alone change nothing more."""
+        for timer in (self.timer, self.forgetting):
+            if timer is not None:
+                timer.cancel()
+        self.timer = self.forgetting = None
 
 
 class _DataPlane:
@@ -45,12 +76,10 @@ class Fleet:
 
     def __init__(
         self,
-        config_dir: str,
         apply_deadline: float,
         clock: Callable[[], float],
         on_report: Callable[[DataPlaneReport], None],
     ) -> None:
-        self._config_dir = config_dir
         self._apply_deadline = apply_deadline
         self._clock = clock
         self._on_report = on_report
@@ -93,13 +122,26 @@ class Fleet:
         plane = self._gateways.get(identity.gateway)
         return plane.publication.find(digest) if plane else None
 
-    def overview(self, identity: Identity, version: str) -> bytes | None:
-        """Give the serialised overview of the current version (also for an empty ``version``)."""
+    def current(self, identity: Identity) -> Published | None:
+        """Give what the caller's gateway is to have."""
         plane = self._gateways.get(identity.gateway)
-        current = plane.publication.current if plane else None
-        if current is None or version not in ("", current.bundle.version):
+        return plane.publication.current if plane else None
+
+    def knows(self, identity: Identity) -> bool:
+        """Whether the caller has said which NGINX it has."""
+        plane = self._gateways.get(identity.gateway)
+        peer = plane.peers.get(identity.instance) if plane else None
+        return peer is not None and bool(peer.session.about.nginx_id)
+
+    def asked(self, identity: Identity, correlation: str) -> Apply | None:
+        """Give the request ``correlation`` again, for which the caller comes to fetch a bundle."""
+        plane = self._gateways.get(identity.gateway)
+        peer = plane.peers.get(identity.instance) if plane else None
+        if plane is None or peer is None:
             return None
-        return current.overview
+        version = peer.session.asked(correlation)
+        published = plane.publication.get(version) if version else None
+        return peer.apply(published, correlation) if published else None
 
     def greet(self, identity: Identity, about: session.Register) -> None:
         """Take note of a new connection, which comes before its stream.
@@ -108,28 +150,27 @@ class Fleet:
         """
         self.receive(identity, session.Reconnect())
         self.receive(identity, about)
-        asyncio.get_running_loop().call_later(
-            self._apply_deadline, self._forget_if_silent, identity
-        )
+        self._forget_after(self._apply_deadline, identity)
 
     def open(self, identity: Identity) -> Stream:
         """Give a stream to ``identity``; an older one of the same instance is ended."""
         self._generation += 1
         stream = Stream(identity, self._generation)
-        self._peer(identity).streams[stream.generation] = stream
+        peer = self._peer(identity)
+        peer.cancel_timers()
+        peer.streams[stream.generation] = stream
         self.receive(identity, session.StreamOpen(stream.generation))
         log.info("instance subscribed", gateway=identity.gateway, instance=identity.instance)
         return stream
 
     def close(self, stream: Stream) -> None:
-        """Take note that ``stream`` ended. Of an instance without a stream nothing is kept."""
+        """Take note that ``stream`` ended; its instance is remembered for a while."""
         identity = stream.identity
         peer = self._peer(identity)
         peer.streams.pop(stream.generation, None)
         self.receive(identity, session.StreamClosed(stream.generation))
         if not peer.streams:
-            self._cancel_timer(peer)
-            self._plane(identity.gateway).peers.pop(identity.instance, None)
+            self._forget_after(REMEMBERED_SECONDS, identity)
             log.info("instance gone", gateway=identity.gateway, instance=identity.instance)
         self._report(identity.gateway)
         self._forget_if_idle(identity.gateway)
@@ -146,7 +187,7 @@ class Fleet:
         """Ask every stream to end."""
         for plane in self._gateways.values():
             for peer in plane.peers.values():
-                self._cancel_timer(peer)
+                peer.cancel_timers()
                 for stream in peer.streams.values():
                     stream.outgoing.put_nowait(None)
 
@@ -160,11 +201,7 @@ class Fleet:
         current = self._plane(identity.gateway).publication.current
         assert current is not None
         assert current.bundle.version == effect.version
-        stream.outgoing.put_nowait(
-            messages.apply_request(
-                current.overview, effect.version, effect.nginx_id, effect.correlation
-            )
-        )
+        stream.outgoing.put_nowait(peer.apply(current, effect.correlation))
         log.debug(
             "apply sent",
             gateway=identity.gateway,
@@ -174,7 +211,9 @@ class Fleet:
         )
 
     def _set_timer(self, identity: Identity, peer: _Peer) -> None:
-        self._cancel_timer(peer)
+        if peer.timer is not None:
+            peer.timer.cancel()
+            peer.timer = None
         wake_at = peer.session.wake_at
         if wake_at is not None:
             delay = max(0.0, wake_at - self._clock())
@@ -182,17 +221,11 @@ class Fleet:
                 delay, self.receive, identity, session.Elapsed()
             )
 
-    @staticmethod
-    def _cancel_timer(peer: _Peer) -> None:
-        if peer.timer is not None:
-            peer.timer.cancel()
-            peer.timer = None
-
     def _plane(self, gateway: str) -> _DataPlane:
         plane = self._gateways.get(gateway)
         if plane is None:
             # A real agent fetches for up to a minute after its request; twice that is plenty.
-            publication = Publication(self._config_dir, keep_seconds=2 * self._apply_deadline)
+            publication = Publication(keep_seconds=2 * self._apply_deadline)
             plane = self._gateways[gateway] = _DataPlane(publication)
         return plane
 
@@ -207,11 +240,15 @@ class Fleet:
                 state.receive(session.Publish(current.bundle.version), self._clock())
         return peer
 
-    def _forget_if_silent(self, identity: Identity) -> None:
+    def _forget_after(self, seconds: float, identity: Identity) -> None:
+        peer = self._peer(identity)
+        if not peer.streams:
+            peer.cancel_timers()
+            peer.forgetting = asyncio.get_running_loop().call_later(seconds, self._forget, identity)
+
+    def _forget(self, identity: Identity) -> None:
         plane = self._gateways.get(identity.gateway)
-        peer = plane.peers.get(identity.instance) if plane else None
-        if plane is not None and peer is not None and not peer.streams:
-            del plane.peers[identity.instance]
+        if plane is not None and plane.peers.pop(identity.instance, None) is not None:
             self._forget_if_idle(identity.gateway)
 
     def _forget_if_idle(self, gateway: str) -> None:
@@ -233,7 +270,7 @@ def _instance_report(name: str, state: session.Session) -> InstanceReport:
         desired=state.told,
         confirmed=state.confirmed,
         error=state.error,
-        proxy=state.proxy,
-        modules=state.modules,
-        features=state.features,
+        proxy=state.about.proxy,
+        modules=state.about.modules,
+        features=state.about.features,
     )

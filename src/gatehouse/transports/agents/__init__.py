@@ -1,0 +1,12 @@
+"""What the dialects of NGINX agents share.
+
+- :mod:`~gatehouse.transports.agents.session`: what to tell one instance, and when. Pure.
+- :mod:`~gatehouse.transports.agents.publication`: the bundles of one gateway that may be fetched.
+- :mod:`~gatehouse.transports.agents.fleet`: all gateways, their sessions, and the reports.
+- :mod:`~gatehouse.transports.agents.authentication`: who a token belongs to, remembered shortly.
+- :mod:`~gatehouse.transports.agents.calls`: a call's caller, and the two directions of its stream.
+- :mod:`~gatehouse.transports.agents.certificates`: the server's certificate, renewed while serving.
+
+Never here: wire messages, which are the dialects'; identities taken from what a client says of
+itself. A new decision about an instance goes to ``session``.
+"""

@@ -1,0 +1,100 @@
+"""Commands and answers as wire messages."""
+
+from __future__ import annotations
+
+import posixpath
+import uuid
+from collections.abc import Iterator
+
+from gatehouse.transports.agents.session import Answer, Register
+from gatehouse.wire.agent_sdk import commander_pb2
+
+STILL_VALIDATING = "config apply request successfully processed"
+"""What agent v2 says, as of a success, when NGINX tests a configuration for more than a minute."""
+
+_STATUS = commander_pb2.CommandStatusResponse.CommandStatus
+_OUTCOME = commander_pb2.NginxConfigStatus.Status
+_WITHOUT_REASON = "the agent gave no reason"
+
+
+def meta(message_id: str) -> commander_pb2.Metadata:
+    """Give the head of a message, stamped with the present time."""
+    head = commander_pb2.Metadata(message_id=message_id)
+    head.timestamp.GetCurrentTime()
+    return head
+
+
+def connected(message_id: str) -> bytes:
+    """Answer to a registration. It names no configurations, so that none is uploaded."""
+    return _connect_response(message_id, commander_pb2.ConfigReport())
+
+
+def wish_for_upload(system_id: str, nginx_id: str) -> bytes:
+    """Ask that the configuration that ``nginx_id`` has be uploaded.
+
+    An agent does so for each configuration that the answer to its registration names, and takes
+    that answer at any time.
+    """
+    named = commander_pb2.ConfigDescriptor(system_id=system_id, nginx_id=nginx_id)
+    return _connect_response(str(uuid.uuid4()), commander_pb2.ConfigReport(configs=[named]))
+
+
+def _connect_response(message_id: str, configs: commander_pb2.ConfigReport) -> bytes:
+    ok = commander_pb2.AgentConnectStatus.StatusCode.CONNECT_OK
+    return commander_pb2.Command(
+        meta=meta(message_id),
+        agent_connect_response=commander_pb2.AgentConnectResponse(
+            agent_config=commander_pb2.AgentConfig(configs=configs),
+            status=commander_pb2.AgentConnectStatus(statusCode=ok, message="connected"),
+        ),
+    ).SerializeToString()
+
+
+def apply(correlation: str, nginx_id: str, version: str) -> bytes:
+    """Ask that the configuration be fetched, under ``correlation``, and applied."""
+    return commander_pb2.Command(
+        meta=meta(correlation),
+        type=commander_pb2.Command.CommandType.DOWNLOAD,
+        nginx_config=commander_pb2.NginxConfig(
+            action=commander_pb2.NginxConfigAction.APPLY,
+            config_data=commander_pb2.ConfigDescriptor(nginx_id=nginx_id, checksum=version),
+        ),
+    ).SerializeToString()
+
+
+def nginx_of(details: commander_pb2.NginxDetails) -> Register:
+    """Give what an agent says of its NGINX."""
+    # A module of others is only in what NGINX was built with, by its directory.
+    added = (
+        argument.partition("=")[2].removesuffix("/nginx").rpartition("/")[2]
+        for argument in details.configure_args
+        if argument.removeprefix("--").startswith("add-module=")
+    )
+    return Register(
+        # Without a place for the main file nothing can be sent, so it counts as not found.
+        details.nginx_id if posixpath.basename(details.conf_path) else "",
+        f"nginx/{details.version}",
+        (*details.runtime_modules, *added),
+        main_file=details.conf_path,
+    )
+
+
+def told_by_status(status: commander_pb2.DataplaneStatus) -> Iterator[Register | Answer]:
+    """Give what an agent's regular report says: how an apply went, at times which NGINX it has."""
+    if status.details:
+        yield nginx_of(status.details[0])
+    for activity in status.agent_activity_status:
+        outcome = activity.nginx_config_status
+        if outcome.status == _OUTCOME.OK:
+            yield Answer(outcome.correlation_id)
+        elif outcome.status == _OUTCOME.ERROR:
+            yield Answer(outcome.correlation_id, outcome.message or _WITHOUT_REASON)
+
+
+def refusal(status: commander_pb2.CommandStatusResponse) -> str | None:
+    """Give why a command failed; empty: it succeeded; None: this is not yet its final answer."""
+    if status.status == _STATUS.CMD_ERROR:
+        return status.error or status.message or _WITHOUT_REASON
+    if status.status != _STATUS.CMD_OK or status.message == STILL_VALIDATING:
+        return None
+    return ""

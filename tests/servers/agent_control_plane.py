@@ -53,27 +53,29 @@ def write_certificate(directory: Path) -> tuple[Path, Path]:
 
 
 async def authenticate(token: str) -> Identity:
-    """Take tokens of the form ``good:<pod>``."""
+    """Take tokens of the form ``good:<pod>``, and ``good:<pod>@<gateway>`` for others."""
     kind, _, pod = token.partition(":")
     if kind != "good":
         raise Denied("unknown token")
-    return Identity(gateway=GATEWAY, instance=pod)
+    pod, _, gateway = pod.partition("@")
+    return Identity(gateway=gateway or GATEWAY, instance=pod)
 
 
 class ControlPlane:
     """A server, its files, and the reports it made."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, apply_deadline: float = 30.0) -> None:
         self.directory = directory
         self.cert, self.key = write_certificate(directory)
         self.token = directory / "token"
         self.token.write_text("good:pod-1")
         self.port = 0
         self._changed = asyncio.Condition()
+        self._apply_deadline = apply_deadline
         self.server = self._make()
 
     def _make(self) -> AgentServer:
-        server = AgentServer(authenticate, apply_deadline=30.0)
+        server = AgentServer(authenticate, apply_deadline=self._apply_deadline)
         server.on_report = self._on_report
         return server
 

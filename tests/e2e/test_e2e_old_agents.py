@@ -1,0 +1,197 @@
+"""An agent v2 with a real NGINX under the real controller: objects in, traffic out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import grpc.aio
+import pytest
+from agent_v2 import AgentV2, OldNginx, channel
+from inprocess import Server
+from installation import apply, hello, holds, route, until
+from process import free_port
+
+from gatehouse.apis import resources
+from gatehouse.controller import run as controller
+from gatehouse.kube import client as kube
+from gatehouse.standalone import pki
+from gatehouse.standalone.state import State
+
+pytestmark = pytest.mark.process
+
+ACCOUNT = "web-gatehouse-nginx"
+
+
+class ControlPlane:
+    """An API server and a controller, without anything that runs Pods."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.port = free_port()
+
+    @contextlib.asynccontextmanager
+    async def controller(self) -> AsyncIterator[None]:
+        pair = self.state.pki.leaf(pki.CHANNEL)
+        address = f"127.0.0.1:{self.port}"
+        options = controller.Options(
+            kubeconfig=self.state.controller_kubeconfig,
+            agent_bind=address,
+            agent_advertise=address,
+            tls_cert=pair.cert,
+            tls_key=pair.key,
+            ca=self.state.pki.ca().cert,
+        )
+        stop = asyncio.Event()
+        task = asyncio.create_task(controller.run(options, stop))
+        try:
+            yield
+        finally:
+            stop.set()
+            await task
+
+    def channel(self) -> grpc.aio.Channel:
+        return channel(self.port, self.state.pki.ca().cert, controller.SERVER_NAME)
+
+
+@pytest.fixture
+async def plane() -> AsyncIterator[ControlPlane]:
+    with tempfile.TemporaryDirectory(prefix="gh-") as directory:
+        server = Server(State(Path(directory) / "state"))
+        async with server.running():
+            yield ControlPlane(server.state)
+
+
+@pytest.fixture
+async def client(plane: ControlPlane) -> AsyncIterator[kube.Client]:
+    async with kube.Client.from_kubeconfig(plane.state.kubeconfig) as found:
+        yield found
+
+
+@pytest.fixture
+async def nginx(tmp_path: Path) -> AsyncIterator[OldNginx]:
+    found = OldNginx(tmp_path)
+    async with found.running():
+        yield found
+
+
+async def token(client: kube.Client, audience: str = controller.SERVER_NAME) -> str:
+    async def made() -> bool:
+        with contextlib.suppress(kube.NotFound):
+            return bool(await client.get(resources.SERVICE_ACCOUNTS, ACCOUNT, "default"))
+        return False
+
+    await until(made)
+    found, _ = await client.create_token("default", ACCOUNT, [audience])
+    return found
+
+
+async def give_address(client: kube.Client) -> None:
+    """Be the load balancer, without whose address no Gateway is Programmed."""
+    status = {"loadBalancer": {"ingress": [{"ip": "127.0.0.1"}]}}
+
+    async def given() -> bool:
+        with contextlib.suppress(kube.NotFound):
+            patch = {"status": status}
+            await client.patch(resources.SERVICES, ACCOUNT, patch, "default", subresource="status")
+            return True
+        return False
+
+    await until(given)
+
+
+def gateway(port: int) -> list[dict[str, Any]]:
+    """The example, on a port that nobody has on any address."""
+    found = hello()
+    found[0]["spec"]["listeners"][0]["port"] = port
+    return found
+
+
+async def answers(port: int, path: str = "/") -> bool:
+    with contextlib.suppress(aiohttp.ClientError):
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://127.0.0.1:{port}{path}") as response,
+        ):
+            return response.headers.get("X-Backend") == "app"
+    return False
+
+
+async def test_a_gateway_is_served_by_an_old_agent_also_after_a_new_control_plane(
+    plane: ControlPlane, client: kube.Client, nginx: OldNginx, backends: None
+) -> None:
+    port = free_port()
+    async with plane.controller():
+        await apply(client, gateway(port))
+        await give_address(client)
+        made = plane.channel()
+        agent = AgentV2(made, await token(client), nginx.apply, nginx.details)
+        agent.configuration = nginx.configuration
+        async with agent.connected():
+            await holds(client, "Gateway", "web", "Programmed")
+            await until(lambda: answers(port))
+            assert not (nginx.directory / "mime.types").exists()
+    async with plane.controller(), agent.connected():
+        # It does not register again; its regular report names its NGINX, no more.
+        await agent.tell()
+        await client.create(resources.HTTP_ROUTES, route("sub", "/sub"))
+        await holds(client, "HTTPRoute", "sub", "Accepted")
+        await until(lambda: answers(port, "/sub"))
+        assert len(agent.uploads) >= 2
+    await made.close()
+
+
+async def test_what_nginx_refuses_is_told_in_its_words_and_the_former_stays(
+    plane: ControlPlane, client: kube.Client, nginx: OldNginx, backends: None
+) -> None:
+    port = free_port()
+    async with plane.controller(), plane.channel() as made:
+        await apply(client, gateway(port))
+        await give_address(client)
+        agent = AgentV2(made, await token(client), nginx.apply, nginx.details)
+        async with agent.connected():
+            await holds(client, "Gateway", "web", "Programmed")
+            await until(lambda: answers(port))
+            # Something else has the port that a new listener wants.
+            taken = await asyncio.start_server(lambda _r, _w: None, "0.0.0.0", 0)
+            more = {"name": "taken", "port": taken.sockets[0].getsockname()[1], "protocol": "HTTP"}
+            listeners = gateway(port)[0]["spec"]["listeners"]
+            patch = {"spec": {"listeners": [*listeners, more]}}
+            await client.patch(resources.GATEWAYS, "web", patch, "default")
+            refused = await holds(client, "Gateway", "web", "Programmed", "False")
+            assert refused["reason"] == "Invalid"
+            assert "in use" in refused["message"]
+            assert await answers(port)
+            taken.close()
+            await taken.wait_closed()
+            await holds(client, "Gateway", "web", "Programmed")
+
+
+async def test_a_token_for_another_audience_or_of_nobody_s_account_gets_nothing(
+    plane: ControlPlane, client: kube.Client, nginx: OldNginx
+) -> None:
+    async with plane.controller(), plane.channel() as made:
+        await apply(client, hello())
+        await give_address(client)
+        elsewhere = await token(client, "another-audience")
+        await until(lambda: _exists(client, "default"))
+        stranger, _ = await client.create_token("default", "default", [controller.SERVER_NAME])
+        for bad, code in (
+            (elsewhere, grpc.StatusCode.UNAUTHENTICATED),
+            (stranger, grpc.StatusCode.UNAVAILABLE),
+        ):
+            agent = AgentV2(made, bad, nginx.apply, nginx.details)
+            async with agent.connected():
+                assert await agent.ended() == code
+                assert agent.commands == []
+
+
+async def _exists(client: kube.Client, account: str) -> bool:
+    with contextlib.suppress(kube.NotFound):
+        return bool(await client.get(resources.SERVICE_ACCOUNTS, account, "default"))
+    return False

@@ -1,0 +1,334 @@
+"""An NGINX Agent v2 as it behaves on the wire and on the disk, with or without a real NGINX."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import hashlib
+import io
+import json
+import os
+import signal
+import tarfile
+import uuid
+from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+
+from gatehouse.agent import nginx_binary
+from gatehouse.wire.agent_sdk import commander_pb2 as sdk
+
+Config = dict[str, Any]
+"""An NginxConfig, as its JSON was."""
+
+SERVICE = "/f5.nginx.agent.sdk.Commander"
+CHUNK_BYTES = 4096
+MONITORED_SECONDS = 0.5
+"""How long the log is watched after a reload; ten in the field."""
+
+
+class DownloadFailed(Exception):
+    """What came is not what was announced."""
+
+
+def channel(port: int, ca: Path, server_name: str) -> grpc.aio.Channel:
+    return grpc.aio.secure_channel(
+        f"127.0.0.1:{port}",
+        grpc.ssl_channel_credentials(ca.read_bytes()),
+        [("grpc.ssl_target_name_override", server_name), ("grpc.max_receive_message_length", -1)],
+    )
+
+
+def unzipped(zipped: Config) -> dict[str, tuple[bytes, int]]:
+    """Give the files of a ZippedFile with their modes; raises DownloadFailed."""
+    contents = b64decode(zipped["contents"])
+    if hashlib.sha256(contents).hexdigest() != zipped["checksum"]:
+        raise DownloadFailed("checksum of the archive")
+    with tarfile.open(fileobj=io.BytesIO(gzip.decompress(contents))) as tar:
+        found = {}
+        for member in tar:
+            file = tar.extractfile(member)
+            assert file is not None
+            found[member.name] = (file.read(), member.mode)
+        return found
+
+
+class AgentV2:
+    """Connects, registers once in its life, does as it is told; ``apply`` gives what went wrong."""
+
+    def __init__(
+        self,
+        made: grpc.aio.Channel,
+        token: str,
+        apply: Callable[[Config], Awaitable[str]],
+        details: sdk.NginxDetails | None = None,
+    ) -> None:
+        self.details = details or sdk.NginxDetails(
+            nginx_id="nginx-1", version="1.27.4", conf_path="/etc/nginx/nginx.conf"
+        )
+        self.commands: list[sdk.Command] = []
+        self.received: list[int] = []
+        """How many pieces each download came in."""
+        self.uploads: list[sdk.UploadStatus] = []
+        self.configuration: Callable[[], Config] | None = None
+        """What is uploaded, where uploads are made."""
+        self._channel = made
+        self._token = token
+        self._apply = apply
+        self._registered = False
+
+    @property
+    def asked(self) -> list[str]:
+        """The message ids of all requests to apply."""
+        download = sdk.Command.CommandType.DOWNLOAD
+        return [each.meta.message_id for each in self.commands if each.type == download]
+
+    @property
+    def metadata(self) -> list[tuple[str, str]]:
+        # As the field's agent sends it: bare, twice, and with an id of its own choosing.
+        return [("authorization", self._token), ("bearer", self._token), ("uuid", "client")]
+
+    @contextlib.asynccontextmanager
+    async def connected(self, *, registers: bool = True) -> AsyncIterator[None]:
+        """Have one CommandChannel. Its end ends the context's task, if it comes from the server."""
+        call = self._channel.stream_stream(
+            f"{SERVICE}/CommandChannel",
+            request_serializer=sdk.Command.SerializeToString,
+            response_deserializer=sdk.Command.FromString,
+        )(metadata=self.metadata, wait_for_ready=True)
+        if registers and not self._registered:
+            self._registered = True
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                await call.write(self._registration())
+        reading = asyncio.create_task(self._read(call))
+        self.call = call
+        try:
+            yield
+        finally:
+            reading.cancel()
+            call.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    async def ended(self) -> grpc.StatusCode:
+        """Wait until the server ends the channel; give how."""
+        return await self.call.code()
+
+    def _registration(self) -> sdk.Command:
+        return sdk.Command(
+            meta=sdk.Metadata(message_id=str(uuid.uuid4())),
+            agent_connect_request=sdk.AgentConnectRequest(
+                meta=sdk.AgentMeta(version="2.41.0", system_uid="system"), details=[self.details]
+            ),
+        )
+
+    async def tell(self, *, details: bool = False, **outcome: Any) -> None:
+        """Send the regular report: always health, at times what NGINX is, how an apply went."""
+        status = sdk.DataplaneStatus(
+            system_id="system",
+            healths=[sdk.NginxHealth(nginx_id=self.details.nginx_id)],
+            details=[self.details] if details else [],
+        )
+        if outcome:
+            activity = sdk.NginxConfigStatus(nginx_id=self.details.nginx_id, **outcome)
+            status.agent_activity_status.add(nginx_config_status=activity)
+        await self.call.write(
+            sdk.Command(meta=sdk.Metadata(message_id=str(uuid.uuid4())), dataplane_status=status)
+        )
+
+    async def answer(self, message_id: str, error: str = "", message: str = "") -> None:
+        states = sdk.CommandStatusResponse.CommandStatus
+        status = sdk.CommandStatusResponse(
+            status=states.CMD_ERROR if error else states.CMD_OK, error=error, message=message
+        )
+        response = sdk.NginxConfigResponse(status=status, action=sdk.NginxConfigAction.APPLY)
+        meta = sdk.Metadata(message_id=message_id)
+        await self.call.write(sdk.Command(meta=meta, nginx_config_response=response))
+
+    async def _read(self, call: Any) -> None:
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            async for command in call:
+                self.commands.append(command)
+                if command.type == sdk.Command.CommandType.DOWNLOAD:
+                    await self._obey(command)
+                for wanted in command.agent_connect_response.agent_config.configs.configs:
+                    assert wanted.nginx_id == self.details.nginx_id
+                    await self.upload(str(uuid.uuid4()))
+
+    async def _obey(self, command: sdk.Command) -> None:
+        message_id = command.meta.message_id
+        try:
+            config = await self.download(message_id)
+        except (DownloadFailed, grpc.aio.AioRpcError) as error:
+            await self.answer(message_id, f"Config apply failed (download): {error}")
+            return
+        wrong = await self._apply(config)
+        if wrong == "silent":
+            return
+        await self.answer(message_id, wrong, "" if wrong else "config applied successfully")
+        if not wrong:
+            await self.upload(message_id)
+
+    async def chunks(self, message_id: str) -> AsyncIterator[sdk.DataChunk]:
+        call = self._channel.unary_stream(
+            f"{SERVICE}/Download",
+            request_serializer=sdk.DownloadRequest.SerializeToString,
+            response_deserializer=sdk.DataChunk.FromString,
+        )
+        request = sdk.DownloadRequest(meta=sdk.Metadata(message_id=message_id))
+        async for chunk in call(request, metadata=self.metadata):
+            yield chunk
+
+    async def download(self, message_id: str) -> Config:
+        headers, data = [], bytearray()
+        self.received.append(0)
+        async for chunk in self.chunks(message_id):
+            self.received[-1] += 1
+            if chunk.HasField("header"):
+                headers.append(chunk.header)
+            data += chunk.data.data
+        (header,) = headers
+        if header.checksum != hashlib.sha256(data).digest():
+            raise DownloadFailed("checksum")
+        found: Config = json.loads(data)
+        return found
+
+    async def upload(self, message_id: str) -> None:
+        if self.configuration is None:
+            return
+        payload = json.dumps(self.configuration()).encode()
+
+        async def pieces() -> AsyncIterator[sdk.DataChunk]:
+            meta = sdk.Metadata(message_id=message_id)
+            checksum = hashlib.sha256(payload).digest()
+            yield sdk.DataChunk(header=sdk.ChunkedResourceHeader(meta=meta, checksum=checksum))
+            for offset in range(0, len(payload), CHUNK_BYTES):
+                data = payload[offset : offset + CHUNK_BYTES]
+                yield sdk.DataChunk(data=sdk.ChunkedResourceChunk(meta=meta, data=data))
+
+        call = self._channel.stream_unary(
+            f"{SERVICE}/Upload",
+            request_serializer=sdk.DataChunk.SerializeToString,
+            response_deserializer=sdk.UploadStatus.FromString,
+        )
+        self.uploads.append(await call(pieces(), metadata=self.metadata))
+
+
+class OldNginx:
+    """A real NGINX whose whole configuration is written in place, as agent v2 writes it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.binary = nginx_binary.probe(nginx_binary.find(None))
+        self.conf = directory / "nginx.conf"
+        self.conf.write_text("events {}\nhttp { include mime.types; }\n")
+        (directory / "mime.types").write_text("types {}\n")
+        self._listed = {self.conf, directory / "mime.types"}
+        self._master: asyncio.subprocess.Process | None = None
+
+    @property
+    def details(self) -> sdk.NginxDetails:
+        arguments = self.binary.arguments.removeprefix("--").split(" --")
+        return sdk.NginxDetails(
+            nginx_id=str(uuid.uuid5(uuid.NAMESPACE_DNS, str(self.conf))),
+            version=self.binary.version,
+            conf_path=str(self.conf),
+            process_path=str(self.binary.path),
+            runtime_modules=[
+                each.removeprefix("with-")
+                for each in arguments
+                if each.startswith("with-") and each.endswith("module")
+            ],
+            configure_args=arguments,
+        )
+
+    def _command(self, *more: str) -> list[str]:
+        where = ("-p", f"{self.directory}/", "-c", str(self.conf), "-e", "error.log")
+        return [str(self.binary.path), *where, *more]
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        self._master = await asyncio.create_subprocess_exec(*self._command("-g", "daemon off;"))
+        try:
+            yield
+        finally:
+            self._master.send_signal(signal.SIGTERM)
+            await self._master.wait()
+
+    async def apply(self, config: Config) -> str:
+        """Write, test, reload; give what went wrong."""
+        if config["config_data"]["nginx_id"] != self.details.nginx_id:
+            return "Config apply failed (preflight): no Nginx instance found"
+        files = {
+            self.directory / name: found for name, found in unzipped(config["zconfig"]).items()
+        }
+        if self.conf not in files:
+            return f"Config apply failed (write): should not delete {self.conf}"
+        backup = {path: path.read_bytes() for path in self._listed if path.exists()}
+        before = set(self._listed)
+        for path, (content, mode) in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+            path.write_bytes(content)
+            path.chmod(mode)
+        kept = {
+            Path(directory["name"]) / file["name"]
+            for directory in config["directory_map"]["directories"]
+            for file in directory["files"]
+        }
+        for path in before - kept:
+            path.unlink(missing_ok=True)
+        self._listed = set(files)
+        error = await self._tested()
+        if error:
+            self._roll_back(before, backup)
+            return f"Config apply failed (write): {error}"
+        error = await self._reloaded()
+        if error:
+            self._roll_back(before, backup)
+            await self._reloaded()
+            return f"Config apply failed. Errors found during NGINX reload: {error}"
+        return ""
+
+    def _roll_back(self, before: set[Path], backup: dict[Path, bytes]) -> None:
+        for path in self._listed - before:
+            path.unlink(missing_ok=True)
+        for path, content in backup.items():
+            path.write_bytes(content)
+        self._listed = before
+
+    async def _reloaded(self) -> str:
+        """Signal the master, and watch its log for a while."""
+        assert self._master is not None
+        log = self.directory / "error.log"
+        start = log.stat().st_size
+        os.kill(self._master.pid, signal.SIGHUP)
+        await asyncio.sleep(MONITORED_SECONDS)
+        lines = log.read_bytes()[start:].decode().splitlines()
+        return next((line for line in lines if "[emerg]" in line), "")
+
+    async def _tested(self) -> str:
+        done = await asyncio.create_subprocess_exec(
+            *self._command("-t"), stderr=asyncio.subprocess.PIPE
+        )
+        _, said = await done.communicate()
+        return "" if done.returncode == 0 else said.decode().strip()
+
+    def configuration(self) -> Config:
+        """What is uploaded: everything that NGINX reads, as it is on the disk."""
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+            for path in sorted(self._listed, key=lambda path: path != self.conf):
+                tar.add(path)
+        contents = packed.getvalue()
+        return {
+            "action": 4,
+            "config_data": {"system_id": "system", "nginx_id": self.details.nginx_id},
+            "zconfig": {
+                "contents": b64encode(contents).decode(),
+                "checksum": hashlib.sha256(contents).hexdigest(),
+                "root_directory": str(self.directory),
+            },
+        }

@@ -1,0 +1,342 @@
+"""Agent v2 on the wire: what it is sent, what it says, and what it cannot do to others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+from agent_control_plane import GATEWAY, ControlPlane
+from agent_v2 import AgentV2, Config, channel, unzipped
+
+from gatehouse.bundle import Bundle, File
+from gatehouse.transports.agents.session import Answer, Register
+from gatehouse.transports.commander import main_file, messages, payload
+from gatehouse.wire.agent_sdk import commander_pb2 as sdk
+
+ABOUT = Register("id", "nginx/1.27.4", ("http_auth_request_module",), main_file="/opt/n/main.conf")
+STATES = sdk.CommandStatusResponse.CommandStatus
+OUTCOMES = sdk.NginxConfigStatus.Status
+
+
+def bundle(text: str, *more: File) -> Bundle:
+    key = File.make("gatehouse/tls/k.key", "key", secret=True)
+    return Bundle([File.make("gatehouse/http.conf", text), key, *more])
+
+
+async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def control_plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
+    plane = ControlPlane(tmp_path, apply_deadline=1.0)
+    await plane.start()
+    yield plane
+    await plane.server.stop(0.1)
+
+
+class Seen:
+    """Keeps what was applied; ``answers`` are given in turn, then success."""
+
+    def __init__(self, *answers: str) -> None:
+        self.configs: list[Config] = []
+        self._answers = list(answers)
+
+    async def apply(self, config: Config) -> str:
+        self.configs.append(config)
+        return self._answers.pop(0) if self._answers else ""
+
+    @property
+    def texts(self) -> list[str]:
+        return [
+            unzipped(each["zconfig"])["gatehouse/http.conf"][0].decode() for each in self.configs
+        ]
+
+
+@contextlib.asynccontextmanager
+async def agent(
+    plane: ControlPlane, seen: Seen, token: str = "good:pod-1", **more: bool
+) -> AsyncIterator[AgentV2]:
+    async with channel(plane.port, plane.cert, "control.plane") as made:
+        found = AgentV2(made, token, seen.apply)
+        async with found.connected(**more):
+            yield found
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "error", "expected"),
+    [
+        (STATES.CMD_OK, "config applied successfully", "", ""),
+        (STATES.CMD_OK, messages.STILL_VALIDATING, "", None),
+        (STATES.CMD_UNKNOWN, "", "", None),
+        (STATES.CMD_ERROR, "m", "Config apply failed (write): x", "Config apply failed (write): x"),
+        (STATES.CMD_ERROR, "m", "", "m"),
+        (STATES.CMD_ERROR, "", "", "the agent gave no reason"),
+    ],
+)
+def test_what_an_answer_says(
+    status: STATES, message: str, error: str, expected: str | None
+) -> None:
+    said = sdk.CommandStatusResponse(status=status, message=message, error=error)
+    assert messages.refusal(said) == expected
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (OUTCOMES.PENDING, []),
+        (OUTCOMES.OK, [Answer("c")]),
+        (OUTCOMES.ERROR, [Answer("c", "no such directive")]),
+    ],
+)
+def test_what_a_regular_report_says_of_an_apply(status: OUTCOMES, expected: list[Answer]) -> None:
+    report = sdk.DataplaneStatus()
+    report.agent_activity_status.add(
+        nginx_config_status=sdk.NginxConfigStatus(
+            correlation_id="c", status=status, message="no such directive"
+        )
+    )
+    assert list(messages.told_by_status(report)) == expected
+
+
+def test_what_an_agent_says_of_its_nginx() -> None:
+    details = sdk.NginxDetails(
+        nginx_id="id",
+        version="1.27.4",
+        conf_path="/opt/n/main.conf",
+        runtime_modules=["http_ssl_module"],
+        configure_args=["with-http_ssl_module", "add-module=build/nginx-auth-jwt-0.14.2"],
+    )
+    said = messages.nginx_of(details)
+    assert (said.nginx_id, said.proxy, said.main_file) == ("id", "nginx/1.27.4", details.conf_path)
+    assert said.modules == ("http_ssl_module", "nginx-auth-jwt-0.14.2")
+    assert said.features == frozenset()
+    details.conf_path = ""
+    assert messages.nginx_of(details).nginx_id == ""
+
+
+@pytest.mark.parametrize(
+    ("proxy", "paths", "present", "absent"),
+    [
+        ("nginx/1.27.4", ["gatehouse/http.conf"], ["keepalive_min_timeout"], ["stream {"]),
+        ("nginx/1.27.3", ["gatehouse/http.conf"], [], ["keepalive_min_timeout"]),
+        ("nginx/1.27.4", ["gatehouse/stream.conf"], ["stream {"], ["include gatehouse/http.conf"]),
+        ("nginx/1.27.4", ["gatehouse/main.conf"], ["\ninclude gatehouse/main.conf;"], []),
+        ("nginx", ["gatehouse/http.conf"], ["include gatehouse/http.conf;"], ["keepalive_min"]),
+    ],
+)
+def test_the_main_file_includes_what_there_is(
+    proxy: str, paths: list[str], present: list[str], absent: list[str]
+) -> None:
+    about = Register("id", proxy, main_file="/etc/nginx/nginx.conf")
+    text = main_file.make(about, Bundle(File.make(path, "") for path in paths)).content.decode()
+    assert all(each in text for each in present), text
+    assert not any(each in text for each in absent), text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (main_file.make(ABOUT, bundle("")).content.decode(), ABOUT),
+        ("events {}\n", None),
+        ("# gatehouse: {}\n", None),
+        ('# gatehouse: {"type":"Register","nginx_id":"id","proxy":"nginx/1.27.4"}\n', None),
+    ],
+)
+def test_a_configuration_tells_for_which_nginx_it_was_made(
+    text: str, expected: Register | None
+) -> None:
+    assert main_file.described(text) == expected
+
+
+def test_equal_bundles_make_equal_archives_of_relative_paths_and_modes() -> None:
+    main = main_file.make(ABOUT, bundle(""))
+    packed = payload.archive(bundle("x"), main)
+    assert packed == payload.archive(bundle("x"), main)
+    found = unzipped({"contents": b64encode(packed.contents), "checksum": packed.checksum})
+    assert {name: mode for name, (_, mode) in found.items()} == {
+        "main.conf": 0o644,
+        "gatehouse/http.conf": 0o644,
+        "gatehouse/tls/k.key": 0o600,
+    }
+
+
+@pytest.mark.parametrize("uploaded", [b"", b"{}", b"[", b'{"zconfig":{"contents":"AAAA"}}'])
+def test_an_upload_that_cannot_be_read_says_nothing(uploaded: bytes) -> None:
+    assert payload.beginning(uploaded) == ""
+
+
+async def test_a_bundle_arrives_with_a_main_file_and_is_confirmed(
+    control_plane: ControlPlane,
+) -> None:
+    seen = Seen()
+    noise = File.make("gatehouse/noise", random.Random(1).randbytes(3 << 20))
+    wanted = bundle("one", noise)
+    async with agent(control_plane, seen) as found:
+        report = await control_plane.programmed(wanted)
+        (instance,) = report.instances
+        assert (instance.instance, instance.proxy) == ("pod-1", "nginx/1.27.4")
+        assert instance.features == frozenset()
+        (config,) = seen.configs
+        files = unzipped(config["zconfig"])
+        assert files["gatehouse/noise"][0] == noise.content
+        assert b"include gatehouse/http.conf;" in files["nginx.conf"][0]
+        assert config["zconfig"]["root_directory"] == "/etc/nginx"
+        assert (config["action"], config["config_data"]["nginx_id"]) == (1, "nginx-1")
+        mapped = {
+            (directory["name"], file["name"])
+            for directory in config["directory_map"]["directories"]
+            for file in directory["files"]
+        }
+        assert ("/etc/nginx", "nginx.conf") in mapped
+        assert ("/etc/nginx/gatehouse/tls", "k.key") in mapped
+        # In pieces, after one header.
+        assert found.received[0] > 4
+
+
+async def test_the_answer_to_a_registration_comes_first_and_wants_no_uploads(
+    control_plane: ControlPlane,
+) -> None:
+    control_plane.server.publish(GATEWAY, bundle("one"))
+    async with agent(control_plane, Seen()) as found:
+        await until(lambda: len(found.commands) >= 2)
+        response = found.commands[0].agent_connect_response
+        assert response.status.statusCode == sdk.AgentConnectStatus.StatusCode.CONNECT_OK
+        assert not response.agent_config.configs.configs
+
+
+async def test_of_versions_that_follow_quickly_the_last_one_wins(
+    control_plane: ControlPlane,
+) -> None:
+    seen = Seen()
+    async with agent(control_plane, seen):
+        for number in range(20):
+            control_plane.server.publish(GATEWAY, bundle(str(number)))
+        await control_plane.programmed(bundle("19"))
+        assert seen.texts[-1] == "19"
+        assert len(seen.texts) <= 3
+        await control_plane.programmed(bundle("19"))
+        assert seen.texts.count("19") == 1
+
+
+async def test_a_refusal_is_reported_in_the_agents_words_and_tried_again(
+    control_plane: ControlPlane,
+) -> None:
+    seen = Seen("Config apply failed (write): no such directive")
+    control_plane.server.publish(GATEWAY, bundle("one"))
+    async with agent(control_plane, seen):
+        report = await control_plane.until(lambda report: bool(report.error))
+        assert report.error == "pod-1: Config apply failed (write): no such directive"
+        await control_plane.until(lambda report: report.programmed)
+        assert seen.texts == ["one", "one"]
+
+
+async def test_an_agent_that_never_answers_delays_nobody_else(control_plane: ControlPlane) -> None:
+    silent, quick = Seen(*["silent"] * 9), Seen()
+    async with agent(control_plane, silent, "good:pod-2"), agent(control_plane, quick):
+        control_plane.server.publish(GATEWAY, bundle("one"))
+        await until(lambda: quick.texts == ["one"])
+        report = await control_plane.until(lambda report: bool(report.error))
+        assert report.error == "pod-2: no answer within 1 s"
+        await until(lambda: len(silent.texts) == 2)
+
+
+async def test_a_long_test_ends_with_a_regular_report(control_plane: ControlPlane) -> None:
+    seen = Seen("silent")
+    async with agent(control_plane, seen) as found:
+        control_plane.server.publish(GATEWAY, bundle("one"))
+        await until(lambda: bool(seen.configs))
+        (asked,) = found.asked
+        await found.answer(asked, message=messages.STILL_VALIDATING)
+        await found.tell(correlation_id=asked, status=OUTCOMES.PENDING)
+        await asyncio.sleep(0.1)
+        assert not control_plane.server.report(GATEWAY).programmed
+        await found.tell(correlation_id=asked, status=OUTCOMES.OK)
+        await control_plane.until(lambda report: report.programmed)
+        assert len(found.asked) == 1
+
+
+@pytest.mark.parametrize("token", ["bad", ""])
+async def test_a_bad_token_gets_nothing(control_plane: ControlPlane, token: str) -> None:
+    async with agent(control_plane, Seen(), token) as found:
+        assert await found.ended() == grpc.StatusCode.UNAUTHENTICATED
+        with pytest.raises(grpc.aio.AioRpcError) as denied:
+            await found.download("anything")
+        assert denied.value.code() == grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_only_who_was_asked_may_download(control_plane: ControlPlane) -> None:
+    seen = Seen("silent")
+    control_plane.server.publish("shop/other", bundle("theirs"))
+    async with (
+        agent(control_plane, seen) as asked,
+        agent(control_plane, Seen(), "good:pod-1@shop/other") as other,
+        agent(control_plane, Seen(), "good:pod-3") as neighbour,
+    ):
+        control_plane.server.publish(GATEWAY, bundle("ours"))
+        await until(lambda: bool(seen.configs))
+        for stranger in (other, neighbour):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await stranger.download(asked.asked[0])
+            assert refused.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+async def test_a_download_that_is_cut_is_asked_for_again(control_plane: ControlPlane) -> None:
+    seen = Seen()
+    noise = File.make("gatehouse/noise", random.Random(1).randbytes(3 << 20))
+    async with channel(control_plane.port, control_plane.cert, "control.plane") as made:
+
+        class Cut(AgentV2):
+            cuts = 1
+
+            async def chunks(self, message_id: str) -> AsyncIterator[sdk.DataChunk]:
+                count = 0
+                async for chunk in super().chunks(message_id):
+                    count += 1
+                    if self.cuts and count == 3:
+                        self.cuts -= 1
+                        return
+                    yield chunk
+
+        found = Cut(made, "good:pod-1", seen.apply)
+        async with found.connected():
+            control_plane.server.publish(GATEWAY, bundle("one", noise))
+            report = await control_plane.until(lambda report: bool(report.error))
+            assert report.error == "pod-1: Config apply failed (download): checksum"
+            await control_plane.until(lambda report: report.programmed)
+            assert len(found.asked) == 2
+
+
+async def test_an_agent_that_reconnects_is_known_and_not_told_again(
+    control_plane: ControlPlane,
+) -> None:
+    seen = Seen()
+    async with channel(control_plane.port, control_plane.cert, "control.plane") as made:
+        found = AgentV2(made, "good:pod-1", seen.apply)
+        async with found.connected():
+            await control_plane.programmed(bundle("one"))
+        await control_plane.until(lambda report: not report.instances)
+        async with found.connected():
+            await control_plane.until(lambda report: report.programmed)
+            assert seen.texts == ["one"]
+            await control_plane.programmed(bundle("two"))
+        # A new process may have lost what the old one wrote.
+        async with AgentV2(made, "good:pod-1", seen.apply).connected():
+            await until(lambda: seen.texts == ["one", "two", "two"])
+            await control_plane.until(lambda report: report.programmed)
+
+
+async def test_metrics_are_taken_and_dropped(control_plane: ControlPlane) -> None:
+    async with channel(control_plane.port, control_plane.cert, "control.plane") as made:
+        stream: Any = made.stream_unary("/f5.nginx.agent.sdk.MetricsService/Stream")
+        metadata = [("authorization", "good:pod-1")]
+        assert await stream(iter([b"\x00anything", b""]), metadata=metadata) == b""

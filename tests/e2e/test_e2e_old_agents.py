@@ -26,6 +26,7 @@ from gatehouse.standalone.state import State
 pytestmark = pytest.mark.process
 
 ACCOUNT = "web-gatehouse-nginx"
+MARKED = {"set": [{"name": "X-Backend", "value": "marked"}]}
 
 
 class ControlPlane:
@@ -112,13 +113,13 @@ def gateway(port: int) -> list[dict[str, Any]]:
     return found
 
 
-async def answers(port: int, path: str = "/") -> bool:
+async def answers(port: int, path: str = "/", backend: str = "app") -> bool:
     with contextlib.suppress(aiohttp.ClientError):
         async with (
             aiohttp.ClientSession() as session,
             session.get(f"http://127.0.0.1:{port}{path}") as response,
         ):
-            return response.headers.get("X-Backend") == "app"
+            return response.headers.get("X-Backend") == backend
     return False
 
 
@@ -139,9 +140,10 @@ async def test_a_gateway_is_served_by_an_old_agent_also_after_a_new_control_plan
     async with plane.controller(), agent.connected():
         # It does not register again; its regular report names its NGINX, no more.
         await agent.tell()
-        await client.create(resources.HTTP_ROUTES, route("sub", "/sub"))
+        changed = {"type": "ResponseHeaderModifier", "responseHeaderModifier": MARKED}
+        await client.create(resources.HTTP_ROUTES, route("sub", "/sub", filters=[changed]))
         await holds(client, "HTTPRoute", "sub", "Accepted")
-        await until(lambda: answers(port, "/sub"))
+        await until(lambda: answers(port, "/sub", "marked"))
         assert len(agent.uploads) >= 2
     await made.close()
 

@@ -170,6 +170,13 @@ def test_equal_bundles_make_equal_archives_of_relative_paths_and_modes() -> None
     }
 
 
+def test_what_is_uploaded_later_tells_for_which_nginx_it_was_made() -> None:
+    wanted = bundle("x")
+    main = main_file.make(ABOUT, wanted)
+    sent = payload.document(wanted, payload.archive(wanted, main), main, ABOUT)
+    assert main_file.described(payload.beginning(sent)) == ABOUT
+
+
 @pytest.mark.parametrize("uploaded", [b"", b"{}", b"[", b'{"zconfig":{"contents":"AAAA"}}'])
 def test_an_upload_that_cannot_be_read_says_nothing(uploaded: bytes) -> None:
     assert payload.beginning(uploaded) == ""

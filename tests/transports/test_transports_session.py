@@ -17,6 +17,7 @@ from gatehouse.transports.agents.session import (
     Publish,
     Reconnect,
     Register,
+    Restarted,
     Send,
     Session,
     StreamClosed,
@@ -133,6 +134,35 @@ def test_an_old_stream_that_ends_late_does_not_take_the_new_one_away() -> None:
     assert state.generation == 2
 
 
+def test_a_new_process_on_the_open_stream_is_told_what_its_predecessor_had() -> None:
+    state = connected()
+    state.receive(Answer("c1"), 1.0)
+    assert state.receive(Restarted(), 2.0) == [Send(1, "v1", "c2")]
+    assert state.confirmed == ""
+    assert state.receive(Restarted(), 3.0) == []
+    assert state.told == "v1"
+
+
+def test_an_answer_that_the_former_process_owed_is_not_the_new_one_s() -> None:
+    state = connected()
+    state.receive(StreamClosed(1), 1.0)
+    assert state.receive(StreamOpen(2), 2.0) == [Send(2, "v1", "c2")]
+    state.receive(Restarted(), 3.0)
+    assert (state.asked("c1"), state.asked("c2")) == ("", "v1")
+    state.receive(Answer("c1"), 4.0)
+    assert state.confirmed == ""
+
+
+def test_what_was_asked_stays_known_until_it_is_answered() -> None:
+    state = connected()
+    assert (state.asked("c1"), state.asked("c2")) == ("v1", "")
+    state.receive(StreamClosed(1), 1.0)
+    assert state.asked("c1") == "v1"
+    state.receive(StreamOpen(2), 2.0)
+    state.receive(Answer("c2"), 3.0)
+    assert state.asked("c2") == ""
+
+
 def test_after_a_withdrawal_nothing_more_is_told() -> None:
     state = connected()
     state.receive(Publish(""), 1.0)
@@ -144,6 +174,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(Publish, st.sampled_from(["", "v1", "v2", "v3"])),
     st.builds(Register, st.sampled_from(["", "id"]), st.just("p")),
     st.just(Reconnect()),
+    st.just(Restarted()),
     st.builds(HasVersion, st.sampled_from(["", "v1", "v2"])),
     st.builds(StreamOpen, st.integers(1, 5)),
     st.builds(StreamClosed, st.integers(1, 5)),

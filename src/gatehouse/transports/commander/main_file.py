@@ -19,7 +19,7 @@ STREAM_ENTRY = "gatehouse/stream.conf"
 _KEEPALIVE_MIN_TIMEOUT = (1, 27, 4)
 
 _MARK = "# gatehouse: "
-_MARKED = re.compile(rf"^{_MARK}(.*)$", re.MULTILINE)
+_MARKED = re.compile(rf"{_MARK}(.*)$", re.MULTILINE)
 
 
 def make(about: Register, bundle: Bundle) -> File:
@@ -34,7 +34,7 @@ def make(about: Register, bundle: Bundle) -> File:
 
 
 def described(configuration: str) -> Register | None:
-    """Give what a configuration of ours says of the NGINX that it was made for."""
+    """Give what a configuration of ours, in one text, says of the NGINX that it was made for."""
     found = _MARKED.search(configuration)
     try:
         about = msgspec.json.decode(found[1], type=Register) if found else None

@@ -23,7 +23,7 @@ from gatehouse.wire.agent_sdk import commander_pb2
 CHUNK_BYTES = 1 << 20
 """Size of the pieces; far below the 4 MiB that a message may have."""
 
-UPLOAD_MAX = 64 << 20
+UPLOAD_MAX = 16 << 20
 """Bytes of an uploaded configuration that are read."""
 
 _UNPACKED_MAX = 1 << 20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ from gatehouse.transports.agents.session import (
 )
 
 DEADLINE = 60.0
+ABOUT = Register("id", "nginx/1.31.3", features=frozenset({"endpoints"}))
 
 
 def session() -> Session:
@@ -34,7 +36,7 @@ def session() -> Session:
 
 def connected(version: str = "v1") -> Session:
     state = session()
-    for event in (Publish(version), Reconnect(), Register("id", "nginx/1.31.3")):
+    for event in (Publish(version), Reconnect(ABOUT)):
         assert state.receive(event, 0.0) == []
     assert state.receive(StreamOpen(1), 0.0) == [Send(1, version, "c1")]
     return state
@@ -50,7 +52,7 @@ def test_an_instance_is_told_once_it_listens_and_has_an_nginx() -> None:
 
 def test_an_instance_that_has_the_version_is_not_told_again() -> None:
     state = session()
-    for event in (Publish("v1"), Reconnect(), Register("id", "p"), HasVersion("v1")):
+    for event in (Publish("v1"), Reconnect(ABOUT), HasVersion("v1")):
         state.receive(event, 0.0)
     assert state.receive(StreamOpen(1), 0.0) == []
     assert (state.confirmed, state.told) == ("v1", "v1")
@@ -60,7 +62,7 @@ def test_an_instance_that_reconnects_without_saying_what_it_has_is_told() -> Non
     state = connected()
     state.receive(Answer("c1"), 1.0)
     state.receive(StreamClosed(1), 2.0)
-    state.receive(Reconnect(), 3.0)
+    state.receive(Reconnect(ABOUT), 3.0)
     assert state.receive(StreamOpen(2), 3.0) == [Send(2, "v1", "c2")]
     assert state.confirmed == ""
 
@@ -137,17 +139,28 @@ def test_an_old_stream_that_ends_late_does_not_take_the_new_one_away() -> None:
 def test_a_new_process_on_the_open_stream_is_told_what_its_predecessor_had() -> None:
     state = connected()
     state.receive(Answer("c1"), 1.0)
-    assert state.receive(Restarted(), 2.0) == [Send(1, "v1", "c2")]
+    assert state.receive(Restarted(ABOUT), 2.0) == [Send(1, "v1", "c2")]
     assert state.confirmed == ""
-    assert state.receive(Restarted(), 3.0) == []
+    assert state.receive(Restarted(ABOUT), 3.0) == []
     assert state.told == "v1"
+
+
+@pytest.mark.parametrize("event", [Reconnect, Restarted])
+def test_a_new_process_can_only_what_it_says_itself(
+    event: type[Reconnect] | type[Restarted],
+) -> None:
+    state = connected()
+    state.receive(Register("", ""), 1.0)
+    assert state.about == ABOUT
+    state.receive(event(Register("id", "nginx/1.31.3")), 1.0)
+    assert state.about.features == frozenset()
 
 
 def test_an_answer_that_the_former_process_owed_is_not_the_new_one_s() -> None:
     state = connected()
     state.receive(StreamClosed(1), 1.0)
     assert state.receive(StreamOpen(2), 2.0) == [Send(2, "v1", "c2")]
-    state.receive(Restarted(), 3.0)
+    state.receive(Restarted(ABOUT), 3.0)
     assert (state.asked("c1"), state.asked("c2")) == ("", "v1")
     state.receive(Answer("c1"), 4.0)
     assert state.confirmed == ""
@@ -173,8 +186,8 @@ def test_after_a_withdrawal_nothing_more_is_told() -> None:
 EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(Publish, st.sampled_from(["", "v1", "v2", "v3"])),
     st.builds(Register, st.sampled_from(["", "id"]), st.just("p")),
-    st.just(Reconnect()),
-    st.just(Restarted()),
+    st.builds(Reconnect, st.sampled_from([Register("", ""), ABOUT])),
+    st.builds(Restarted, st.sampled_from([Register("", ""), ABOUT])),
     st.builds(HasVersion, st.sampled_from(["", "v1", "v2"])),
     st.builds(StreamOpen, st.integers(1, 5)),
     st.builds(StreamClosed, st.integers(1, 5)),
@@ -202,8 +215,7 @@ def test_whatever_happens(history: list[tuple[Event, float]]) -> None:
         if sends and busy is not None:
             assert state.in_flight is not busy
         if state.generation and state.desired and state.confirmed != state.desired:
-            listening = any(isinstance(seen, Register) and seen.nginx_id for seen, _ in history)
-            assert state.wake_at is not None or not listening or not sent
+            assert state.wake_at is not None or not state.about.nginx_id
     _converges(state, now)
 
 

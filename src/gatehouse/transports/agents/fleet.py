@@ -148,8 +148,7 @@ class Fleet:
 
         An instance that never opens one is forgotten a deadline later.
         """
-        self.receive(identity, session.Reconnect())
-        self.receive(identity, about)
+        self.receive(identity, session.Reconnect(about))
         self._forget_after(self._apply_deadline, identity)
 
     def open(self, identity: Identity) -> Stream:

@@ -36,9 +36,13 @@ class Register(msgspec.Struct, frozen=True, tag=True):
 class Reconnect(msgspec.Struct, frozen=True, tag=True):
     """The instance made a new connection, so it may be another process than before."""
 
+    about: Register
+
 
 class Restarted(msgspec.Struct, frozen=True, tag=True):
     """The instance said, on its open stream, that it is a new process."""
+
+    about: Register
 
 
 class HasVersion(msgspec.Struct, frozen=True, tag=True):
@@ -158,10 +162,10 @@ class Session:
                 self._publish(version)
             case Register():
                 self._register(event)
-            case Reconnect():
-                self._fresh = True
-            case Restarted():
-                self._restarted()
+            case Reconnect(about):
+                self.about, self._fresh = about, True
+            case Restarted(about):
+                self._restarted(about)
             case HasVersion(version):
                 self._has_version(version)
             case StreamOpen(generation):
@@ -195,7 +199,8 @@ class Session:
             said.main_file or known.main_file,
         )
 
-    def _restarted(self) -> None:
+    def _restarted(self, about: Register) -> None:
+        self.about = about
         # What its predecessor had, or may still have been about to answer, says nothing of it.
         self.confirmed = self.error = ""
         self._overdue = None

@@ -79,6 +79,11 @@ def nginx_of(details: commander_pb2.NginxDetails) -> Register:
     )
 
 
+def registered(request: commander_pb2.AgentConnectRequest) -> Register:
+    """Give what an agent says when it registers: of its first NGINX, if it has one."""
+    return nginx_of(request.details[0]) if request.details else Register("", "")
+
+
 def told_by_status(status: commander_pb2.DataplaneStatus) -> Iterator[Register | Answer]:
     """Give what an agent's regular report says: how an apply went, at times which NGINX it has."""
     if status.details:

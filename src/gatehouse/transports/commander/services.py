@@ -88,9 +88,8 @@ class Services:
     def _register(self, stream: Stream, command: commander_pb2.Command) -> None:
         # An agent does this once in its life: one that only reconnects does not.
         stream.outgoing.put_nowait(messages.connected(command.meta.message_id))
-        for details in command.agent_connect_request.details[:1]:
-            self._fleet.receive(stream.identity, messages.nginx_of(details))
-        self._fleet.receive(stream.identity, Restarted())
+        about = messages.registered(command.agent_connect_request)
+        self._fleet.receive(stream.identity, Restarted(about))
 
     async def _download(
         self, request: commander_pb2.DownloadRequest, context: Context

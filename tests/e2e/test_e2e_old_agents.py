@@ -14,7 +14,7 @@ import grpc.aio
 import pytest
 from agent_v2 import AgentV2, OldNginx, channel
 from inprocess import Server
-from installation import apply, hello, holds, route, until
+from installation import apply, condition, hello, holds, route, until
 from process import free_port
 
 from gatehouse.apis import resources
@@ -165,9 +165,12 @@ async def test_what_nginx_refuses_is_told_in_its_words_and_the_former_stays(
             listeners = gateway(port)[0]["spec"]["listeners"]
             patch = {"spec": {"listeners": [*listeners, more]}}
             await client.patch(resources.GATEWAYS, "web", patch, "default")
-            refused = await holds(client, "Gateway", "web", "Programmed", "False")
-            assert refused["reason"] == "Invalid"
-            assert "in use" in refused["message"]
+
+            async def refused() -> str:
+                found = await condition(client, "Gateway", "web", "Programmed")
+                return found["message"] if found and found["reason"] == "Invalid" else ""
+
+            assert "in use" in await until(refused)
             assert await answers(port)
             taken.close()
             await taken.wait_closed()

@@ -102,7 +102,8 @@ class AgentV2:
         )(metadata=self.metadata, wait_for_ready=True)
         if registers and not self._registered:
             self._registered = True
-            with contextlib.suppress(grpc.aio.AioRpcError):
+            # The server may have ended it already.
+            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
                 await call.write(self._registration())
         reading = asyncio.create_task(self._read(call))
         self.call = call

@@ -26,7 +26,7 @@ class InstanceReport(msgspec.Struct, frozen=True):
     modules: tuple[str, ...] = ()
     """What the proxy was built with, in its own names."""
     features: frozenset[str] = frozenset()
-    """What its agent can do beyond writing files, such as ``endpoints``."""
+    """What its agent can do beyond writing files, such as ``endpoints`` and ``connectors``."""
 
 
 class DataPlaneReport(msgspec.Struct, frozen=True):

@@ -32,6 +32,7 @@ from gatehouse.ir import http as ir
 
 pytestmark = pytest.mark.process
 
+ABLE = nginx.Capabilities.parse("1.31.3", connectors=True)
 REAL = "spiffe://mesh/real"
 SPIFFE = x509.UniformResourceIdentifier(REAL)
 ADDRESS = "127.0.0.1"
@@ -58,7 +59,7 @@ def bundle(
         clusters=(ir.Cluster("c-app", targets, protocol, tls),),
         trust=(trust,),
     )
-    return nginx.Generator(nginx.Capabilities.parse("1.31.3")).generate(gateway).bundle
+    return nginx.Generator(ABLE).generate(gateway).bundle
 
 
 def stream(port: int, authority: Authority, *endpoints: int) -> Bundle:
@@ -74,7 +75,7 @@ def stream(port: int, authority: Authority, *endpoints: int) -> Bundle:
         clusters=(ir.Cluster("c-app", targets, "tcp", tls),),
         trust=(trust,),
     )
-    return nginx.Generator(nginx.Capabilities.parse("1.31.3")).generate(gateway).bundle
+    return nginx.Generator(ABLE).generate(gateway).bundle
 
 
 def by_system(port: int, endpoint: int, *names: ir.SubjectName) -> Bundle:
@@ -86,7 +87,7 @@ def by_system(port: int, endpoint: int, *names: ir.SubjectName) -> Bundle:
     gateway = ir_gateway.Gateway(
         GATEWAY, bind_address=ADDRESS, listeners=(listener,), clusters=(cluster,)
     )
-    return nginx.Generator(nginx.Capabilities.parse("1.31.3")).generate(gateway).bundle
+    return nginx.Generator(ABLE).generate(gateway).bundle
 
 
 def without(port: int) -> Bundle:
@@ -94,7 +95,7 @@ def without(port: int) -> Bundle:
     host = ir.VirtualHost("", (ir.Route("a/b/0/0", ir.Match(), ir.Respond(204)),))
     listener = ir_gateway.Listener(port, "HTTP", (host,))
     gateway = ir_gateway.Gateway(GATEWAY, bind_address=ADDRESS, listeners=(listener,))
-    return nginx.Generator(nginx.Capabilities.parse("1.31.3")).generate(gateway).bundle
+    return nginx.Generator(ABLE).generate(gateway).bundle
 
 
 async def post(port: int, body: bytes = b"hello") -> tuple[int, bytes]:

@@ -63,8 +63,9 @@ class Describer:
         conf = f"{CONFIG_DIR}/{MAIN}"
         self.nginx_id = derived_id(f"{binary.path}_{conf}_{prefix}")
         self._options = options
-        # That this agent brings endpoints to its NGINX apart from the configuration.
-        self._features = ["configuration", *(["endpoints"] if endpoints else [])]
+        # That this agent runs a connector, and brings endpoints to its NGINX apart from the
+        # configuration.
+        self._features = ["configuration", "connectors", *(["endpoints"] if endpoints else [])]
         self._binary = binary
         self._supervisor = supervisor
 

@@ -85,7 +85,10 @@ def _capabilities(report: DataPlaneReport) -> nginx.Capabilities | None:
     """Give what every connected instance can do: that of the oldest NGINX among them."""
     return nginx.Capabilities.common(
         nginx.Capabilities.parse(
-            instance.proxy, instance.modules, named_endpoints="endpoints" in instance.features
+            instance.proxy,
+            instance.modules,
+            named_endpoints="endpoints" in instance.features,
+            connectors="connectors" in instance.features,
         )
         for instance in report.instances
         if instance.proxy

@@ -18,10 +18,17 @@ class Capabilities(msgspec.Struct, frozen=True):
     """Names of modules beside its own, without their versions."""
     named_endpoints: bool = False
     """Whether its agent answers, by name, where upstreams are."""
+    connectors: bool = False
+    """Whether its agent runs a connector beside it."""
 
     @classmethod
     def parse(
-        cls, text: str, modules: Iterable[str] = (), *, named_endpoints: bool = False
+        cls,
+        text: str,
+        modules: Iterable[str] = (),
+        *,
+        named_endpoints: bool = False,
+        connectors: bool = False,
     ) -> Capabilities:
         """Read a version such as ``1.31.3``, ``nginx/1.22.1`` or ``1.27.2 (nginx-plus-r33)``.
 
@@ -30,7 +37,7 @@ class Capabilities(msgspec.Struct, frozen=True):
         found = re.search(r"(\d+)\.(\d+)\.(\d+)", text)
         version = (int(found[1]), int(found[2]), int(found[3])) if found else (1, 22, 0)
         names = frozenset(_VERSION.sub("", each) for each in modules)
-        return cls(version, names, named_endpoints)
+        return cls(version, names, named_endpoints, connectors)
 
     @classmethod
     def common(cls, everyone: Iterable[Capabilities]) -> Capabilities | None:
@@ -40,7 +47,8 @@ class Capabilities(msgspec.Struct, frozen=True):
             return None
         modules = frozenset.intersection(*(each.modules for each in found))
         named = all(each.named_endpoints for each in found)
-        return cls(min(each.version for each in found), modules, named)
+        connectors = all(each.connectors for each in found)
+        return cls(min(each.version for each in found), modules, named, connectors)
 
     @property
     def auth_request(self) -> bool:

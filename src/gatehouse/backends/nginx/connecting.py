@@ -11,6 +11,8 @@ from collections.abc import Iterable
 import msgspec
 
 from gatehouse.backends.nginx import names
+from gatehouse.backends.nginx.capabilities import Capabilities
+from gatehouse.backends.nginx.quoting import UnwritableError
 from gatehouse.bundle import File
 from gatehouse.connector import description
 from gatehouse.connector.description import Connector, Name
@@ -21,6 +23,12 @@ def connected(cluster: ir.Cluster) -> bool:
     """Whether a cluster's certificate is to be checked for other names than the handshake's."""
     tls = cluster.tls
     return tls is not None and not {*tls.names} <= {ir.SubjectName("dns", tls.server_name)}
+
+
+def check(capabilities: Capabilities, clusters: Iterable[ir.Cluster]) -> None:
+    """Raise UnwritableError if one of them needs a connector, and there is none."""
+    if not capabilities.connectors and any(connected(cluster) for cluster in clusters):
+        raise UnwritableError("subjectAltNames of backends need an agent with a connector")
 
 
 def socket(cluster: ir.Cluster, endpoint: ir.Endpoint) -> str:

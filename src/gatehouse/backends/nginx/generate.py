@@ -98,7 +98,8 @@ class Generator:
                 files += self._upstreams.get(cluster, self._cluster_files)
         files += self._shared_files(gateway, clusters)
         files += self._streams(gateway, clusters, hidden, unsupported)
-        files += connecting.files(gateway.clusters)
+        if self._capabilities.connectors:
+            files += connecting.files(gateway.clusters)
         for certificate in gateway.certificates:
             files += self._certificates.get(certificate, _certificate_files)
         files += [File.make(names.trust_file(bundle.name), bundle.pem) for bundle in gateway.trust]
@@ -136,6 +137,7 @@ class Generator:
                 gateway.edge,
             )
             try:
+                connecting.check(self._capabilities, streams.used(listener, clusters))
                 text = streams.stream(listener, ports, clusters)
             except UnwritableError as error:
                 unsupported.append((f"port/{listener.port}", str(error)))

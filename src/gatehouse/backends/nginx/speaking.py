@@ -23,7 +23,8 @@ def to(cluster: ir.Cluster, upstream: str, path: str = "") -> Directive:
 
 
 def protocol(context: Context, cluster: ir.Cluster) -> list[Directive]:
-    """Give the version of HTTP that a backend is spoken to in."""
+    """Give the version of HTTP that a backend is spoken to in. Raises UnwritableError."""
+    connecting.check(context.capabilities, [cluster])
     if cluster.protocol != "h2c":
         return []
     if not context.capabilities.http2_upstreams:

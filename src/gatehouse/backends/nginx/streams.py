@@ -160,6 +160,12 @@ def upstream_name(host: ir.StreamHost, clusters: Clusters) -> str:
     return f"s-{names.digest(*(f'{b.cluster}={b.weight}' for b in served))}"
 
 
+def used(listener: ir.StreamListener, clusters: Clusters) -> list[Cluster]:
+    """Give the clusters that connections to a port may go to."""
+    found = [clusters.get(each.cluster) for host in listener.hosts for each in host.backends]
+    return [cluster for cluster in found if cluster is not None]
+
+
 def upstreams(gateway: ir.Gateway, clusters: Clusters) -> dict[str, Shares]:
     """Give the upstreams of all streams, by name."""
     found: dict[str, Shares] = {}

@@ -1,0 +1,46 @@
+"""Backends whose certificates only a connector can check, where there is none."""
+
+from __future__ import annotations
+
+import pytest
+
+from gatehouse.backends import nginx
+from gatehouse.connector import description
+from gatehouse.ir import gateway as ir_gateway
+from gatehouse.ir import http as ir
+
+TLS = ir.BackendTls("front.internal", "", (ir.SubjectName("uri", "spiffe://real"),))
+ROUTE = ir.Route("a/b/0/0", ir.Match(), ir.Forward((ir.Backend("c-app"),)))
+HTTP = ir_gateway.Listener(8080, "HTTP", (ir.VirtualHost("", (ROUTE,)),))
+WHOLE = ir_gateway.StreamHost("", (ir_gateway.StreamBackend("c-tcp"),))
+TCP = ir_gateway.StreamListener(9000, "TCP", (WHOLE,))
+ENDPOINTS = (ir.Endpoint("127.0.0.1", 9443),)
+GATEWAY = ir_gateway.Gateway(
+    "shop/web",
+    bind_address="127.0.0.1",
+    listeners=(HTTP,),
+    streams=(TCP,),
+    clusters=(
+        ir.Cluster("c-app", ENDPOINTS, "http", TLS),
+        ir.Cluster("c-tcp", ENDPOINTS, "tcp", TLS),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("connectors", "unsupported"), [(True, set()), (False, {"a/b/0/0", "port/9000"})]
+)
+def test_what_needs_a_connector_is_said_where_there_is_none(
+    connectors: bool, unsupported: set[str]
+) -> None:
+    capabilities = nginx.Capabilities.parse("1.31.3", connectors=connectors)
+    generated = nginx.Generator(capabilities).generate(GATEWAY)
+    assert {name for name, _ in generated.unsupported} == unsupported
+    assert (description.FILE in generated.bundle.files) == connectors
+
+
+def test_of_several_agents_all_must_have_one() -> None:
+    able = nginx.Capabilities.parse("1.31.3", connectors=True)
+    common = nginx.Capabilities.common([able, nginx.Capabilities.parse("1.31.3")])
+    assert common is not None
+    assert not common.connectors

@@ -73,6 +73,27 @@ class Worker:
         data = await asyncio.wait_for(loop.sock_recv(self.socket, 65535), 5)
         return servers(dns.message.from_wire(data))
 
+    async def drain(self, count: int) -> int:
+        """Read as fast as NGINX does until there were so many answers."""
+        loop, done, read = asyncio.get_running_loop(), asyncio.Event(), 0
+
+        def take() -> None:
+            nonlocal read
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    self.socket.recv(65535)
+                    read += 1
+            if read >= count:
+                done.set()
+
+        loop.add_reader(self.socket, take)
+        try:
+            async with asyncio.timeout(30):
+                await done.wait()
+        finally:
+            loop.remove_reader(self.socket)
+        return read
+
     async def ask(self) -> list[tuple[int, int, str]]:
         self.send()
         return await self.answer()
@@ -153,10 +174,7 @@ async def test_no_asker_gets_more_at_once_than_its_socket_holds() -> None:
                 worker.socket.send(query.to_wire())
         begun = asyncio.get_running_loop().time()
 
-        async def read(worker: Worker) -> int:
-            return len([await worker.answer() for _ in known])
-
-        counts = await asyncio.gather(*map(read, workers))
+        counts = await asyncio.gather(*(worker.drain(len(known)) for worker in workers))
         took = asyncio.get_running_loop().time() - begun
         assert counts == [len(known)] * 2
         assert took >= (len(known) / nameserver.BURST - 1) * nameserver.PACE * 0.9

@@ -26,7 +26,8 @@ from gatehouse.agent.endpoints import Endpoint
 from gatehouse.agent.nameserver import HOST as HOST_OF_NAMES
 from gatehouse.agent.nameserver import Nameserver
 from gatehouse.backends import nginx
-from gatehouse.connector import control, description
+from gatehouse.companion import control
+from gatehouse.connector import description
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import http as ir
 from gatehouse.standalone.pki import Leaf, Pki, issue

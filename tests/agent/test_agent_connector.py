@@ -22,11 +22,10 @@ from cryptography import x509
 from https_server import serving
 from test_agent_process import running, spawn, until
 
-from gatehouse.agent import connector as connectors
-from gatehouse.agent import main, nginx_binary, processes
+from gatehouse.agent import companions, main, nginx_binary, processes
 from gatehouse.backends import nginx
 from gatehouse.bundle import Bundle
-from gatehouse.connector import control
+from gatehouse.companion import control
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import http as ir
 
@@ -212,7 +211,7 @@ async def test_a_connector_that_hangs_is_said_and_replaced(
             pid = connector_pid(tmp_path)
             assert pid is not None
             os.kill(pid, signal.SIGSTOP)
-            monkeypatch.setattr(connectors, "TELL_SECONDS", 0.3)
+            monkeypatch.setattr(companions, "TELL_SECONDS", 0.3)
             control_plane.server.publish(GATEWAY, bundle(port, authority, endpoint, free_port()))
             report = await control_plane.until(lambda report: bool(report.error))
             assert "connector: it did not answer within 0.3 s" in report.error
@@ -257,7 +256,7 @@ async def test_the_connector_ends_when_nothing_needs_it(
     authority: Authority,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connectors, "LINGER_SECONDS", 0.5)
+    monkeypatch.setattr(companions, "LINGER_SECONDS", 0.5)
     port = free_port()
     with serving(authority.server("real", SPIFFE)) as endpoint:
         async with agent(control_plane, tmp_path):

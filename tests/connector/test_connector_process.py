@@ -19,10 +19,10 @@ from authority import Authority
 from connector_running import SERVER_NAME, Endpoint, Running, echo, to
 from cryptography import x509
 
+from gatehouse.companion.failures import Failures
 from gatehouse.connector import description, relay
 from gatehouse.connector import listening as listening_module
 from gatehouse.connector.description import Connector
-from gatehouse.connector.failures import Failures
 from gatehouse.connector.listening import Listening
 
 pytestmark = pytest.mark.process

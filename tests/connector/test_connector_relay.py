@@ -13,7 +13,7 @@ from authority import Authority
 from connector_running import to
 from cryptography import x509
 
-from gatehouse.connector.failures import Failures
+from gatehouse.companion.failures import Failures
 from gatehouse.connector.relay import Near, Target, UntrustedError
 
 ANSWER = b"HTTP/1.1 200 OK\r\n\r\n"

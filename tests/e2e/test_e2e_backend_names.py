@@ -25,7 +25,7 @@ from installation import (
 
 from gatehouse.agent import processes
 from gatehouse.apis import resources
-from gatehouse.connector import control
+from gatehouse.companion import control
 from gatehouse.kube import client as kube
 
 pytestmark = pytest.mark.process

@@ -16,7 +16,8 @@ from pathlib import Path
 from authority import Authority
 from cryptography import x509
 
-from gatehouse.connector import control, description
+from gatehouse.companion import control
+from gatehouse.connector import description
 from gatehouse.connector.description import Connector, Name
 
 SERVER_NAME = "front.internal"

@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from gatehouse.agent import confirmation, endpoints, live, main_conf, master, system_trust
-from gatehouse.agent.connector import Connector, ConnectorError
+from gatehouse.agent.companions import Companion, CompanionError
 from gatehouse.agent.endpoints import Endpoints
 from gatehouse.agent.error_log import message
 from gatehouse.agent.generations import MAIN, SYSTEM_TRUST, Entry, Generations, Manifest
@@ -62,7 +62,7 @@ class Applier:
         generations: Generations,
         supervisor: Supervisor,
         known: Live,
-        connector: Connector,
+        companions: Sequence[Companion],
         *,
         workers: str,
     ) -> None:
@@ -76,7 +76,7 @@ class Applier:
         self._generations = generations
         self._supervisor = supervisor
         self._live = known
-        self._connector = connector
+        self._companions = companions
         self._workers = workers
         self._turn = asyncio.Lock()
         self._applied_at = 0.0
@@ -92,8 +92,9 @@ class Applier:
             current = self._generations.current()
         assert current is not None
         self._live.adopt(self._generations.manifest(current))
-        self._connector.adopt()
-        await self._connect()
+        for companion in self._companions:
+            companion.adopt()
+        await self._accompany()
 
     async def settle(self) -> None:
         """See to it that the current generation is served; call when the supervisor runs."""
@@ -194,7 +195,7 @@ class Applier:
         try:
             known = self._live.read(manifest)
             staged, seconds = await self._stage(manifest)
-            await self._connect_also(staged)
+            await self._accompany_also(staged)
         except (ApplyError, OSError, ValueError) as error:
             return _failed(error)
         self._applied_at = time.monotonic()
@@ -222,7 +223,7 @@ class Applier:
         error = await self._confirm(version, old, position, seconds)
         if not error:
             self.confirmed = version
-            await self._connect()
+            await self._accompany()
             keep = {staged} if previous is None else {staged, previous}
             await asyncio.to_thread(self._generations.sweep, keep)
             log.info("applied", version=version, generation=staged)
@@ -231,7 +232,7 @@ class Applier:
         assert previous is not None
         self._generations.swap(previous)
         restored = await self._restore(self._generations.manifest(previous), seconds)
-        await self._connect()
+        await self._accompany()
         await asyncio.to_thread(self._generations.sweep, {previous})
         if restored:
             return Outcome("Config apply failed, rollback successful", error)
@@ -253,22 +254,24 @@ class Applier:
         self.confirmed = manifest.version
         return True
 
-    async def _connect_also(self, staged: int) -> None:
-        """Have the connector ready for old and new workers; the old ones keep what they have."""
-        directories = map(self._generations.directory, [*self._current(), staged])
+    async def _accompany_also(self, staged: int) -> None:
+        """Have companions ready for old and new workers; the old ones keep what they have."""
+        directories = [*map(self._generations.directory, [*self._current(), staged])]
         try:
-            await self._connector.serve(*directories)
-        except ConnectorError as error:
-            await self._connect()
+            for companion in self._companions:
+                await companion.serve(*directories)
+        except CompanionError as error:
+            await self._accompany()
             await asyncio.to_thread(self._generations.sweep, self._current())
-            raise ApplyError(f"connector: {error}") from error
+            raise ApplyError(str(error)) from error
 
-    async def _connect(self) -> None:
-        """Have the connector serve the current generation, as far as it can."""
-        try:
-            await self._connector.serve(*map(self._generations.directory, self._current()))
-        except ConnectorError as error:
-            log.warning("connector does not serve", reason=str(error))
+    async def _accompany(self) -> None:
+        """Have companions serve the current generation, as far as they can."""
+        for companion in self._companions:
+            try:
+                await companion.serve(*map(self._generations.directory, self._current()))
+            except CompanionError as error:
+                log.warning(f"{companion.name} does not serve", reason=str(error))
 
     def _current(self) -> list[int]:
         current = self._generations.current()

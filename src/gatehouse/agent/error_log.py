@@ -1,4 +1,4 @@
-"""NGINX's error log, and the connector's, which has its form: new lines, and what matters of them.
+"""NGINX's error log, and its companions', which have its form: new lines, and what matters of them.
 
 Both are files, since a pipe would die with the agent.
 """

@@ -10,7 +10,7 @@ import structlog
 
 from gatehouse.agent import nginx_binary
 from gatehouse.agent.apply import Applier
-from gatehouse.agent.connector import Connector
+from gatehouse.agent.companions import companions
 from gatehouse.agent.descriptions import Describer
 from gatehouse.agent.generations import Generations
 from gatehouse.agent.health import HealthServer
@@ -38,14 +38,14 @@ class Agent:
         self.generations = Generations(options.root)
         self.nameserver = Nameserver()
         self.supervisor = Supervisor(binary, self.places)
-        self.connector = Connector(self.places)
+        self.companions = companions(self.places)
         self.applier = Applier(
             binary,
             self.places,
             self.generations,
             self.supervisor,
             Live(self.nameserver, self.generations),
-            self.connector,
+            self.companions,
             workers=options.workers,
         )
         self.resolving = binary.numbers >= nginx_binary.RESOLVING
@@ -78,14 +78,17 @@ class Agent:
             "gatehouse_agent_endpoint_updates_total": self.applier.endpoint_updates,
             "gatehouse_agent_nameserver_questions_total": self.nameserver.questions,
             "gatehouse_agent_nginx_restarts_total": self.supervisor.restarts,
-            "gatehouse_agent_connector_restarts_total": self.connector.restarts,
+            **{
+                f"gatehouse_agent_{companion.name}_restarts_total": companion.restarts
+                for companion in self.companions
+            },
         }
 
 
 async def run(options: Options, stop: asyncio.Event) -> None:
     """Run an agent until ``stop`` is set, then let NGINX drain for at most 25 s and end it.
 
-    If cancelled or killed instead, NGINX and the connector go on, and the next agent adopts them.
+    If cancelled or killed instead, NGINX and its companions go on, and the next agent adopts them.
     Raises NginxMissingError, or OSError if a directory or the health address cannot be had.
     """
     agent = Agent(options)
@@ -107,7 +110,8 @@ async def run(options: Options, stop: asyncio.Event) -> None:
             await agent.health.stop()
     log.info("draining")
     await agent.supervisor.quit()
-    await agent.connector.quit()
+    for companion in agent.companions:
+        await companion.quit()
     agent.nameserver.stop()
     log.info("stopped")
 
@@ -115,9 +119,10 @@ async def run(options: Options, stop: asyncio.Event) -> None:
 async def _live(agent: Agent) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(agent.supervisor.run())
-        group.create_task(agent.connector.run())
         group.create_task(agent.supervisor.error_log.forward("nginx"))
-        group.create_task(agent.connector.log.forward("connector"))
+        for companion in agent.companions:
+            group.create_task(companion.run())
+            group.create_task(companion.log.forward(companion.name))
         await agent.applier.settle()
         group.create_task(agent.applier.shed_seeds())
         group.create_task(agent.link.apply_requests())

@@ -8,13 +8,16 @@ from pathlib import Path
 
 import msgspec
 
-from gatehouse.connector.description import SOCKETS
+from gatehouse.authenticator import description as authenticating
+from gatehouse.connector import description as connecting
 
 SOCKET_PATH_MAX = 107
 """Bytes that the path of a unix socket may have on Linux (``sun_path`` less its final NUL)."""
 
 _LONGEST_NAME = 40
 """Room left for the names of sockets, ours and those in bundles."""
+
+_SOCKETS = {"connector": connecting.SOCKETS, "authenticator": authenticating.SOCKETS}
 
 TEMP_KINDS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 """NGINX's temporary directories; every one must be set where its own are not writable."""
@@ -46,15 +49,13 @@ class Places(msgspec.Struct, frozen=True):
         """Where the workers tell which version they serve."""
         return self.run / "version.sock"
 
-    @property
-    def connectors(self) -> Path:
-        """The connector's sockets; by a name relative to the run directory in bundles."""
-        return self.run / SOCKETS
+    def sockets(self, companion: str) -> Path:
+        """A companion's sockets; by a name relative to the run directory in bundles."""
+        return self.run / _SOCKETS[companion]
 
-    @property
-    def connector_log(self) -> Path:
-        """The connector's messages."""
-        return self.run / "connector.log"
+    def log(self, companion: str) -> Path:
+        """A companion's messages."""
+        return self.run / f"{companion}.log"
 
     def temp(self, kind: str) -> Path:
         """One of NGINX's temporary directories."""
@@ -65,8 +66,9 @@ class Places(msgspec.Struct, frozen=True):
         self.root.mkdir(parents=True, exist_ok=True)
         self.run.mkdir(parents=True, exist_ok=True)
         (self.run / "temp").mkdir(exist_ok=True)
-        # Whoever connects there is taken for NGINX, and shows the Gateway's certificate.
-        self.connectors.mkdir(exist_ok=True, mode=0o700)
+        for companion in _SOCKETS:
+            # Whoever connects there is taken for NGINX.
+            self.sockets(companion).mkdir(exist_ok=True, mode=0o700)
 
     def remove_sockets(self) -> None:
         """Remove sockets a killed NGINX left; only while none runs, or it loses them."""

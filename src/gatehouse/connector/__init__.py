@@ -6,8 +6,9 @@ listens there, opens TLS to the endpoint, checks the names, and carries bytes bo
 
 - ``description``: what it is told, a file of the bundle. Pure; also what the back end writes.
 - ``identity``: which certificates have which names. Pure.
-- ``relay``: one connection. ``listening``: the sockets. ``failures``: what is said of them.
-- ``control``: how the agent tells it what to do.
+- ``relay``: one connection. ``listening``: the sockets.
+
+How it lives and is told what to do is :mod:`gatehouse.companion`.
 
 Never here: TLS of our own (the standard library's is used), HTTP, or anything of the agent, which
 starts it and outlives it or not: either may be replaced while the other goes on.

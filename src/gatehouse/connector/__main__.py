@@ -5,6 +5,14 @@ from pathlib import Path
 
 import uvloop
 
-from gatehouse.connector.main import run
+from gatehouse.companion.failures import Failures
+from gatehouse.companion.life import run
+from gatehouse.connector.listening import Listening
 
-uvloop.run(run(Path(sys.argv[1]), float(sys.argv[2])))
+
+async def main(directory: Path, linger: float) -> None:
+    """Connect for as long as anything needs it."""
+    await run(directory, Listening(directory, linger, Failures()))
+
+
+uvloop.run(main(Path(sys.argv[1]), float(sys.argv[2])))

@@ -42,6 +42,12 @@ class Connector(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     alpn: str = ""
     """The protocol offered in the handshake; empty for none."""
 
+    @property
+    def shown(self) -> str:
+        """What is said of it in the log."""
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return f"connector: cluster {self.cluster}, endpoint {host}:{self.port}"
+
 
 def encode(connectors: Iterable[Connector]) -> bytes:
     """Write a description, a line for each."""

@@ -9,19 +9,16 @@ from pathlib import Path
 
 import msgspec
 
+from gatehouse.companion.failures import Failures
+from gatehouse.companion.service import RefusedError
 from gatehouse.connector import description
 from gatehouse.connector.description import Connector
-from gatehouse.connector.failures import Failures
 from gatehouse.connector.relay import Near, Target
 
 BACKLOG = 4096
 """Connections not taken yet; with a full one NGINX is refused at once."""
 
 LOOK_SECONDS = 30.0
-
-
-class RefusedError(Exception):
-    """A description that cannot be followed; the message says which part, and why."""
 
 
 class _Socket:

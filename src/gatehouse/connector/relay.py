@@ -15,9 +15,9 @@ from typing import cast
 
 import msgspec
 
+from gatehouse.companion.failures import Failures
 from gatehouse.connector import identity
 from gatehouse.connector.description import Connector
-from gatehouse.connector.failures import Failures
 
 CONNECT_SECONDS = 5.0
 """For the connection and its handshake; as NGINX's own connections are given."""
@@ -89,7 +89,7 @@ class Near(asyncio.Protocol):
 
     def fail(self, why: str) -> None:
         """Give up; NGINX finds its connection closed before an answer, and says 502."""
-        self._failures.failed(self._target.connector, why)
+        self._failures.failed(self._target.connector.shown, why)
         self._far.close()
         self.transport.close()
 

@@ -1,4 +1,4 @@
-"""How the agent tells a connector what to do: a line of JSON each way, on a socket of its own."""
+"""How the agent tells a companion what to do: a line of JSON each way, on a socket of its own."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from pathlib import Path
 
 import msgspec
 
-from gatehouse.connector.listening import Listening, RefusedError
+from gatehouse.companion.service import RefusedError, Service
 
 SOCKET = "control.sock"
 
 
 class Request(msgspec.Struct, frozen=True):
-    """Listen for these configurations, and for no others."""
+    """Serve these configurations, and no others."""
 
     serve: tuple[str, ...]
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """It listens, unless there is an error."""
+    """It does, unless there is an error."""
 
     error: str = ""
 
 
-async def listen(directory: Path, listening: Listening) -> asyncio.Server:
+async def listen(directory: Path, service: Service) -> asyncio.Server:
     """Take requests, one at a time."""
     turn = asyncio.Lock()
 
@@ -36,7 +36,7 @@ async def listen(directory: Path, listening: Listening) -> asyncio.Server:
         with contextlib.suppress(OSError):
             line = await reader.readline()
             async with turn:
-                found = await _obey(line, listening)
+                found = await _obey(line, service)
             writer.write(msgspec.json.encode(found) + b"\n")
         writer.close()
 
@@ -45,19 +45,19 @@ async def listen(directory: Path, listening: Listening) -> asyncio.Server:
     return await asyncio.start_unix_server(answer, path)
 
 
-async def _obey(line: bytes, listening: Listening) -> Answer:
+async def _obey(line: bytes, service: Service) -> Answer:
     try:
         request = msgspec.json.decode(line, type=Request)
-        await listening.serve([Path(each) for each in request.serve])
+        await service.serve([Path(each) for each in request.serve])
     except (RefusedError, msgspec.MsgspecError) as error:
         return Answer(str(error))
     return Answer()
 
 
 async def ask(directory: Path, configurations: Sequence[Path]) -> str:
-    """Have the connector listen; gives what is wrong, empty when it does.
+    """Have the companion serve; gives what is wrong, empty when it does.
 
-    Raises OSError or EOFError if there is no connector, or it ends.
+    Raises OSError or EOFError if there is no companion, or it ends.
     """
     reader, writer = await asyncio.open_unix_connection(directory / SOCKET)
     try:

@@ -1,4 +1,4 @@
-"""The order of a connector's life."""
+"""The order of a companion's life."""
 
 from __future__ import annotations
 
@@ -8,29 +8,27 @@ import resource
 import signal
 from pathlib import Path
 
-from gatehouse.connector import control
-from gatehouse.connector.failures import Failures
-from gatehouse.connector.listening import Listening
+from gatehouse.companion import control
+from gatehouse.companion.service import Service
 
 
-async def run(directory: Path, linger: float) -> None:
-    """Listen in ``directory`` as asked, until nothing is asked for any more, or SIGTERM."""
+async def run(directory: Path, service: Service) -> None:
+    """Serve over ``directory`` as asked, until nothing is asked for any more, or SIGTERM."""
     _raise_limit()
-    listening = Listening(directory, linger, Failures())
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     _clear(directory)
-    server = await control.listen(directory, listening)
-    looking = asyncio.create_task(listening.look())
-    ends = [asyncio.create_task(event.wait()) for event in (stop, listening.idle)]
+    server = await control.listen(directory, service)
+    looking = asyncio.create_task(service.look())
+    ends = [asyncio.create_task(event.wait()) for event in (stop, service.idle)]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     # From here on whoever asks finds nobody, and starts another.
     server.close()
     with contextlib.suppress(OSError):
         (directory / control.SOCKET).unlink()
-    await listening.drain()
+    await service.drain()
     for task in (*ends, looking):
         task.cancel()
     await asyncio.gather(*ends, looking, return_exceptions=True)
@@ -43,7 +41,7 @@ def _clear(directory: Path) -> None:
 
 
 def _raise_limit() -> None:
-    """Take all the files that may be had: each connection is two."""
+    """Take all the files that may be had: each connection is one or two."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,4 +1,4 @@
-"""What is said of connections that failed: each reason once, then at most once a minute."""
+"""What is said of what failed: each reason once, then at most once a minute."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import os
 import sys
 import time
 from collections.abc import Callable
-
-from gatehouse.connector.description import Connector
 
 AGAIN_SECONDS = 60.0
 
@@ -23,7 +21,7 @@ def write(line: str) -> None:
 
 
 class Failures:
-    """Says why endpoints could not be reached."""
+    """Says why others did not do what was asked of them."""
 
     def __init__(
         self, say: Callable[[str], None] = write, clock: Callable[[], float] = time.monotonic
@@ -32,9 +30,9 @@ class Failures:
         self._clock = clock
         self._said: dict[tuple[str, str], tuple[float, int]] = {}
 
-    def failed(self, connector: Connector, reason: str) -> None:
+    def failed(self, subject: str, reason: str) -> None:
         """Take note of a failure, and say it if it is new or was not said for a minute."""
-        key, now = (connector.socket, reason), self._clock()
+        key, now = (subject, reason), self._clock()
         last, untold = self._said.get(key, (0.0, 0))
         if key in self._said and now - last < AGAIN_SECONDS:
             self._said[key] = (last, untold + 1)
@@ -42,9 +40,5 @@ class Failures:
         if len(self._said) >= MOST:
             self._said.clear()
         self._said[key] = (now, 0)
-        host = f"[{connector.address}]" if ":" in connector.address else connector.address
         more = f" ({untold} more since it was last said)" if untold else ""
-        self._say(
-            f"connector: cluster {connector.cluster}, endpoint {host}:{connector.port}: "
-            f"{reason}{more}"
-        )
+        self._say(f"{subject}: {reason}{more}")

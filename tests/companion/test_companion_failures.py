@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from gatehouse.connector.description import Connector, Name
-from gatehouse.connector.failures import AGAIN_SECONDS, MOST, Failures
+from gatehouse.companion.failures import AGAIN_SECONDS, MOST, Failures
 
-ONE = Connector(
-    socket="a.sock", cluster="c-a", address="::1", port=443, server_name="a",
-    names=(Name("dns", "a"),), trust="ca.pem",
-)  # fmt: skip
+ONE = "connector: cluster c-a, endpoint [::1]:443"
 
 
 def test_a_reason_is_said_at_once_and_then_once_a_minute_with_the_number_left_out() -> None:

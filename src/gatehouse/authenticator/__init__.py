@@ -1,0 +1,15 @@
+"""The authenticator: a process beside NGINX that logs users in at OpenID Connect providers.
+
+NGINX asks it about every request of a guarded route (``auth_request``) and sends it those that
+nobody may make yet, the provider's answers, and logouts. Who is logged in is in sealed cookies, and
+nowhere else.
+
+- ``description``: what it is told, a file of the bundle. Pure; also what the back end writes.
+- ``sealing``, ``cookies``, ``sessions``, ``claims``, ``urls``: values. Pure.
+- ``provider``: what a provider says of itself, its keys, and asking it for tokens.
+- ``tokens``: what it says of users, and whether that holds. Pure.
+- ``relying``: what becomes of a request, for one filter. ``serving``: for which, over a socket.
+
+How it lives and is told what to do is :mod:`gatehouse.companion`. Never here: anything of the
+agent, or of Kubernetes.
+"""

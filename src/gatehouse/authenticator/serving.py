@@ -1,0 +1,168 @@
+"""The socket: requests of NGINX, each for one relying party, which stays while workers may ask."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+
+import aiohttp
+import msgspec
+import re2
+from aiohttp import web
+
+from gatehouse.authenticator import description
+from gatehouse.authenticator.description import Party
+from gatehouse.authenticator.provider import Provider
+from gatehouse.authenticator.relying import Asked, RelyingParty
+from gatehouse.authenticator.sessions import Keeper
+from gatehouse.companion.failures import Failures
+from gatehouse.companion.service import RefusedError
+
+BACKLOG = 4096
+"""Connections not taken yet; with a full one NGINX is refused at once."""
+
+LINE = 1 << 16
+"""Bytes of the longest line of a request; NGINX takes 32 KB of its clients."""
+
+KEEPALIVE_SECONDS = 75.0
+"""More than NGINX keeps a connection idle, so that it never sends to one that ends."""
+
+
+class _Read(msgspec.Struct, frozen=True):
+    """A party with what its description names."""
+
+    party: Party
+    keeper: Keeper
+    secret: str
+    trust: ssl.SSLContext
+
+
+class Serving:
+    """The relying parties behind one socket."""
+
+    def __init__(self, directory: Path, linger: float, failures: Failures) -> None:
+        """``linger``: seconds for which a party stays after it is no longer asked for."""
+        self.idle = asyncio.Event()
+        self._socket = directory / Path(description.SOCKET).name
+        self._linger = linger
+        self._failures = failures
+        self._parties: dict[str, RelyingParty] = {}
+        self._leaving: dict[str, asyncio.TimerHandle] = {}
+        self._http: aiohttp.ClientSession | None = None
+        self._runner: web.ServerRunner | None = None
+
+    async def serve(self, configurations: Sequence[Path]) -> None:
+        """Serve the parties that ``configurations`` describe, and in a while no others.
+
+        All of them or, raising RefusedError, nothing new.
+        """
+        # Secrets are stretched, which takes time on purpose.
+        read = await asyncio.to_thread(_read, configurations)
+        wanted = {each.party.name for each in read}
+        http = await self._listen() if wanted else None
+        for each in read:
+            if http is not None and each.party.name not in self._parties:
+                provider = Provider(each.party, each.secret, each.trust, http)
+                self._parties[each.party.name] = RelyingParty(
+                    each.party, each.keeper, provider, self._failures
+                )
+        for name in self._parties:
+            if name in wanted:
+                self._stay(name)
+            elif name not in self._leaving:
+                loop = asyncio.get_running_loop()
+                self._leaving[name] = loop.call_later(self._linger, self._forget, name)
+        self._note()
+
+    async def look(self) -> None:
+        """Nothing is to be done now and then."""
+
+    async def drain(self) -> None:
+        """Take no more requests, and let those that came be answered."""
+        for name in tuple(self._parties):
+            self._forget(name)
+        if self._runner is not None:
+            await self._runner.cleanup()
+        if self._http is not None:
+            await self._http.close()
+
+    async def _listen(self) -> aiohttp.ClientSession:
+        if self._http is None:
+            self._http = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
+        if self._runner is None:
+            server = web.Server(
+                self._answer, access_log=None, keepalive_timeout=KEEPALIVE_SECONDS,
+                max_line_size=LINE, max_field_size=LINE,
+            )  # fmt: skip
+            self._runner = web.ServerRunner(server)
+            await self._runner.setup()
+            self._socket.unlink(missing_ok=True)
+            await web.UnixSite(self._runner, self._socket, backlog=BACKLOG).start()
+        return self._http
+
+    async def _answer(self, request: web.BaseRequest) -> web.Response:
+        name, _, action = request.path.removeprefix("/").partition("/")
+        party = self._parties.get(name)
+        act = party.actions.get(action) if party is not None else None
+        if act is None:
+            return web.Response(status=404)
+        said = request.headers
+        asked = Asked(
+            request.method,
+            request.query,
+            "; ".join(said.getall("Cookie", ())),
+            said.get("X-Origin", ""),
+            said.get("X-Uri", ""),
+            said.get("X-Upgrade", ""),
+            said.get("X-Mode", ""),
+        )
+        return await act(asked)
+
+    def _stay(self, name: str) -> None:
+        if leaving := self._leaving.pop(name, None):
+            leaving.cancel()
+
+    def _forget(self, name: str) -> None:
+        self._stay(name)
+        del self._parties[name]
+        self._note()
+
+    def _note(self) -> None:
+        if self._parties:
+            self.idle.clear()
+        else:
+            self.idle.set()
+
+
+def _read(configurations: Sequence[Path]) -> list[_Read]:
+    """Read parties with what they name. Raises RefusedError."""
+    found: dict[str, _Read] = {}
+    # Parties share theirs: reading all the authorities of a system takes milliseconds.
+    contexts: dict[Path, ssl.SSLContext] = {}
+    for configuration in configurations:
+        try:
+            parties = description.read(configuration)
+        except (OSError, msgspec.MsgspecError) as error:
+            raise RefusedError(f"{description.FILE} cannot be read: {error}") from error
+        for party in parties:
+            found[party.name] = _party(configuration, party, contexts)
+    return list(found.values())
+
+
+def _party(configuration: Path, party: Party, contexts: dict[Path, ssl.SSLContext]) -> _Read:
+    where = party.secret
+    try:
+        secret = (configuration / party.secret).read_bytes()
+        where, trust = party.trust, configuration / party.trust
+        if trust not in contexts:
+            contexts[trust] = ssl.create_default_context(cafile=str(trust))
+        for rule in party.rules:
+            for pattern in (each for claim in rule.claims if claim.regex for each in claim.values):
+                where = repr(pattern)
+                re2.compile(pattern)
+    except (OSError, re2.error) as error:
+        said = getattr(error, "strerror", None) or error
+        raise RefusedError(f"filter {party.filter}: {where}: {said}") from error
+    return _Read(party, Keeper(party, secret), secret.decode(errors="replace"), contexts[trust])

@@ -20,6 +20,7 @@ BOOLEAN: Schema = {"type": "boolean"}
 SIZE: Schema = {"type": "string", "pattern": r"^\d{1,4}(k|m|g)?$"}
 TIME: Schema = {"type": "string", "pattern": r"^[0-9]{1,4}(ms|s|m|h)?$"}
 COUNT: Schema = {"type": "integer", "format": "int32", "minimum": 0}
+SECURE_URL: Schema = {"type": "string", "pattern": "^https://"}
 NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 253}
 
 
@@ -111,6 +112,12 @@ CLAIM = fields(
     proxySetHeader={"type": "string", "pattern": "^[A-Za-z0-9-]{1,256}$"},
 )
 REQUIRE = one_of("All", "Any") | {"default": "All"}
+AUTHORIZATION = fields(
+    require=REQUIRE,
+    rules=several(
+        fields("claims", require=REQUIRE, claims=several(CLAIM, least=1, most=32)), most=32
+    ),
+)
 
 SPECS: dict[str, Schema] = {
     "ClientSettingsPolicy": fields(
@@ -275,6 +282,8 @@ SPECS: dict[str, Schema] = {
         ("self.type != 'JWT' || has(self.jwt)", "type JWT needs jwt"),
         ("self.type == 'Basic' || !has(self.basic)", "basic is for type Basic only"),
         ("self.type == 'JWT' || !has(self.jwt)", "jwt is for type JWT only"),
+        ("self.type != 'OIDC' || has(self.oidc)", "type OIDC needs oidc"),
+        ("self.type == 'OIDC' || !has(self.oidc)", "oidc is for type OIDC only"),
         type=one_of("Basic", "JWT", "OIDC"),
         basic=fields("realm secretRef", realm=STRING, secretRef=REFERENCE),
         jwt=fields(
@@ -284,18 +293,33 @@ SPECS: dict[str, Schema] = {
             file=fields("secretRef", secretRef=REFERENCE),
             remote=fields(
                 "uri",
-                uri={"type": "string", "pattern": "^https://"},
+                uri=SECURE_URL,
                 caCertificateRefs=several(REFERENCE, most=1),
             ),
             keyCache=TIME,
             leeway=TIME,
-            authorization=fields(
-                require=REQUIRE,
-                rules=several(
-                    fields("claims", require=REQUIRE, claims=several(CLAIM, least=1, most=32)),
-                    most=32,
-                ),
+            authorization=AUTHORIZATION,
+        ),
+        oidc=fields(
+            "issuer clientID clientSecretRef",
+            issuer=SECURE_URL,
+            clientID=STRING | {"minLength": 1},
+            clientSecretRef=REFERENCE,
+            configURL=SECURE_URL,
+            redirectURI=STRING,
+            caCertificateRefs=several(REFERENCE, most=8),
+            crlSecretRef=REFERENCE,
+            pkce=BOOLEAN,
+            scopes=several(STRING),
+            extraAuthArgs={"type": "object", "additionalProperties": STRING},
+            session=fields(cookieName=STRING, timeout=TIME),
+            logout=fields(
+                uri=STRING,
+                postLogoutURI=STRING,
+                frontChannelLogoutURI=STRING,
+                tokenHint=BOOLEAN,
             ),
+            authorization=AUTHORIZATION,
         ),
     ),
 }

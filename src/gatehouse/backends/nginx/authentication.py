@@ -1,24 +1,16 @@
-"""Authentication: passwords by NGINX itself, signed tokens by its module for them if it has it."""
+"""Authentication: passwords by NGINX itself, signed tokens by its module for them if it has it.
+
+Users of a provider are :mod:`authenticating`'s.
+"""
 
 from __future__ import annotations
 
-import msgspec
-
-from gatehouse.backends.nginx import names, quoting, regex
+from gatehouse.backends.nginx import authenticating, names, quoting, regex
 from gatehouse.backends.nginx.quoting import UnwritableError
-from gatehouse.backends.nginx.served import Context
+from gatehouse.backends.nginx.served import Context, Guard
 from gatehouse.backends.nginx.settings import seconds
 from gatehouse.backends.nginx.tree import Directive, block, simple
 from gatehouse.ir import authentication as ir
-
-
-class Guard(msgspec.Struct, frozen=True):
-    """Directives of a location, what they need, and headers told to its backend."""
-
-    directives: tuple[Directive, ...] = ()
-    maps: tuple[Directive, ...] = ()
-    told: tuple[tuple[str, str], ...] = ()
-    """Names of headers and of the variables that they hold."""
 
 
 def guard(context: Context, route: str, wanted: ir.Authentication | None) -> Guard:
@@ -35,6 +27,8 @@ def guard(context: Context, route: str, wanted: ir.Authentication | None) -> Gua
             if not context.capabilities.jwt:
                 raise UnwritableError("signed tokens need an NGINX with the module nginx-auth-jwt")
             return _Tokens(f"{context.scope}/{route}").guard(wanted)
+        case ir.Oidc():
+            return authenticating.guard(context, wanted)
     return Guard()
 
 
@@ -59,7 +53,7 @@ class _Tokens:
             ]
             variable = self._combined("all", each, every=asked.every)
             found.append(simple("auth_jwt_require", f"${variable}", "error=403"))
-        return Guard(tuple(found), tuple(self._maps), tuple(self._told))
+        return Guard(tuple(found), maps=tuple(self._maps), told=tuple(self._told))
 
     def _met(self, place: str, requirement: ir.Requirement) -> str:
         each = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from gatehouse.backends.nginx import (
@@ -9,6 +11,7 @@ from gatehouse.backends.nginx import (
     guards,
     headers,
     mirrors,
+    names,
     retries,
     rewriting,
     sessions,
@@ -63,12 +66,13 @@ def _sent(
     shared = cors.shared(route.cors)
     asked = headers.joined(route.request_headers, backend.request_headers)
     session = sessions.session(action.persistence, route.name)
-    copies = mirrors.mirrors(context, action.mirrors, scope)
     guarded = guards.guards(context, route)
+    copies = mirrors.mirrors(context, action.mirrors, scope, guarded)
     told = [(name, f'"${{{variable}}}"') for name, variable in guarded.told]
-    request = headers.request(module, asked, action.rewrite.hostname, scope, told, context.untold)
-    inner: list[Node] = [
-        *shared.preflight,
+    host, cookie = action.rewrite.hostname, guarded.cookie
+    request = headers.request(module, asked, host, scope, told, context.untold, cookie)
+    first, inner = _begun(action, (*shared.preflight, *guarded.asking))
+    inner += [
         *guarded.directives,
         *rewriting.rewrites(action.rewrite.path, route.match.path),
         *copies.directives,
@@ -76,6 +80,7 @@ def _sent(
         *headers.hidden(module, edit, shared.hidden),
         *headers.added(edit),
         *shared.added,
+        *guarded.added,
         *session.directives,
         *settings.proxying(module, route.settings.proxy),
         *limits(module, action, route.settings.proxy),
@@ -84,14 +89,27 @@ def _sent(
         *snippets.within(route.snippets, "http.server.location"),
     ]
     body = retries.attempts(context, route, backend, module, action.retry, inner, sent)
-    return msgspec.structs.replace(
+    if first:
+        body = guards.apart(names.route(f"{scope}/guarded", route.name), first, body)
+    body = msgspec.structs.replace(
         body,
-        maps=(
-            *(*guarded.maps, *shared.maps, *request.maps),
-            *(*session.maps, *copies.maps, *body.maps),
-        ),
+        maps=(*shared.maps, *request.maps, *session.maps, *copies.maps, *body.maps),
         fixed=(*copies.locations, *body.fixed),
     )
+    return guards.joined(guarded, body)
+
+
+def _begun(action: ir.Forward, first: Sequence[Node]) -> tuple[Sequence[Node], list[Node]]:
+    """Give what is done in a location of its own, and what before the rest of a request's.
+
+    Where answers lead to another attempt, a backend's own 401 would be taken for a guard's.
+    """
+    apart = action.retry is not None and any(_asks(node) for node in first)
+    return (first, []) if apart else ((), [*first])
+
+
+def _asks(node: Node) -> bool:
+    return isinstance(node, Directive) and node.name == "auth_request"
 
 
 def limits(module: str, action: ir.Forward, otherwise: ProxySettings) -> list[Directive]:

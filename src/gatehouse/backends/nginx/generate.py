@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from gatehouse.backends.nginx import (
+    authenticating,
     connecting,
     mixing,
     names,
@@ -100,6 +101,7 @@ class Generator:
         files += self._streams(gateway, clusters, hidden, unsupported)
         if self._capabilities.connectors:
             files += connecting.files(gateway.clusters)
+        files += authenticating.files(gateway, self._capabilities)
         for certificate in gateway.certificates:
             files += self._certificates.get(certificate, _certificate_files)
         files += [File.make(names.trust_file(bundle.name), bundle.pem) for bundle in gateway.trust]

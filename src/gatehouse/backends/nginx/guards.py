@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from gatehouse.backends.nginx import authentication, names, rates, settings
-from gatehouse.backends.nginx.served import Body, Context
-from gatehouse.backends.nginx.tree import Directive, Node, block, simple
+from gatehouse.backends.nginx.served import Body, Context, Guard
+from gatehouse.backends.nginx.tree import Node, block, simple
 from gatehouse.ir import http as ir
 
 
-class Guards(msgspec.Struct, frozen=True):
-    """Directives of a location, the maps they need, and headers told to its backend."""
-
-    directives: tuple[Directive, ...] = ()
-    maps: tuple[Directive, ...] = ()
-    told: tuple[tuple[str, str], ...] = ()
-
-
-def guards(context: Context, route: ir.Route) -> Guards:
+def guards(context: Context, route: ir.Route) -> Guard:
     """Give what stands before a route. Raises UnwritableError."""
     wanted = route.settings
     refuse, lengths = settings.body_limit(wanted.client.body_size)
     own = settings.differing(wanted.client, context.client, context.capabilities)
     known = authentication.guard(context, route.name, route.authentication)
-    return Guards(
-        (*refuse, *own, *rates.limits(wanted.rates), *known.directives),
-        (*lengths, *known.maps),
-        known.told,
+    return msgspec.structs.replace(
+        known,
+        directives=(*refuse, *own, *rates.limits(wanted.rates), *known.directives),
+        maps=(*lengths, *known.maps),
     )
 
 
@@ -39,8 +33,25 @@ def before(context: Context, route: ir.Route, answer: Body) -> Body:
     if not route.settings.rates.limits and route.authentication is None:
         return answer
     found = guards(context, route)
+    answer = msgspec.structs.replace(answer, inner=(*found.added, *answer.inner))
     name = names.route(context.scope, f"{route.name}/guarded")
+    return joined(found, apart(name, (*found.directives, *found.asking), answer))
+
+
+def apart(name: str, first: Iterable[Node], answer: Body) -> Body:
+    """Put what is done ``first`` into a location of its own; the answer's is called ``name``."""
     onward = simple("try_files", names.NO_FILE, name)
-    nodes: tuple[Node, ...] = (*found.directives, onward)
     location = block("location", (name,), answer.inner)
-    return Body(nodes, (*answer.maps, *found.maps), (location, *answer.locations), answer.fixed)
+    return msgspec.structs.replace(
+        answer, inner=(*first, onward), locations=(location, *answer.locations)
+    )
+
+
+def joined(found: Guard, answer: Body) -> Body:
+    """Add what guards need around them to an answer."""
+    return msgspec.structs.replace(
+        answer,
+        maps=(*answer.maps, *found.maps),
+        locations=(*answer.locations, *found.locations),
+        fixed=(*answer.fixed, *found.fixed),
+    )

@@ -73,17 +73,21 @@ def request(
     scope: str,
     claims: Iterable[tuple[str, str]] = (),
     untold: Iterable[str] = (),
+    cookie: str = "",
 ) -> RequestHeaders:
     """Give the headers sent to a backend; nothing when the inherited ones are right.
 
     ``claims``: headers of our own with their values as tokens, whatever a client sent. ``untold``:
-    which of the default ones are left out.
+    which of the default ones are left out. ``cookie``: the variable that holds the cookies, if not
+    all of them.
     """
     claims = list(claims)
-    if not edit and hostname is None and not claims:
+    if not edit and hostname is None and not claims and not cookie:
         return RequestHeaders()
     known = told(module, untold)
     wanted: dict[str, tuple[str, str]] = {name.lower(): (name, value) for name, value in known}
+    if cookie:
+        wanted["cookie"] = ("Cookie", f"${cookie}")
     if hostname is not None:
         wanted["host"] = ("Host", quoting.text(hostname))
     for name in edit.remove:

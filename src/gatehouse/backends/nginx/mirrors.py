@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gatehouse.backends.nginx import names
-from gatehouse.backends.nginx.served import Context
+from gatehouse.backends.nginx import headers, names
+from gatehouse.backends.nginx.served import Context, Guard
 from gatehouse.backends.nginx.speaking import protocol, tls, to
 from gatehouse.backends.nginx.tree import Directive, Node, block, simple
 from gatehouse.ir import http as ir
@@ -21,8 +21,12 @@ class Copies(msgspec.Struct, frozen=True):
     locations: tuple[Directive, ...] = ()
 
 
-def mirrors(context: Context, wanted: Sequence[ir.Mirror], scope: str) -> Copies:
+def mirrors(context: Context, wanted: Sequence[ir.Mirror], scope: str, guarded: Guard) -> Copies:
     """Give what copies requests. Raises UnwritableError."""
+    told = [(name, f'"${{{variable}}}"') for name, variable in guarded.told]
+    known = headers.request(
+        "proxy", ir.HeaderEdit(), None, scope, told, context.untold, guarded.cookie
+    )
     directives: list[Directive] = []
     maps: list[Directive] = []
     locations: list[Directive] = []
@@ -43,6 +47,7 @@ def mirrors(context: Context, wanted: Sequence[ir.Mirror], scope: str) -> Copies
         inner += [
             simple("proxy_connect_timeout", "1s"),
             simple("proxy_read_timeout", "10s"),
+            *known.directives,
             *protocol(context, cluster),
             *tls("proxy", cluster),
             to(cluster, cluster.name, "$request_uri"),

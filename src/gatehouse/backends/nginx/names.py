@@ -63,6 +63,16 @@ def mirror_path(*parts: str) -> str:
     return f"/.gh-mirror-{digest(*parts)}"
 
 
+def check_path(party: str) -> str:
+    """Give the path at which an authenticator is asked; no client can ask for it."""
+    return f"/.gh-check-{party}"
+
+
+def login(party: str) -> str:
+    """Give the named location that sends users to log in."""
+    return f"@gh_login_{party}"
+
+
 def server_file(port: int, hostname: str) -> str:
     """Give the file of a virtual host."""
     return f"{ROOT}/servers/{port}-{_readable(hostname) or 'any'}-{digest(hostname)[:8]}.conf"

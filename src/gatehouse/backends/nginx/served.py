@@ -36,6 +36,25 @@ class Served(msgspec.Struct, frozen=True):
     fixed: tuple[Directive, ...] = ()
 
 
+class Guard(msgspec.Struct, frozen=True):
+    """What lets nobody else into a location."""
+
+    directives: tuple[Directive, ...] = ()
+    asking: tuple[Directive, ...] = ()
+    """Those that send a request elsewhere at a 401, which so must not be a backend's."""
+    maps: tuple[Directive, ...] = ()
+    told: tuple[tuple[str, str], ...] = ()
+    """Names of headers for its backend, and of the variables that they hold."""
+    cookie: str = ""
+    """The variable of the cookies that its backend gets; empty for those that came."""
+    added: tuple[Directive, ...] = ()
+    """What the location that answers adds for clients."""
+    locations: tuple[Directive, ...] = ()
+    """Named locations that it leads to."""
+    fixed: tuple[Directive, ...] = ()
+    """Locations with a path of their own."""
+
+
 class Context(msgspec.Struct, frozen=True):
     """What a route is served in."""
 

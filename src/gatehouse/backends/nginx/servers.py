@@ -60,6 +60,7 @@ def server(port: Port, host: ir.VirtualHost, context: Context) -> Server:
             *maps,
         ]
     )
+    own = {each.arguments: each for target in targets for each in target.served.fixed}
     named = _reached(found, definitions, [target.served for target in targets])
     inner = [
         *_listen(port, default=not host.hostname),
@@ -68,8 +69,9 @@ def server(port: Port, host: ir.VirtualHost, context: Context) -> Server:
         *_misdirected(port, host),
         *settings.clients(host.settings.client, context.capabilities),
         *_snippets(host, unsupported),
-        *found,
-        *_unique([location for target in targets for location in target.served.fixed]),
+        # A path of our own goes before a route's.
+        *(location for location in found if location.arguments not in own),
+        *own.values(),
         *named,
         *_fixed(),
     ]
@@ -99,6 +101,7 @@ def names_by_sni(port: Port, listener: ir_gateway.Listener) -> Directive:
 def _targets(host: ir.VirtualHost, context: Context) -> tuple[list[Target], list[tuple[str, str]]]:
     targets: list[Target] = []
     unsupported: list[tuple[str, str]] = []
+    claimed: dict[tuple[str, ...], Directive] = {}
     for route in host.routes:
         unsupported += [(route.name, why) for why in _missing(context, route)]
         try:
@@ -110,11 +113,21 @@ def _targets(host: ir.VirtualHost, context: Context) -> tuple[list[Target], list
             continue
         try:
             served = actions.serve(context, route)
+            _claim(served, claimed)
         except UnwritableError as error:
             unsupported.append((route.name, str(error)))
             served = actions.failed(context, route)
         targets.append(Target(route.match.path, held, served))
     return targets, unsupported
+
+
+def _claim(served: Served, claimed: dict[tuple[str, ...], Directive]) -> None:
+    """Take note of a route's own paths. Raises UnwritableError if another has one already."""
+    for each in served.fixed:
+        if claimed.get(each.arguments, each) != each:
+            path = each.arguments[-1]
+            raise UnwritableError(f"the path {path} is another AuthenticationFilter's already")
+    claimed.update({each.arguments: each for each in served.fixed})
 
 
 def _missing(context: Context, route: ir.Route) -> list[str]:

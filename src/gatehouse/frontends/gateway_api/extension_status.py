@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gatehouse.apis import nginx_authentication
 from gatehouse.apis import nginx_gateway as api
 from gatehouse.frontends.gateway_api.classes import gateways, settings
 from gatehouse.frontends.gateway_api.exclusion import attachments
@@ -40,7 +41,7 @@ def filter_status(ask: Ask, key: Key) -> FilterStatus | None:
     problem = ""
     if isinstance(found, api.SnippetsFilter):
         problem = snippets.refused(ask, key[0])
-    elif isinstance(found, api.AuthenticationFilter):
+    elif isinstance(found, nginx_authentication.AuthenticationFilter):
         problem = ask(authentication.resolve, key).problem
     else:
         return None

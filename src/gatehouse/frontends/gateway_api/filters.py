@@ -154,9 +154,9 @@ def _extended(
     if result.authentication is not None:
         return refused("a rule can have one AuthenticationFilter")
     resolved = ask(authentication.resolve, key)
-    if resolved.authentication is None or resolved.secret is None:
+    if resolved.authentication is None:
         return refused(f"{kind} {namespace}/{reference.name}: {resolved.problem}")
-    return _replace(result, authentication=resolved.authentication, secrets=(resolved.secret,))
+    return _replace(result, authentication=resolved.authentication, secrets=resolved.secrets)
 
 
 def redirect(redirect: routes.RequestRedirect, port: int, protocol: str) -> ir.Redirect:

@@ -7,7 +7,16 @@ from typing import Any, Literal
 
 import msgspec
 
-from gatehouse.apis import core, gateway, meta, nginx_gateway, policies, resources, routes
+from gatehouse.apis import (
+    core,
+    gateway,
+    meta,
+    nginx_authentication,
+    nginx_gateway,
+    policies,
+    resources,
+    routes,
+)
 from gatehouse.query import Index, Key
 
 VIEWS: Mapping[str, type[meta.Resource]] = {
@@ -34,7 +43,7 @@ VIEWS: Mapping[str, type[meta.Resource]] = {
     "SnippetsPolicy": nginx_gateway.SnippetsPolicy,
     "NginxProxy": nginx_gateway.NginxProxy,
     "SnippetsFilter": nginx_gateway.SnippetsFilter,
-    "AuthenticationFilter": nginx_gateway.AuthenticationFilter,
+    "AuthenticationFilter": nginx_authentication.AuthenticationFilter,
 }
 
 POLICY_KINDS = (

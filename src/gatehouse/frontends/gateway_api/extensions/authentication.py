@@ -1,4 +1,4 @@
-"""AuthenticationFilter in the IR's form: passwords, and signed tokens with what they must claim."""
+"""AuthenticationFilter in the IR's form: passwords, signed tokens, users of a provider."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import msgspec
 from cryptography import x509
 
 from gatehouse.apis import core
-from gatehouse.apis import nginx_gateway as api
-from gatehouse.frontends.gateway_api.extensions import values
+from gatehouse.apis import nginx_authentication as api
+from gatehouse.frontends.gateway_api.extensions import providers, values
 from gatehouse.frontends.gateway_api.extensions.values import ValueProblem
 from gatehouse.frontends.gateway_api.inputs import FILTERS, Fetch, Fetched
 from gatehouse.ir.authentication import (
@@ -38,10 +38,11 @@ _URL = re.compile(r"https://[^\s/?#@]+(?:[/?][^\s#]*)?")
 
 
 class Resolved(msgspec.Struct, frozen=True):
-    """What a filter asks for with the secret it needs; or what is wrong with it."""
+    """What a filter asks for with the secrets it needs; or what is wrong with it."""
 
     authentication: Authentication | None = None
-    secret: SecretFile | None = None
+    secrets: tuple[SecretFile, ...] = ()
+    """Those that it names."""
     problem: str = ""
 
 
@@ -55,9 +56,11 @@ def resolve(ask: Ask, key: Key) -> Resolved:
             case api.AuthenticationFilterSpec(type="Basic", basic=api.BasicAuth() as basic):
                 secret = _secret(ask, key[1], basic.secret_ref.name, "spec.basic")
                 _check_users(secret.content.reveal())
-                return Resolved(Basic(basic.realm, secret.name), secret)
+                return Resolved(Basic(basic.realm, secret.name), (secret,))
             case api.AuthenticationFilterSpec(type="JWT", jwt=api.JwtAuth() as tokens):
                 return _tokens(ask, key[1], tokens)
+            case api.AuthenticationFilterSpec(type="OIDC", oidc=api.OidcAuth() as users):
+                return _users(ask, key, users)
     except ValueProblem as problem:
         return Resolved(problem=str(problem))
     return Resolved(problem=f"spec.type {found.spec.type}: is not served")
@@ -73,7 +76,33 @@ def _tokens(ask: Ask, namespace: str, spec: api.JwtAuth) -> Resolved:
     else:
         raise ValueProblem("spec.jwt.file: is needed for source File")
     keys = _named(_usable_keys(content, place))
-    asked = spec.authorization
+    leeway = values.time(spec.leeway) or 0.0
+    wanted = Jwt(spec.realm, keys.name, leeway, _authorization(spec.authorization))
+    return Resolved(wanted, (keys,))
+
+
+def _users(ask: Ask, key: Key, spec: api.OidcAuth) -> Resolved:
+    namespace, name = key[1], spec.client_secret_ref.name
+    where = f"spec.oidc.clientSecretRef: Secret {namespace}/{name}"
+    # Whoever writes it by hand is likely to leave the end of a line.
+    secret = _named(_data(ask, namespace, name, "client-secret", where).rstrip(b"\r\n"))
+    if not secret.content.reveal():
+        raise ValueProblem(f"{where}: its data[client-secret] is empty")
+    authorities = "".join(
+        _ca(ask, namespace, each.name, "spec.oidc.caCertificateRefs")
+        for each in spec.ca_certificate_refs
+    )
+    trust = _named(authorities.encode()) if authorities else None
+    wanted = msgspec.structs.replace(
+        providers.relying(f"{namespace}/{key[2]}", spec),
+        secret=secret.name,
+        trust=trust.name if trust is not None else "",
+        authorization=_authorization(spec.authorization),
+    )
+    return Resolved(wanted, (secret, *((trust,) if trust is not None else ())))
+
+
+def _authorization(asked: api.Authorization) -> Authorization:
     requirements = tuple(
         Requirement(
             tuple(
@@ -84,13 +113,7 @@ def _tokens(ask: Ask, namespace: str, spec: api.JwtAuth) -> Resolved:
         )
         for rule in asked.rules
     )
-    wanted = Jwt(
-        spec.realm,
-        keys.name,
-        values.time(spec.leeway) or 0.0,
-        Authorization(requirements, asked.require == "All"),
-    )
-    return Resolved(wanted, keys)
+    return Authorization(requirements, asked.require == "All")
 
 
 def fetches(ask: Ask, _: str = "") -> tuple[Fetch, ...]:
@@ -118,14 +141,15 @@ def _fetch(ask: Ask, namespace: str, spec: api.JwtAuth) -> Fetch | None:
     if not _URL.fullmatch(spec.remote.uri):
         raise ValueProblem("spec.jwt.remote.uri: is no URL of https")
     trust = "".join(
-        _ca(ask, namespace, reference.name) for reference in spec.remote.ca_certificate_refs
+        _ca(ask, namespace, reference.name, "spec.jwt.remote.caCertificateRefs")
+        for reference in spec.remote.ca_certificate_refs
     )
     cached = values.time(spec.key_cache)
     return Fetch(spec.remote.uri, trust, FETCH_EVERY if cached is None else max(1.0, cached))
 
 
-def _ca(ask: Ask, namespace: str, name: str) -> str:
-    where = f"spec.jwt.remote.caCertificateRefs: Secret {namespace}/{name}"
+def _ca(ask: Ask, namespace: str, name: str, place: str) -> str:
+    where = f"{place}: Secret {namespace}/{name}"
     content = _data(ask, namespace, name, "ca.crt", where)
     try:
         x509.load_pem_x509_certificates(content)

@@ -1,0 +1,117 @@
+"""AuthenticationFilter of the group ``gateway.nginx.org``, as NGINX Gateway Fabric defines it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gatehouse.apis.meta import Resource, View
+
+
+class LocalReference(View, frozen=True):
+    """An object of the same namespace."""
+
+    name: str
+
+
+class BasicAuth(View, frozen=True):
+    """Names and passwords."""
+
+    realm: str
+    secret_ref: LocalReference
+
+
+class ClaimRule(View, frozen=True):
+    """A claim and what it may be."""
+
+    name: str
+    values: tuple[str, ...] = ()
+    match: str = "Exact"
+    proxy_set_header: str = ""
+
+
+class AuthorizationRule(View, frozen=True):
+    """Claims of which all or any must hold."""
+
+    claims: tuple[ClaimRule, ...] = ()
+    require: str = "All"
+
+
+class Authorization(View, frozen=True):
+    """Rules of which all or any must hold."""
+
+    rules: tuple[AuthorizationRule, ...] = ()
+    require: str = "All"
+
+
+class JwtFile(View, frozen=True):
+    """Keys in a Secret."""
+
+    secret_ref: LocalReference
+
+
+class JwtRemote(View, frozen=True):
+    """Keys that are fetched over HTTPS; ``caCertificateRefs`` name Secrets with ``ca.crt``."""
+
+    uri: str
+    ca_certificate_refs: tuple[LocalReference, ...] = ()
+
+
+class JwtAuth(View, frozen=True):
+    """Signed tokens."""
+
+    realm: str
+    source: str = "File"
+    file: JwtFile | None = None
+    remote: JwtRemote | None = None
+    key_cache: str | None = None
+    leeway: str | None = None
+    authorization: Authorization = Authorization()
+
+
+class OidcSession(View, frozen=True):
+    """How sessions are kept."""
+
+    cookie_name: str | None = None
+    timeout: str | None = None
+
+
+class OidcLogout(View, frozen=True):
+    """How sessions end."""
+
+    uri: str | None = None
+    post_logout_uri: str | None = msgspec.field(default=None, name="postLogoutURI")
+    front_channel_logout_uri: str | None = msgspec.field(default=None, name="frontChannelLogoutURI")
+    token_hint: bool = False
+
+
+class OidcAuth(View, frozen=True):
+    """Users of an OpenID Connect provider."""
+
+    issuer: str
+    client_id: str = msgspec.field(name="clientID")
+    client_secret_ref: LocalReference
+    config_url: str | None = msgspec.field(default=None, name="configURL")
+    redirect_uri: str | None = msgspec.field(default=None, name="redirectURI")
+    ca_certificate_refs: tuple[LocalReference, ...] = ()
+    crl_secret_ref: LocalReference | None = None
+    pkce: bool = True
+    scopes: tuple[str, ...] = ()
+    extra_auth_args: dict[str, str] = msgspec.field(default_factory=dict)
+    session: OidcSession = OidcSession()
+    logout: OidcLogout = OidcLogout()
+    authorization: Authorization = Authorization()
+
+
+class AuthenticationFilterSpec(View, frozen=True):
+    """``spec`` of an AuthenticationFilter."""
+
+    type: str
+    basic: BasicAuth | None = None
+    jwt: JwtAuth | None = None
+    oidc: OidcAuth | None = None
+
+
+class AuthenticationFilter(Resource, frozen=True):
+    """An AuthenticationFilter."""
+
+    spec: AuthenticationFilterSpec

@@ -1,0 +1,164 @@
+"""Routes whose users an authenticator knows: it is asked about each request, and logs users in.
+
+``auth_request`` asks it; a 401 from it leads the request there itself, to be sent to the provider.
+Nothing of what a client sent reaches it but what is written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from gatehouse.authenticator import description
+from gatehouse.authenticator.description import Claim, Party, Rule
+from gatehouse.backends.nginx import names, quoting
+from gatehouse.backends.nginx.capabilities import Capabilities
+from gatehouse.backends.nginx.quoting import UnwritableError
+from gatehouse.backends.nginx.served import Context, Guard
+from gatehouse.backends.nginx.tree import Directive, block, simple, write
+from gatehouse.bundle import File
+from gatehouse.ir import gateway as ir_gateway
+from gatehouse.ir.authentication import Oidc
+
+UPSTREAM = "gh_authenticator"
+
+_BUFFERS = (
+    # An answer to a check has all the cookies of a request, which may be 32 KB.
+    simple("proxy_buffer_size", "64k"),
+    simple("proxy_buffers", "8", "64k"),
+    simple("proxy_busy_buffers_size", "128k"),
+)
+
+
+def guard(context: Context, wanted: Oidc) -> Guard:
+    """Give what lets in those alone whom the provider knows. Raises UnwritableError."""
+    if not context.capabilities.auth_request:
+        raise UnwritableError("OpenID Connect needs an NGINX with http_auth_request_module")
+    party = _party(wanted)
+    scope = f"{context.scope}/{party.name}"
+
+    def variable(kind: str, number: int = 0) -> str:
+        return names.variable(scope, kind, str(number))
+
+    told = _told(wanted)
+    answered = {f"x_set_cookie_{n}": variable("set", n) for n in range(description.COOKIES)}
+    answered |= {f"x_claim_{n}": variable("claim", n) for n in range(len(told))}
+    answered["x_cookie"] = variable("cookie")
+    check, login = names.check_path(party.name), names.login(party.name)
+    return Guard(
+        asking=(
+            simple("auth_request", check),
+            *(
+                simple("auth_request_set", f"${name}", f"$upstream_http_{header}")
+                for header, name in answered.items()
+            ),
+            simple("error_page", "401", "=", login),
+        ),
+        told=tuple((header, variable("claim", n)) for n, (_, header) in enumerate(told)),
+        cookie=variable("cookie"),
+        added=tuple(
+            simple("add_header", "Set-Cookie", f"${variable('set', n)}", "always")
+            for n in range(description.COOKIES)
+        ),
+        locations=(block("location", (login,), _login(party)),),
+        fixed=_fixed(party, wanted),
+    )
+
+
+def _told(wanted: Oidc) -> list[tuple[str, str]]:
+    """Give the claims that backends are told, and in which headers."""
+    asked = wanted.authorization.requirements
+    return [(each.name, each.header) for rule in asked for each in rule.claims if each.header]
+
+
+def _fixed(party: Party, wanted: Oidc) -> tuple[Directive, ...]:
+    def location(path: str, action: str, *first: Directive) -> Directive:
+        sent = simple("proxy_pass", quoting.word(f"http://{UPSTREAM}/{party.name}/{action}"))
+        return block("location", ("=", quoting.literal(path)), (*first, *_asking(), sent))
+
+    check = location(names.check_path(party.name), "check", simple("internal"))
+    found = [msgspec.structs.replace(check, arguments=("=", names.check_path(party.name)))]
+    paths = (
+        (wanted.callback, "callback"),
+        (wanted.logout.path, "logout"),
+        (wanted.logout.front_channel, "ended"),
+    )
+    return (*found, *(location(path, action) for path, action in paths if path))
+
+
+def _login(party: Party) -> tuple[Directive, ...]:
+    onward = simple("rewrite", "^", f"/{party.name}/login?", "break")
+    return (onward, *_asking(), simple("proxy_pass", f"http://{UPSTREAM}"))
+
+
+def _asking() -> tuple[Directive, ...]:
+    """Give the directives of every location that asks the authenticator."""
+    headers = {
+        "Host": "$gh_host",
+        "Connection": '""',
+        "Content-Length": '""',
+        "Cookie": "$http_cookie",
+        "X-Origin": '"${scheme}://${gh_host}"',
+        "X-Uri": "$request_uri",
+        "X-Upgrade": "$http_upgrade",
+        "X-Mode": "$http_sec_fetch_mode",
+    }
+    return (
+        simple("proxy_pass_request_body", "off"),
+        simple("proxy_pass_request_headers", "off"),
+        *(simple("proxy_set_header", name, value) for name, value in headers.items()),
+        *_BUFFERS,
+    )
+
+
+def files(gateway: ir_gateway.Gateway, capabilities: Capabilities) -> list[File]:
+    """Give what an authenticator and NGINX need to find each other, if any route needs one."""
+    found = {each: None for each in _wanted(gateway) if capabilities.auth_request}
+    if not found:
+        return []
+    server = simple("server", quoting.word(f"unix:{description.SOCKET}"))
+    upstream = write([block("upstream", (UPSTREAM,), (server, simple("keepalive", "64")))])
+    return [
+        File.make(description.FILE, description.encode(_party(each) for each in found)),
+        File.make(names.upstream_file("authenticator"), upstream),
+    ]
+
+
+def _wanted(gateway: ir_gateway.Gateway) -> Iterable[Oidc]:
+    return (
+        route.authentication
+        for listener in gateway.listeners
+        for host in listener.virtual_hosts
+        for route in host.routes
+        if isinstance(route.authentication, Oidc)
+    )
+
+
+def _party(wanted: Oidc) -> Party:
+    asked = wanted.authorization
+    made = Party(
+        name="",
+        filter=wanted.filter,
+        issuer=wanted.issuer,
+        metadata_url=wanted.metadata_url,
+        client_id=wanted.client_id,
+        secret=names.secret_file(wanted.secret),
+        trust=names.secret_file(wanted.trust) if wanted.trust else names.SYSTEM_TRUST,
+        callback=wanted.callback,
+        callback_origin=wanted.callback_origin,
+        pkce=wanted.pkce,
+        scopes=wanted.scopes,
+        extra=wanted.extra,
+        cookie=wanted.cookie,
+        timeout=wanted.timeout,
+        after_logout=wanted.logout.after,
+        token_hint=wanted.logout.token_hint,
+        rules=tuple(
+            Rule(tuple(Claim(c.name, c.values, c.regex) for c in each.claims), each.every)
+            for each in asked.requirements
+        ),
+        every=asked.every,
+        told=tuple(name for name, _ in _told(wanted)),
+    )
+    return msgspec.structs.replace(made, name=names.digest(msgspec.json.encode(made).decode()))

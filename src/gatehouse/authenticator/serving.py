@@ -81,6 +81,7 @@ class Serving:
 
     async def drain(self) -> None:
         """Take no more requests, and let those that came be answered."""
+        self._socket.unlink(missing_ok=True)
         for name in tuple(self._parties):
             self._forget(name)
         if self._runner is not None:

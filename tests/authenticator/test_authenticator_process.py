@@ -343,8 +343,6 @@ async def test_sessions_of_others_do_not_open(
 ) -> None:
     await authenticator.serving(provider)
     await authenticator.log_in(provider)
-    for fields in ({"filter": "shop/others"}, {"client_id": "other"}, {"told": ("email",)}):
-        await authenticator.serving(provider, name=f"q{len(fields)}{fields}"[:9], **fields)
     parties = [relying(provider, name="r1", filter="shop/others"), relying(provider, name="r2")]
     configuration = authenticator.configuration(*parties, trust=provider.authority)
     assert await authenticator.serve(configuration) == ""

@@ -61,7 +61,7 @@ def test_whatever_is_changed_does_not_open() -> None:
         changed = text[:place] + ("A" if text[place] != "A" else "B") + text[place + 1 :]
         # The last character may have bits that stand for nothing.
         assert seal.open("x", changed) in (None, b"content" if place == len(text) - 1 else None)
-    for odd in ("", "A", "é", text[:-4], text + "AAAA", text + "=", "%", "\0", text * 2):
+    for odd in ("", "A", "é", text[:-4], text + "AAAA", "%", "\0", text * 2):
         assert seal.open("x", odd) is None
 
 

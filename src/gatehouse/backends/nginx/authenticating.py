@@ -6,7 +6,7 @@ Nothing of what a client sent reaches it but what is written here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -22,6 +22,8 @@ from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir.authentication import Oidc
 
 UPSTREAM = "gh_authenticator"
+
+_NOTHING: Mapping[str, str] = {}
 
 _BUFFERS = (
     # An answer to a check has all the cookies of a request, which may be 32 KB.
@@ -77,22 +79,28 @@ def _fixed(party: Party, wanted: Oidc) -> tuple[Directive, ...]:
         sent = simple("proxy_pass", quoting.word(f"http://{UPSTREAM}/{party.name}/{action}"))
         return block("location", ("=", quoting.literal(path)), (*first, *_asking(), sent))
 
-    check = location(names.check_path(party.name), "check", simple("internal"))
-    found = [msgspec.structs.replace(check, arguments=("=", names.check_path(party.name)))]
-    paths = (
-        (wanted.callback, "callback"),
-        (wanted.logout.path, "logout"),
-        (wanted.logout.front_channel, "ended"),
+    paths = {
+        wanted.callback: "callback",
+        wanted.logout.path: "logout",
+        wanted.logout.front_channel: "ended",
+    }
+    return (
+        location(names.check_path(party.name), "check", simple("internal")),
+        *(location(path, action) for path, action in paths.items() if path),
     )
-    return (*found, *(location(path, action) for path, action in paths if path))
 
 
 def _login(party: Party) -> tuple[Directive, ...]:
+    said = {
+        "X-Uri": "$request_uri",
+        "X-Upgrade": "$http_upgrade",
+        "X-Mode": "$http_sec_fetch_mode",
+    }
     onward = simple("rewrite", "^", f"/{party.name}/login?", "break")
-    return (onward, *_asking(), simple("proxy_pass", f"http://{UPSTREAM}"))
+    return (onward, *_asking(said), simple("proxy_pass", f"http://{UPSTREAM}"))
 
 
-def _asking() -> tuple[Directive, ...]:
+def _asking(said: Mapping[str, str] = _NOTHING) -> tuple[Directive, ...]:
     """Give the directives of every location that asks the authenticator."""
     headers = {
         "Host": "$gh_host",
@@ -100,9 +108,7 @@ def _asking() -> tuple[Directive, ...]:
         "Content-Length": '""',
         "Cookie": "$http_cookie",
         "X-Origin": '"${scheme}://${gh_host}"',
-        "X-Uri": "$request_uri",
-        "X-Upgrade": "$http_upgrade",
-        "X-Mode": "$http_sec_fetch_mode",
+        **said,
     }
     return (
         simple("proxy_pass_request_body", "off"),

@@ -19,8 +19,8 @@ def tmp_path() -> Iterator[Path]:
 
 
 @pytest.fixture
-async def provider(tmp_path: Path) -> AsyncIterator[OidcProvider]:
-    async with oidc_provider(tmp_path / "pki") as found:
+def provider(tmp_path: Path) -> Iterator[OidcProvider]:
+    with oidc_provider(tmp_path / "pki") as found:
         yield found
 
 

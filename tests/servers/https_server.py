@@ -32,8 +32,13 @@ class _Server(http.server.ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 1024
 
-    def __init__(self, address: tuple[str, int], context: ssl.SSLContext) -> None:
-        super().__init__(address, _Handler)
+    def __init__(
+        self,
+        address: tuple[str, int],
+        context: ssl.SSLContext,
+        handler: type[http.server.BaseHTTPRequestHandler],
+    ) -> None:
+        super().__init__(address, handler)
         self._context = context
 
     def finish_request(self, request: Any, client_address: Any) -> None:
@@ -46,9 +51,13 @@ class _Server(http.server.ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
-def serving(context: ssl.SSLContext, address: tuple[str, int] = ("127.0.0.1", 0)) -> Iterator[int]:
-    """Answer every request with its own body; gives the port."""
-    with _Server(address, context) as server:
+def serving(
+    context: ssl.SSLContext,
+    address: tuple[str, int] = ("127.0.0.1", 0),
+    handler: type[http.server.BaseHTTPRequestHandler] = _Handler,
+) -> Iterator[int]:
+    """Answer requests, each with its own body unless another handler is given; gives the port."""
+    with _Server(address, context, handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         try:

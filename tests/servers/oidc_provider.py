@@ -5,20 +5,23 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import http.server
 import json
 import secrets
 import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote_plus, urlencode
+from urllib.parse import parse_qsl, unquote_plus, urlencode, urlsplit
 
 import jwt
-from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from https_server import serving
 
 from gatehouse.standalone import pki
+
+Answer = tuple[int, dict[str, str], bytes]
 
 CLIENT, SECRET = "shop:web", "a secret of +tests/ & more"
 
@@ -60,74 +63,66 @@ class OidcProvider:
     def counted(self, path: str) -> int:
         return self.asked.count(path)
 
-    async def metadata(self, request: web.Request) -> web.Response:
-        return web.json_response(
-            {
-                "issuer": self.issuer,
-                "authorization_endpoint": f"{self.issuer}/authorize?tenant=a",
-                "token_endpoint": f"{self.issuer}/token",
-                "jwks_uri": f"{self.issuer}/keys",
-                "end_session_endpoint": f"{self.issuer}/logout",
-                "token_endpoint_auth_methods_supported": self.methods,
-            }
-        )
+    def answer(self, method: str, url: str, authorization: str, body: str) -> Answer:
+        """Give status, headers and body."""
+        path, query = urlsplit(url).path, dict(parse_qsl(urlsplit(url).query))
+        self.asked.append(path)
+        if self.away:
+            return 502, {}, b""
+        match method, path:
+            case "GET", "/.well-known/openid-configuration":
+                return _json(self._metadata())
+            case "GET", "/keys":
+                return _json(self.keys)
+            case "GET", "/authorize":
+                return self._authorize(query)
+            case "POST", "/token":
+                return self._token(authorization, dict(parse_qsl(body)))
+            case "GET", "/logout":
+                self.logouts.append(query)
+                after = query.get("post_logout_redirect_uri")
+                return (200, {}, b"bye") if after is None else (302, {"Location": after}, b"")
+        return 404, {}, b""
 
-    async def published(self, request: web.Request) -> web.Response:
-        return web.json_response(self.keys)
+    def _metadata(self) -> dict[str, Any]:
+        return {
+            "issuer": self.issuer,
+            "authorization_endpoint": f"{self.issuer}/authorize?tenant=a",
+            "token_endpoint": f"{self.issuer}/token",
+            "jwks_uri": f"{self.issuer}/keys",
+            "end_session_endpoint": f"{self.issuer}/logout",
+            "token_endpoint_auth_methods_supported": self.methods,
+        }
 
-    async def authorize(self, request: web.Request) -> web.Response:
-        query = dict(request.query)
+    def _authorize(self, query: dict[str, str]) -> Answer:
         self.authorized.append(query)
-        assert query["client_id"] == CLIENT
-        assert query["response_type"] == "code"
-        assert "openid" in query["scope"].split()
+        if query["client_id"] != CLIENT or query["response_type"] != "code":
+            return 400, {}, b""
         answer = {"state": query["state"]}
-        if self.denies:
-            answer |= {"error": self.denies}
+        if self.denies or "openid" not in query["scope"].split():
+            answer |= {"error": self.denies or "invalid_scope"}
         else:
             answer["code"] = secrets.token_urlsafe(16)
             self._codes[answer["code"]] = query
-        location = f"{query['redirect_uri']}?{urlencode(answer)}"
-        return web.Response(status=302, headers={"Location": location})
+        return 302, {"Location": f"{query['redirect_uri']}?{urlencode(answer)}"}, b""
 
-    async def token(self, request: web.Request) -> web.Response:
-        form = {name: str(value) for name, value in (await request.post()).items()}
-        if self._client(request, form) != (CLIENT, SECRET):
-            return web.json_response({"error": "invalid_client"}, status=401)
+    def _token(self, authorization: str, form: dict[str, str]) -> Answer:
+        if _client(authorization, form) != (CLIENT, SECRET):
+            return _json({"error": "invalid_client"}, 401)
         if form["grant_type"] == "refresh_token":
             # A second use is a theft.
             nonce = self._refresh.pop(form["refresh_token"], None)
-            return self._given("") if nonce is not None else self._refused("refresh token")
+            return self._given("") if nonce is not None else _refused("refresh token")
         asked = self._codes.pop(form.get("code", ""), None)
         if asked is None:
-            return self._refused("code")
+            return _refused("code")
         if asked["redirect_uri"] != form["redirect_uri"]:
-            return self._refused("redirect_uri")
+            return _refused("redirect_uri")
         if challenge := asked.get("code_challenge", ""):
             digest = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
             if base64.urlsafe_b64encode(digest).decode().rstrip("=") != challenge:
-                return self._refused("code_verifier")
+                return _refused("code_verifier")
         return self._given(asked["nonce"])
-
-    async def logout(self, request: web.Request) -> web.Response:
-        self.logouts.append(dict(request.query))
-        after = request.query.get("post_logout_redirect_uri")
-        if after is None:
-            return web.Response(text="bye")
-        return web.Response(status=302, headers={"Location": after})
-
-    @staticmethod
-    def _client(request: web.Request, form: dict[str, str]) -> tuple[str, str]:
-        method, _, encoded = request.headers.get("Authorization", "").partition(" ")
-        if method == "Basic":
-            client, _, secret = base64.b64decode(encoded).decode().partition(":")
-            return unquote_plus(client), unquote_plus(secret)
-        return form.get("client_id", ""), form.get("client_secret", "")
-
-    @staticmethod
-    def _refused(what: str) -> web.Response:
-        body = {"error": "invalid_grant", "error_description": f"wrong {what}"}
-        return web.json_response(body, status=400)
 
     def id_token(self, nonce: str) -> str:
         now = int(time.time())
@@ -137,7 +132,7 @@ class OidcProvider:
         }  # fmt: skip
         return jwt.encode(claims, self.key, algorithm=self.algorithm, headers={"kid": self.kid})
 
-    def _given(self, nonce: str) -> web.Response:
+    def _given(self, nonce: str) -> Answer:
         body: dict[str, Any] = {
             "access_token": "opaque", "token_type": "Bearer", "expires_in": self.lifetime,
             "id_token": self.id_token(nonce),
@@ -145,19 +140,27 @@ class OidcProvider:
         if self.refreshable:
             body["refresh_token"] = secrets.token_urlsafe(24)
             self._refresh[body["refresh_token"]] = nonce
-        return web.json_response(body)
-
-    @web.middleware
-    async def remember(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        self.asked.append(request.path)
-        if self.away:
-            return web.Response(status=502)
-        found: web.StreamResponse = await handler(request)
-        return found
+        return _json(body)
 
 
-@contextlib.asynccontextmanager
-async def oidc_provider(directory: Path) -> AsyncIterator[OidcProvider]:
+def _client(authorization: str, form: dict[str, str]) -> tuple[str, str]:
+    method, _, encoded = authorization.partition(" ")
+    if method == "Basic":
+        client, _, secret = base64.b64decode(encoded).decode().partition(":")
+        return unquote_plus(client), unquote_plus(secret)
+    return form.get("client_id", ""), form.get("client_secret", "")
+
+
+def _json(body: Any, status: int = 200) -> Answer:
+    return status, {"Content-Type": "application/json"}, json.dumps(body).encode()
+
+
+def _refused(what: str) -> Answer:
+    return _json({"error": "invalid_grant", "error_description": f"wrong {what}"}, 400)
+
+
+@contextlib.contextmanager
+def oidc_provider(directory: Path) -> Iterator[OidcProvider]:
     """Serve on some port of this machine."""
     made = pki.Pki(directory)
     made.ensure()
@@ -165,18 +168,25 @@ async def oidc_provider(directory: Path) -> AsyncIterator[OidcProvider]:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(pair.cert, pair.key)
     provider = OidcProvider("", made.ca().cert.read_text())
-    application = web.Application(middlewares=[provider.remember])
-    application.router.add_get("/.well-known/openid-configuration", provider.metadata)
-    application.router.add_get("/authorize", provider.authorize)
-    application.router.add_post("/token", provider.token)
-    application.router.add_get("/keys", provider.published)
-    application.router.add_get("/logout", provider.logout)
-    runner = web.AppRunner(application, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
-    await site.start()
-    provider.issuer = f"https://127.0.0.1:{runner.addresses[0][1]}"
-    try:
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+            authorization = self.headers.get("Authorization", "")
+            status, headers, text = provider.answer(self.command, self.path, authorization, body)
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": str(len(text))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(text)
+
+        do_GET = do_POST = _answer
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with serving(context, handler=Handler) as port:
+        provider.issuer = f"https://127.0.0.1:{port}"
         yield provider
-    finally:
-        await runner.cleanup()

@@ -1,0 +1,317 @@
+"""Users of an OpenID Connect provider, from their login to what a backend is told."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import io
+import os
+import signal
+import ssl
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from installation import PORT, Installation, address, apply, hello, holds, route, until
+from oidc_provider import CLIENT, SECRET, OidcProvider, oidc_provider
+
+from gatehouse.companion import control
+from gatehouse.kube import client as kube
+
+pytestmark = pytest.mark.process
+
+FILTER = "AuthenticationFilter"
+
+
+def secret(name: str, key: str, content: str) -> dict[str, Any]:
+    data = {key: base64.b64encode(content.encode()).decode()}
+    return {"kind": "Secret", "metadata": {"name": name, "namespace": "default"}, "data": data}
+
+
+def users(provider: OidcProvider, name: str, **fields: Any) -> dict[str, Any]:
+    spec = {
+        "issuer": provider.issuer,
+        "clientID": CLIENT,
+        "clientSecretRef": {"name": "client"},
+        "caCertificateRefs": [{"name": "provider-ca"}],
+        **fields,
+    }
+    return {
+        "apiVersion": "gateway.nginx.org/v1alpha1",
+        "kind": FILTER,
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"type": "OIDC", "oidc": spec},
+    }
+
+
+def guarded(path: str, name: str, **rule: Any) -> dict[str, Any]:
+    reference = {"group": "gateway.nginx.org", "kind": FILTER, "name": name}
+    filters = [{"type": "ExtensionRef", "extensionRef": reference}]
+    return route(path.strip("/"), path, filters=filters, **rule)
+
+
+def asking(*values: str, header: str) -> dict[str, Any]:
+    claim = {"name": "groups", "values": list(values), "proxySetHeader": header}
+    return {"rules": [{"claims": [claim]}]}
+
+
+class Browser:
+    """Follows redirections and keeps cookies, as long as it is asked to."""
+
+    def __init__(self, where: str, provider: OidcProvider) -> None:
+        self.origin = f"http://{where}:{PORT}"
+        self._tls = ssl.create_default_context(cadata=provider.authority)
+        self.jar = aiohttp.CookieJar(unsafe=True)
+        self._http = aiohttp.ClientSession(cookie_jar=self.jar)
+
+    async def get(self, path: str, **more: Any) -> tuple[int, dict[str, Any]]:
+        """Give the status of what it ends at, and what an echo says of the request."""
+        method = more.pop("method", "GET")
+        async with self._http.request(
+            method, f"{self.origin}{path}", ssl=self._tls, **more
+        ) as response:
+            is_json = response.content_type == "application/json"
+            return response.status, await response.json() if is_json else {}
+
+    def cookies(self) -> set[str]:
+        return {cookie.key for cookie in self.jar}
+
+    async def close(self) -> None:
+        await self._http.close()
+
+
+@contextlib.asynccontextmanager
+async def browsing(where: str, provider: OidcProvider) -> AsyncIterator[Browser]:
+    made = Browser(where, provider)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+@pytest.fixture
+async def provider(
+    client: kube.Client, backends: None, tmp_path: Path
+) -> AsyncIterator[OidcProvider]:
+    with oidc_provider(tmp_path / "pki") as found:
+        logout = {"uri": "/logout", "postLogoutURI": "/", "tokenHint": True}
+        await apply(
+            client,
+            [
+                *hello(),
+                secret("client", "client-secret", f"{SECRET}\n"),
+                secret("provider-ca", "ca.crt", found.authority),
+                users(
+                    found, "users", authorization=asking("staff", header="X-Groups"), logout=logout
+                ),
+                users(
+                    found, "admins", authorization=asking("admins", header="X-Groups"),
+                    session={"cookieName": "ADMINS"},
+                ),
+                guarded("/account", "users"),
+                guarded("/retried", "users", retry={"attempts": 1, "codes": [500]}),
+                guarded("/admin", "admins"),
+            ],
+        )  # fmt: skip
+        for name in ("account", "retried", "admin"):
+            await holds(client, "HTTPRoute", name, "Accepted")
+        yield found
+
+
+async def ready(browser: Browser, path: str = "/account") -> None:
+    """Wait until a login leads to the provider of this test."""
+
+    async def reached() -> bool:
+        with contextlib.suppress(aiohttp.ClientError):
+            return (await browser.get(path))[0] == 200
+        return False
+
+    await until(reached)
+
+
+async def test_a_user_logs_in_and_the_backend_is_told_who_it_is(
+    client: kube.Client, provider: OidcProvider
+) -> None:
+    async with browsing(await address(client), provider) as browser:
+        await ready(browser)
+        browser.jar.clear()
+        forged = {"X-Groups": "root", "Cookie": "theme=dark"}
+        status, told = await browser.get("/account/orders?page=2", headers=forged)
+        assert (status, told["path"]) == (200, "/account/orders?page=2")
+        assert provider.authorized[-1]["redirect_uri"] == (
+            f"{browser.origin}/oidc_callback_default_users"
+        )
+        status, told = await browser.get("/account", headers={"X-Groups": "root"})
+        assert status == 200
+        assert told["headers"]["x-groups"] == "staff,admins"
+        assert browser.cookies() == {"NGX_OIDC_SESSION"}
+        assert "cookie" not in told["headers"]
+        browser.jar.update_cookies({"theme": "dark"})
+        _, told = await browser.get("/account")
+        assert told["headers"]["cookie"] == "theme=dark"
+        # Bodies are the backend's alone.
+        status, told = await browser.get("/account", method="POST", data=io.BytesIO(bytes(4 << 20)))
+        assert (status, told["body_bytes"]) == (200, 4 << 20)
+        status, told = await browser.get("/retried")
+        assert (status, told["headers"]["x-groups"]) == (200, "staff,admins")
+
+
+async def test_who_is_not_logged_in_gets_nothing(
+    client: kube.Client, provider: OidcProvider
+) -> None:
+    async with browsing(await address(client), provider) as browser:
+        await ready(browser)
+        browser.jar.clear()
+        more: dict[str, Any] = {"allow_redirects": False}
+        assert (await browser.get("/account", **more))[0] == 302
+        assert (await browser.get("/retried", **more))[0] == 302
+        assert (await browser.get("/account", method="POST", data=b"x", **more))[0] == 401
+        assert (await browser.get("/account", headers={"Sec-Fetch-Mode": "cors"}, **more))[0] == 401
+        upgrade = {"Upgrade": "websocket", "Connection": "upgrade"}
+        assert (await browser.get("/account", headers=upgrade, **more))[0] == 401
+        assert (await browser.get("/oidc_callback_default_users", **more))[0] == 400
+        cookie = {"Cookie": "NGX_OIDC_SESSION=1AAAA; NGX_OIDC_SESSION_1=x"}
+        assert (await browser.get("/account", headers=cookie, **more))[0] == 302
+
+
+async def test_rules_keep_users_out(client: kube.Client, provider: OidcProvider) -> None:
+    async with browsing(await address(client), provider) as browser:
+        await ready(browser)
+        provider.user = {"sub": "bob", "groups": ["staff"]}
+        browser.jar.clear()
+        assert (await browser.get("/account"))[0] == 200
+        assert (await browser.get("/admin"))[0] == 403
+        assert browser.cookies() == {"NGX_OIDC_SESSION", "ADMINS"}
+
+
+async def test_a_logout_ends_both_sessions(client: kube.Client, provider: OidcProvider) -> None:
+    async with browsing(await address(client), provider) as browser:
+        await ready(browser)
+        browser.jar.clear()
+        assert (await browser.get("/account"))[0] == 200
+        status, told = await browser.get("/logout")
+        assert (status, told["path"]) == (200, "/")
+        assert provider.logouts[-1]["post_logout_redirect_uri"] == f"{browser.origin}/"
+        assert "id_token_hint" in provider.logouts[-1]
+        assert browser.cookies() == set()
+        assert (await browser.get("/account", allow_redirects=False))[0] == 302
+
+
+async def test_a_session_is_refreshed_on_the_way(
+    client: kube.Client, provider: OidcProvider
+) -> None:
+    async with browsing(await address(client), provider) as browser:
+        await ready(browser)
+        browser.jar.clear()
+        provider.lifetime = 1
+        assert (await browser.get("/account"))[0] == 200
+        provider.user, provider.lifetime = {"sub": "alice", "groups": ["staff", "new"]}, 300
+        await asyncio.sleep(1.1)
+        logins, before = len(provider.authorized), {cookie.value for cookie in browser.jar}
+        status, told = await browser.get("/account", method="POST", data=b"x")
+        assert (status, told["headers"]["x-groups"]) == (200, "staff,new")
+        assert {cookie.value for cookie in browser.jar}.isdisjoint(before)
+        assert (await browser.get("/account"))[0] == 200
+        assert len(provider.authorized) == logins
+
+
+async def test_while_the_provider_is_away_nobody_new_gets_in(
+    client: kube.Client, provider: OidcProvider
+) -> None:
+    where = await address(client)
+    async with browsing(where, provider) as browser, browsing(where, provider) as other:
+        await ready(browser)
+        provider.away = True
+        # Another filter is another relying party, which has never met the provider.
+        await apply(
+            client,
+            [
+                users(
+                    provider, "users", scopes=["email"], authorization=asking("staff", header="X-A")
+                ),
+                guarded("/account", "users"),
+            ],
+        )
+
+        async def unavailable() -> bool:
+            return (await other.get("/account"))[0] == 503
+
+        await until(unavailable)
+
+        async def told() -> bool:
+            status, said = await browser.get("/account")
+            assert status == 200
+            return bool(said["headers"].get("x-a") == "staff,admins")
+
+        # A connection of before may still be an old worker's.
+        await until(told)
+        assert (await other.get("/account", method="POST", data=b"x"))[0] == 401
+        provider.away = False
+        await ready(other)
+
+
+async def test_a_killed_authenticator_comes_back_and_sessions_with_it(
+    client: kube.Client, provider: OidcProvider, installation: Installation
+) -> None:
+    where = await address(client)
+    (sockets,) = installation.state.glob("node/pods/*/volumes/run/authenticators")
+    seen: dict[str, Counter[int]] = {"with": Counter(), "without": Counter()}
+
+    async with browsing(where, provider) as browser, browsing(where, provider) as stranger:
+        await ready(browser)
+
+        async def load(name: str, who: Browser) -> None:
+            while True:
+                status, _ = await who.get("/account", allow_redirects=False)
+                seen[name][status] += 1
+                await asyncio.sleep(0.005)
+
+        tasks = [
+            asyncio.create_task(load(name, who))
+            for name, who in (("with", browser), ("without", stranger))
+            for _ in range(4)
+        ]
+        await asyncio.sleep(0.3)
+        pid = control.pid(sockets)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+
+        async def replaced() -> bool:
+            return control.pid(sockets) not in (None, pid)
+
+        await until(replaced)
+        good = seen["with"][200]
+
+        async def served() -> bool:
+            return seen["with"][200] > good + 50
+
+        await until(served)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert set(seen["with"]) <= {200, 500}
+        assert set(seen["without"]) <= {302, 500, 502}
+
+
+async def test_a_filter_that_does_not_hold_lets_nobody_in(
+    client: kube.Client, provider: OidcProvider
+) -> None:
+    await apply(
+        client,
+        [
+            users(provider, "broken", clientSecretRef={"name": "missing"}),
+            guarded("/broken", "broken"),
+        ],
+    )
+    found = await holds(client, "HTTPRoute", "broken", "ResolvedRefs", "False")
+    assert "spec.oidc.clientSecretRef: Secret default/missing does not exist" in found["message"]
+    async with browsing(await address(client), provider) as browser:
+
+        async def closed() -> bool:
+            return (await browser.get("/broken"))[0] == 500
+
+        await until(closed)

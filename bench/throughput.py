@@ -21,21 +21,28 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
+
 from gatehouse.agent import nginx_binary
 from gatehouse.agent.endpoints import Endpoint
 from gatehouse.agent.nameserver import HOST as HOST_OF_NAMES
 from gatehouse.agent.nameserver import Nameserver
+from gatehouse.authenticator import cookies
+from gatehouse.authenticator import description as authenticating
+from gatehouse.authenticator.sessions import Keeper, Session
 from gatehouse.backends import nginx
 from gatehouse.companion import control
-from gatehouse.connector import description
+from gatehouse.connector import description as connecting
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import http as ir
+from gatehouse.ir.authentication import Oidc
 from gatehouse.standalone.pki import Leaf, Pki, issue
 
 ADDRESS, PORT, BACKEND = "127.88.0.1", 8080, 9080
 RESOLVER = 18_053
 ADDRESS_OF_NAMES = f"{HOST_OF_NAMES}:{RESOLVER}"
 HOST = "bench.test"
+SECRET = b"of the benchmark"
 SERVER_NAME, OTHER_NAME = "front.test", "real.test"
 
 HEADERS = """
@@ -110,6 +117,40 @@ def secured(pki: Pki, *names: ir.SubjectName) -> dict[str, bytes]:
     return {path: file.content for path, file in generated.bundle.files.items()}
 
 
+def guarded(pki: Pki) -> dict[str, bytes]:
+    """Give the files of a plain route whose users log in at a provider."""
+    wanted = Oidc(
+        filter="a/users", issuer="https://id.test", metadata_url="https://id.test/config",
+        client_id="bench", secret="client", trust="authority", callback="/callback",
+    )  # fmt: skip
+    route = ir.Route(
+        "a/b/0/0", ir.Match(), ir.Forward((ir.Backend("c-bench"),)), authentication=wanted
+    )
+    secrets = {"client": SECRET, "authority": pki.ca().cert.read_bytes()}
+    gateway = ir_gateway.Gateway(
+        "a/b",
+        bind_address=ADDRESS,
+        listeners=(ir_gateway.Listener(PORT, "HTTP", (ir.VirtualHost(HOST, (route,)),)),),
+        clusters=(ir.Cluster("c-bench", (ir.Endpoint(ADDRESS, BACKEND),)),),
+        secrets=tuple(
+            ir_gateway.SecretFile(name, ir_gateway.SecretBytes(each))
+            for name, each in secrets.items()
+        ),
+    )
+    capabilities = nginx.Capabilities.parse("1.31.3", ("http_auth_request_module",))
+    generated = nginx.Generator(capabilities).generate(gateway)
+    return {path: file.content for path, file in generated.bundle.files.items()}
+
+
+def session(files: dict[str, bytes]) -> str:
+    """Give the cookies of a user who is logged in."""
+    (party,) = msgspec.json.decode(files[authenticating.FILE], type=list[authenticating.Party])
+    now = time.time()
+    made = Session("alice", now, now + 3600, now + 3600, {}, "sid", "refresh" * 100)
+    parts = cookies.split(party.cookie, Keeper(party, SECRET).of_session(made))
+    return "; ".join(f"{name}={value}" for name, value in parts)
+
+
 def by_hand() -> dict[str, bytes]:
     """Give a configuration that does the same as ours for a plain route."""
     text = f"""
@@ -175,16 +216,18 @@ class Nginx:
         self._process = subprocess.Popen(
             [binary, "-p", str(directory), "-c", str(directory / "nginx.conf"), "-e", "stderr"]
         )
-        self._connector: subprocess.Popen[bytes] | None = None
-        if description.FILE in files:
-            self._connect(directory)
+        self._companion: subprocess.Popen[bytes] | None = None
+        if connecting.FILE in files:
+            self._accompany("connector", directory, connecting.SOCKETS)
+        if authenticating.FILE in files:
+            self._accompany("authenticator", directory, authenticating.SOCKETS)
         time.sleep(0.5)
 
-    def _connect(self, directory: Path) -> None:
-        sockets = directory / description.SOCKETS
+    def _accompany(self, companion: str, directory: Path, where: str) -> None:
+        sockets = directory / where
         sockets.mkdir()
-        program = [sys.executable, "-P", "-m", "gatehouse.connector", str(sockets), "60"]
-        self._connector = subprocess.Popen(program)
+        program = [sys.executable, "-P", "-m", f"gatehouse.{companion}", str(sockets), "60"]
+        self._companion = subprocess.Popen(program)
         while not (sockets / control.SOCKET).exists():
             time.sleep(0.05)
         if error := asyncio.run(control.ask(sockets, [directory])):
@@ -192,7 +235,7 @@ class Nginx:
 
     def stop(self) -> None:
         """End it."""
-        for process in (self._process, self._connector):
+        for process in (self._process, self._companion):
             if process is not None:
                 process.terminate()
                 process.wait()
@@ -216,10 +259,11 @@ def answering(pki: Pki) -> dict[str, bytes]:
     return {"gatehouse/http.conf": text.encode(), "assets/large": bytes(1 << 20)}
 
 
-def load(seconds: int, rules: int, path: str) -> tuple[float, float]:
+def load(seconds: int, rules: int, path: str, cookie: str) -> tuple[float, float]:
     """Give requests a second and the 99th percentile in milliseconds; the last rule is hit."""
     last = f"v{rules - 1}"
     command = ["wrk", "-t1", "-c32", f"-d{seconds}", "--latency", "-H", f"Host: {HOST}"]
+    command += ["-H", f"Cookie: {cookie}"] if cookie else []
     command += ["-H", f"x-rule: {last}", f"http://{ADDRESS}:{PORT}{path}?q={last}"]
     answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     if "Non-2xx" in answer:
@@ -242,8 +286,9 @@ def compare(
             with tempfile.TemporaryDirectory() as directory:
                 server = Nginx(Path(directory), files)
                 try:
-                    load(1, rules, path)
-                    found[name].append(load(seconds, rules, path))
+                    cookie = session(files) if authenticating.FILE in files else ""
+                    load(1, rules, path, cookie)
+                    found[name].append(load(seconds, rules, path, cookie))
                 finally:
                     server.stop()
     base = statistics.median(rate for rate, _ in next(iter(found.values())))
@@ -280,12 +325,18 @@ def names(pki: Pki, seconds: int, rounds: int) -> None:
         compare(variants, 0, seconds, rounds, f"/{size}")
 
 
+def users(pki: Pki, seconds: int, rounds: int) -> None:
+    """Measure a plain route for everybody, and for users who are logged in."""
+    variants = {"for everybody": ours(0), "for a user with a session": guarded(pki)}
+    compare(variants, 0, seconds, rounds)
+
+
 def main() -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--part", choices=("routes", "names"), help="without: both")
+    parser.add_argument("--part", choices=("routes", "names", "users"), help="without: all")
     options = parser.parse_args()
     if shutil.which("wrk") is None:
         sys.exit("wrk is needed: install Debian's package wrk")
@@ -297,10 +348,12 @@ def main() -> None:
         backend = Nginx(Path(directory), answering(pki))
         try:
             print("| configuration | requests/s | ratio | p99 |\n| --- | ---: | ---: | ---: |")
-            if options.part != "names":
+            if options.part in (None, "routes"):
                 routes(options.seconds, options.rounds)
-            if options.part != "routes":
+            if options.part in (None, "names"):
                 names(pki, options.seconds, options.rounds)
+            if options.part in (None, "users"):
+                users(pki, options.seconds, options.rounds)
         finally:
             backend.stop()
 

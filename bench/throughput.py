@@ -228,7 +228,7 @@ class Nginx:
         sockets.mkdir()
         program = [sys.executable, "-P", "-m", f"gatehouse.{companion}", str(sockets), "60"]
         self._companion = subprocess.Popen(program)
-        while not (sockets / control.SOCKET).exists():
+        while control.pid(sockets) is None:
             time.sleep(0.05)
         if error := asyncio.run(control.ask(sockets, [directory])):
             sys.exit(error)

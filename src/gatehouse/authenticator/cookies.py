@@ -13,8 +13,6 @@ LONGEST = 3800
 LOGIN = "_login_"
 """Stands between the names of the session and of a login that has begun."""
 
-_PAIR = re.compile(r"\s*([^=;\s]+)\s*=\s*([^;]*?)\s*(?:;|$)")
-
 
 class TooLongError(Exception):
     """A session that cookies cannot hold."""
@@ -23,8 +21,9 @@ class TooLongError(Exception):
 def parse(header: str) -> dict[str, str]:
     """Give the cookies of a request; of several with one name the first, which is most specific."""
     found: dict[str, str] = {}
-    for name, value in _PAIR.findall(header):
-        found.setdefault(name, value)
+    for pair in header.split(";"):
+        name, _, value = pair.partition("=")
+        found.setdefault(name.strip(), value.strip())
     return found
 
 

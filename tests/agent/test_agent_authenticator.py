@@ -1,0 +1,146 @@
+"""An agent whose NGINX asks an authenticator, beside one that may need a connector as well."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import aiohttp
+import pytest
+from agent_control_plane import GATEWAY, ControlPlane, free_port
+from authority import Authority
+from test_agent_connector import ADDRESS, agent, without
+from test_agent_process import spawn, until
+
+from gatehouse.agent import companions, processes
+from gatehouse.backends import nginx
+from gatehouse.bundle import Bundle, File
+from gatehouse.companion import control
+from gatehouse.ir import gateway as ir_gateway
+from gatehouse.ir import http as ir
+from gatehouse.ir.authentication import Oidc
+
+pytestmark = pytest.mark.process
+
+ISSUER = f"https://{ADDRESS}:1"
+"""Nobody listens there."""
+
+
+def guarded(port: int, authority: Authority, cookie: str = "SESSION") -> Bundle:
+    """Give a bundle whose NGINX lets in whom a provider knows that does not answer."""
+    wanted = Oidc(
+        filter="a/users", issuer=ISSUER, metadata_url=ISSUER, client_id="web", secret="client",
+        trust="authority", callback="/callback", cookie=cookie,
+    )  # fmt: skip
+    action = ir.Redirect(path=ir.FullPath("/x"))
+    route = ir.Route("a/b/0/0", ir.Match(), action, authentication=wanted)
+    listener = ir_gateway.Listener(port, "HTTP", (ir.VirtualHost("", (route,)),))
+    secrets = {"authority": authority.pem, "client": b"secret"}
+    gateway = ir_gateway.Gateway(
+        GATEWAY,
+        bind_address=ADDRESS,
+        listeners=(listener,),
+        secrets=tuple(
+            ir_gateway.SecretFile(name, ir_gateway.SecretBytes(each))
+            for name, each in secrets.items()
+        ),
+    )
+    capabilities = nginx.Capabilities.parse("1.31.3", ("http_auth_request_module",))
+    return nginx.Generator(capabilities).generate(gateway).bundle
+
+
+async def status(port: int) -> int:
+    async with (
+        aiohttp.ClientSession() as client,
+        client.get(f"http://{ADDRESS}:{port}/", allow_redirects=False) as response,
+    ):
+        return response.status
+
+
+def authenticator_pid(directory: Path) -> int | None:
+    return control.pid(directory / "run" / "authenticators")
+
+
+def mode(directory: Path, name: str) -> int:
+    (found,) = directory.glob(f"**/current/gatehouse/{name}")
+    return found.stat().st_mode
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+async def test_it_runs_while_something_needs_it(
+    control_plane: ControlPlane,
+    tmp_path: Path,
+    authority: Authority,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(companions, "LINGER_SECONDS", 0.5)
+    port = free_port()
+    async with agent(control_plane, tmp_path):
+        await control_plane.programmed(without(port))
+        assert authenticator_pid(tmp_path) is None
+        await control_plane.programmed(guarded(port, authority))
+        assert await status(port) == 503
+        assert (
+            "filter a/users: the provider is not available: https://127.0.0.1:1: "
+            in (tmp_path / "run" / "authenticator.log").read_text()
+        )
+        assert mode(tmp_path, "secrets/client") & 0o077 == 0
+        pid = authenticator_pid(tmp_path)
+        assert pid is not None
+        await control_plane.programmed(guarded(port, authority, cookie="OTHER"))
+        assert authenticator_pid(tmp_path) == pid
+        await control_plane.programmed(without(port))
+        await until(lambda: not processes.alive(pid))
+        assert list((tmp_path / "run" / "authenticators").iterdir()) == []
+
+
+async def test_what_it_refuses_changes_nothing(
+    control_plane: ControlPlane, tmp_path: Path, authority: Authority
+) -> None:
+    port = free_port()
+    async with agent(control_plane, tmp_path):
+        good = without(port)
+        await control_plane.programmed(good)
+        files = dict(guarded(port, authority).files)
+        files["gatehouse/secrets/authority"] = File.make(
+            "gatehouse/secrets/authority", "no certificate", secret=True
+        )
+        control_plane.server.publish(GATEWAY, Bundle(files.values()))
+        report = await control_plane.until(lambda report: bool(report.error))
+        assert "authenticator: filter a/users: gatehouse/secrets/authority: " in report.error
+        assert await status(port) == 204
+
+
+async def test_it_outlives_a_killed_agent_and_is_replaced_by_the_next(
+    control_plane: ControlPlane, tmp_path: Path, authority: Authority
+) -> None:
+    port = free_port()
+    environ = control_plane.environment(tmp_path)
+    with spawn(environ) as first:
+        await control_plane.until(lambda report: bool(report.instances))
+        await control_plane.programmed(guarded(port, authority))
+        pid = authenticator_pid(tmp_path)
+        assert pid is not None
+        first.kill()
+        await asyncio.to_thread(first.wait)
+        await control_plane.until(lambda report: not report.instances)
+        assert await status(port) == 503
+    with spawn(environ) as second:
+        await control_plane.until(lambda report: report.programmed)
+        assert authenticator_pid(tmp_path) == pid
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: authenticator_pid(tmp_path) not in (None, pid))
+        async with asyncio.timeout(10):
+            while await status(port) != 503:
+                await asyncio.sleep(0.02)
+        fresh = authenticator_pid(tmp_path)
+        assert fresh is not None
+        second.terminate()
+        assert await asyncio.to_thread(second.wait) == 0
+        assert not processes.alive(fresh)

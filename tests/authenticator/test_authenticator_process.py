@@ -14,9 +14,10 @@ from urllib.parse import urlsplit
 import jwt
 import pytest
 from authenticator_running import ORIGIN, Running, query_of, relying, running
+from authority import Authority
 from oidc_provider import CLIENT, OidcProvider
 
-from gatehouse.authenticator.description import Claim, Rule
+from gatehouse.authenticator.description import SOCKET, Claim, Rule
 
 pytestmark = pytest.mark.process
 
@@ -391,3 +392,44 @@ async def test_unknown_parties_and_actions(authenticator: Running, provider: Oid
     await authenticator.serving(provider)
     assert (await authenticator.ask("check", name="other")).status == 404
     assert (await authenticator.ask("other")).status == 404
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        (b"Cookie: a=\x01", 400),
+        (b"Cookie: SESSION=1\xe9", 401),
+        (b"Cookie: " + b"a=b; " * 6000, 401),
+        (b"Cookie: a=\xe9; SESSION=%s", 200),
+        (b"Cookie: a=b\r\nCookie: SESSION=%s", 200),
+    ],
+)
+async def test_odd_requests_are_answered_without_a_word(
+    authenticator: Running, provider: OidcProvider, line: bytes, status: int
+) -> None:
+    await authenticator.serving(provider)
+    await authenticator.log_in(provider)
+    line = line.replace(b"%s", authenticator.cookies["SESSION"].encode())
+    reader, writer = await asyncio.open_unix_connection(authenticator.home / SOCKET)
+    writer.write(b"GET /p/check HTTP/1.1\r\nHost: a\r\n" + line + b"\r\n\r\n")
+    assert f" {status} ".encode() in await reader.readline()
+    writer.close()
+    await writer.wait_closed()
+    assert authenticator.log == ""
+
+
+async def test_a_provider_that_nobody_can_reach_or_trust_is_said(
+    authenticator: Running, provider: OidcProvider, tmp_path: Path
+) -> None:
+    nobody = relying(provider, metadata_url="https://127.0.0.1:1/")
+    other = Authority(tmp_path).pem.decode()
+    configurations = [
+        authenticator.configuration(nobody, trust=provider.authority),
+        authenticator.configuration(relying(provider, name="q"), trust=other),
+    ]
+    assert await authenticator.serve(*configurations) == ""
+    for name in ("p", "q"):
+        assert (await authenticator.ask("login", name=name)).status == 503
+    one, another = authenticator.log.splitlines()
+    assert "127.0.0.1:1/: connect call failed" in one
+    assert "the certificate is not trusted: " in another

@@ -113,6 +113,7 @@ def test_a_longer_session_leaves_nothing_to_a_shorter_one() -> None:
         ("S_1=1; S_login_0af=2; Sx=3; xS=4; S_x=5", "Sx=3; xS=4; S_x=5"),
         ('a=S=1; b="x y"', 'a=S=1; b="x y"'),
         (" S =1;S=2;a=b", "a=b"),
+        ("a=caf\udce9; b=é; S=1", "a=caf; b=é"),
     ],
 )
 def test_backends_get_the_other_cookies(header: str, left: str) -> None:

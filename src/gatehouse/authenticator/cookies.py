@@ -28,7 +28,8 @@ def parse(header: str) -> dict[str, str]:
 
 
 def others(header: str, name: str) -> str:
-    """Give a request's cookies without those of the session ``name``."""
+    """Give a request's cookies without those of the session ``name``, and without odd bytes."""
+    header = header.encode("utf-8", "surrogateescape").decode("utf-8", "ignore")
     own = re.compile(rf"{re.escape(name)}(?:_[1-9]|{LOGIN}[0-9a-f]+)?")
     kept = [
         part.strip()

@@ -180,7 +180,18 @@ class Provider:
                         raise UnavailableError(f"{url}: an answer of more than {MOST_BYTES} bytes")
                 return response.status, body
         except (TimeoutError, aiohttp.ClientError, ValueError, OSError) as error:
-            raise UnavailableError(f"{url}: {error or type(error).__name__}") from error
+            raise UnavailableError(f"{url}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """Say what is wrong in the same words each time, so that it is said once."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        found = error.certificate_error
+        if isinstance(found, ssl.SSLCertVerificationError):
+            return f"the certificate is not trusted: {found.verify_message}"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return (error.os_error.strerror or str(error.os_error)).lower()
+    return str(error) or f"no answer in time ({type(error).__name__})"
 
 
 def _decoded(status: int, body: bytes, kind: type[_Value], url: str) -> _Value:

@@ -50,7 +50,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class RelyingParty:
-    """One party. Every action gives an answer, and none raises."""
+    """One party. Every action gives an answer."""
 
     def __init__(
         self, party: Party, keeper: Keeper, provider: Provider, failures: Failures

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,6 +29,11 @@ LINE = 1 << 16
 
 KEEPALIVE_SECONDS = 75.0
 """More than NGINX keeps a connection idle, so that it never sends to one that ends."""
+
+
+# What is no request is answered 400 without a word: clients make some as fast as they like.
+_SILENT = logging.getLogger(f"{__name__}.http")
+_SILENT.disabled = True
 
 
 class _Read(msgspec.Struct, frozen=True):
@@ -95,7 +101,7 @@ class Serving:
         if self._runner is None:
             server = web.Server(
                 self._answer, access_log=None, keepalive_timeout=KEEPALIVE_SECONDS,
-                max_line_size=LINE, max_field_size=LINE,
+                max_line_size=LINE, max_field_size=LINE, logger=_SILENT,
             )  # fmt: skip
             self._runner = web.ServerRunner(server)
             await self._runner.setup()
@@ -119,7 +125,12 @@ class Serving:
             said.get("X-Upgrade", ""),
             said.get("X-Mode", ""),
         )
-        return await act(asked)
+        try:
+            return await act(asked)
+        except Exception as error:
+            # Nobody is let in, and others are served on.
+            self._failures.failed(f"authenticator: {action}", f"{type(error).__name__}: {error}")
+            return web.Response(status=500)
 
     def _stay(self, name: str) -> None:
         if leaving := self._leaving.pop(name, None):

@@ -433,3 +433,20 @@ async def test_a_provider_that_nobody_can_reach_or_trust_is_said(
     one, another = authenticator.log.splitlines()
     assert "127.0.0.1:1/: connect call failed" in one
     assert "the certificate is not trusted: " in another
+
+
+async def test_a_certificate_that_was_taken_back_is_not_trusted(
+    authenticator: Running, provider: OidcProvider
+) -> None:
+    configurations = [
+        authenticator.configuration(
+            relying(provider, name=name, revoked="revoked.pem"),
+            trust=provider.authority,
+            revoked=provider.revocations(its_own=its_own),
+        )
+        for name, its_own in (("p", False), ("q", True))
+    ]
+    assert await authenticator.serve(*configurations) == ""
+    assert (await authenticator.ask("login", name="p")).status == 302
+    assert (await authenticator.ask("login", name="q")).status == 503
+    assert "the certificate is not trusted: certificate revoked" in authenticator.log

@@ -62,12 +62,15 @@ class Running:
     def log(self) -> str:
         return (self.home / "authenticator.log").read_text()
 
-    def configuration(self, *parties: Party, secret: str = SECRET, trust: str = "") -> Path:
+    def configuration(
+        self, *parties: Party, secret: str = SECRET, trust: str = "", revoked: str = ""
+    ) -> Path:
         self._count += 1
         directory = self.home / "generations" / str(self._count)
         (directory / "gatehouse").mkdir(parents=True)
         (directory / "secret").write_text(secret)
         (directory / "trust.pem").write_text(trust)
+        (directory / "revoked.pem").write_text(revoked)
         (directory / description.FILE).write_bytes(description.encode(parties))
         return directory
 

@@ -11,11 +11,14 @@ import secrets
 import ssl
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote_plus, urlencode, urlsplit
 
 import jwt
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from https_server import serving
 
@@ -29,9 +32,10 @@ CLIENT, SECRET = "shop:web", "a secret of +tests/ & more"
 class OidcProvider:
     """Its attributes may be changed; it remembers what it was asked."""
 
-    def __init__(self, issuer: str, authority: str) -> None:
-        self.issuer = issuer
-        self.authority = authority
+    def __init__(self, authority: pki.Pki) -> None:
+        self.issuer = ""
+        self.authority = authority.ca().cert.read_text()
+        self._pki = authority
         self.user: dict[str, Any] = {"sub": "alice", "groups": ["staff", "admins"]}
         self.lifetime = 300
         """Seconds for which ID tokens hold."""
@@ -59,6 +63,23 @@ class OidcProvider:
             self.key = ec.generate_private_key(ec.SECP256R1())
             public = jwt.algorithms.ECAlgorithm.to_jwk(self.key.public_key())
         self.keys = {"keys": [{**json.loads(public), "kid": self.kid, "use": "sig"}]}
+
+    def revocations(self, *, its_own: bool) -> str:
+        """Give a list of its authority, with its own certificate or an empty one."""
+        ca, now = self._pki.ca(), datetime.now(UTC)
+        authority = x509.load_pem_x509_certificate(ca.cert.read_bytes())
+        own = x509.load_pem_x509_certificate(self._pki.leaf(pki.APISERVER).cert.read_bytes())
+        taken_back = x509.RevokedCertificateBuilder().serial_number(own.serial_number)
+        made = (
+            x509.CertificateRevocationListBuilder()
+            .issuer_name(authority.subject)
+            .last_update(now - timedelta(days=1))
+            .next_update(now + timedelta(days=1))
+        )
+        if its_own:
+            made = made.add_revoked_certificate(taken_back.revocation_date(now).build())
+        key: Any = serialization.load_pem_private_key(ca.key.read_bytes(), None)
+        return made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
 
     def counted(self, path: str) -> int:
         return self.asked.count(path)
@@ -167,7 +188,7 @@ def oidc_provider(directory: Path) -> Iterator[OidcProvider]:
     pair = made.leaf(pki.APISERVER)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(pair.cert, pair.key)
-    provider = OidcProvider("", made.ca().cert.read_text())
+    provider = OidcProvider(made)
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -49,6 +49,8 @@ class Party(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """File of the client's secret."""
     trust: str
     """File of the authorities that the provider's certificate must chain to."""
+    revoked: str = ""
+    """File of the authorities' list of certificates that they take back; empty for none."""
     callback: str
     """The path that the provider sends users back to."""
     callback_origin: str = ""

@@ -152,7 +152,7 @@ def _read(configurations: Sequence[Path]) -> list[_Read]:
     """Read parties with what they name. Raises RefusedError."""
     found: dict[str, _Read] = {}
     # Parties share theirs: reading all the authorities of a system takes milliseconds.
-    contexts: dict[Path, ssl.SSLContext] = {}
+    contexts: dict[tuple[Path, str], ssl.SSLContext] = {}
     for configuration in configurations:
         try:
             parties = description.read(configuration)
@@ -163,13 +163,19 @@ def _read(configurations: Sequence[Path]) -> list[_Read]:
     return list(found.values())
 
 
-def _party(configuration: Path, party: Party, contexts: dict[Path, ssl.SSLContext]) -> _Read:
+def _party(
+    configuration: Path, party: Party, contexts: dict[tuple[Path, str], ssl.SSLContext]
+) -> _Read:
     where = party.secret
     try:
         secret = (configuration / party.secret).read_bytes()
-        where, trust = party.trust, configuration / party.trust
-        if trust not in contexts:
-            contexts[trust] = ssl.create_default_context(cafile=str(trust))
+        where, key = party.trust, (configuration / party.trust, party.revoked)
+        if key not in contexts:
+            contexts[key] = ssl.create_default_context(cafile=str(key[0]))
+            if party.revoked:
+                where = party.revoked
+                contexts[key].load_verify_locations(configuration / party.revoked)
+                contexts[key].verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
         for rule in party.rules:
             for pattern in (each for claim in rule.claims if claim.regex for each in claim.values):
                 where = repr(pattern)
@@ -177,4 +183,4 @@ def _party(configuration: Path, party: Party, contexts: dict[Path, ssl.SSLContex
     except (OSError, re2.error) as error:
         said = getattr(error, "strerror", None) or error
         raise RefusedError(f"filter {party.filter}: {where}: {said}") from error
-    return _Read(party, Keeper(party, secret), secret.decode(errors="replace"), contexts[trust])
+    return _Read(party, Keeper(party, secret), secret.decode(errors="replace"), contexts[key])

@@ -73,6 +73,8 @@ class Oidc(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Name of the secret that holds the client's."""
     trust: str = ""
     """Name of the secret that holds the provider's authorities; empty for the system's."""
+    revoked: str = ""
+    """Name of the secret that holds the certificates that they take back; empty for none."""
     callback: str
     """The path that the provider sends users back to."""
     callback_origin: str = ""

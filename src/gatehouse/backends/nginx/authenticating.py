@@ -151,6 +151,7 @@ def _party(wanted: Oidc) -> Party:
         client_id=wanted.client_id,
         secret=names.secret_file(wanted.secret),
         trust=names.secret_file(wanted.trust) if wanted.trust else names.SYSTEM_TRUST,
+        revoked=names.secret_file(wanted.revoked) if wanted.revoked else "",
         callback=wanted.callback,
         callback_origin=wanted.callback_origin,
         pkce=wanted.pkce,

@@ -93,13 +93,25 @@ def _users(ask: Ask, key: Key, spec: api.OidcAuth) -> Resolved:
         for each in spec.ca_certificate_refs
     )
     trust = _named(authorities.encode()) if authorities else None
+    revoked = _revoked(ask, namespace, spec.crl_secret_ref) if spec.crl_secret_ref else None
     wanted = msgspec.structs.replace(
         providers.relying(f"{namespace}/{key[2]}", spec),
         secret=secret.name,
         trust=trust.name if trust is not None else "",
+        revoked=revoked.name if revoked is not None else "",
         authorization=_authorization(spec.authorization),
     )
-    return Resolved(wanted, (secret, *((trust,) if trust is not None else ())))
+    return Resolved(wanted, tuple(each for each in (secret, trust, revoked) if each is not None))
+
+
+def _revoked(ask: Ask, namespace: str, reference: api.LocalReference) -> SecretFile:
+    where = f"spec.oidc.crlSecretRef: Secret {namespace}/{reference.name}"
+    content = _data(ask, namespace, reference.name, "ca.crl", where)
+    try:
+        x509.load_pem_x509_crl(content)
+    except ValueError as error:
+        raise ValueProblem(f"{where}: ca.crl holds no revocation list in PEM") from error
+    return _named(content)
 
 
 def _authorization(asked: api.Authorization) -> Authorization:

@@ -41,8 +41,6 @@ def relying(name: str, spec: api.OidcAuth) -> Oidc:
     _checked(_URL, config, "configURL", "no URL of https")
     if not spec.client_id.isprintable() or not spec.client_id:
         raise ValueProblem("spec.oidc.clientID: is empty or has control characters")
-    if spec.crl_secret_ref is not None:
-        raise ValueProblem("spec.oidc.crlSecretRef: revocation lists are not served")
     _check_patterns(spec)
     namespace, _, short = name.partition("/")
     callback = spec.redirect_uri or f"/oidc_callback_{namespace}_{short}"

@@ -1,0 +1,102 @@
+"""The fields of a filter of type OIDC: what they mean, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gatehouse.apis import nginx_authentication as api
+from gatehouse.frontends.gateway_api.extensions import providers
+from gatehouse.frontends.gateway_api.extensions.values import ValueProblem
+from gatehouse.ir.authentication import Logout, Oidc
+
+
+def relying(**fields: Any) -> Oidc:
+    known = {"issuer": "https://id.example", "clientID": "web", "clientSecretRef": {"name": "c"}}
+    return providers.relying("ns/users", msgspec.convert(known | fields, api.OidcAuth))
+
+
+def test_what_is_not_set() -> None:
+    assert relying() == Oidc(
+        filter="ns/users",
+        issuer="https://id.example",
+        metadata_url="https://id.example/.well-known/openid-configuration",
+        client_id="web",
+        secret="",
+        callback="/oidc_callback_ns_users",
+        pkce=True,
+        scopes=("openid",),
+        cookie="NGX_OIDC_SESSION",
+        timeout=8 * 3600.0,
+    )
+
+
+def test_what_is_set() -> None:
+    found = relying(
+        issuer="https://id.example/realms/a/",
+        redirectURI="https://shop.example:8443/back",
+        pkce=False,
+        scopes=["email", "openid"],
+        extraAuthArgs={"b": "2", "a": "1"},
+        session={"cookieName": "SHOP", "timeout": "30m"},
+        logout={
+            "uri": "https://shop.example/logout", "postLogoutURI": "https://www.example/?bye",
+            "frontChannelLogoutURI": "/ended", "tokenHint": True,
+        },
+    )  # fmt: skip
+    assert found.metadata_url == "https://id.example/realms/a/.well-known/openid-configuration"
+    assert (found.callback, found.callback_origin) == ("/back", "https://shop.example:8443")
+    assert (found.scopes, found.pkce) == (("openid", "email"), False)
+    assert found.extra == (("a", "1"), ("b", "2"))
+    assert (found.cookie, found.timeout) == ("SHOP", 1800.0)
+    assert found.logout == Logout("/logout", "https://www.example/?bye", "/ended", True)
+    assert relying(configURL="https://id.internal/x?y=z").metadata_url.endswith("/x?y=z")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "why"),
+    [
+        ("issuer", "http://id.example", "issuer"),
+        ("issuer", "https://", "issuer"),
+        ("issuer", "https://user@id.example", "issuer"),
+        ("issuer", "https://id.example/\n", "issuer"),
+        ("configURL", "file:///etc/passwd", "configURL"),
+        ("clientID", "", "clientID"),
+        ("clientID", "a\r\nb", "clientID"),
+        ("redirectURI", "callback", "redirectURI"),
+        ("redirectURI", "//evil.example/x", "redirectURI"),
+        ("redirectURI", "/", "redirectURI"),
+        ("redirectURI", "https://shop.example", "redirectURI"),
+        ("redirectURI", "/a?b=c", "redirectURI"),
+        ("redirectURI", "/a#b", "redirectURI"),
+        ("redirectURI", "/a//b", "redirectURI"),
+        ("redirectURI", "/a/../b", "redirectURI"),
+        ("redirectURI", "/%2e", "redirectURI"),
+        ("redirectURI", '/a"; } server {', "redirectURI"),
+        ("redirectURI", "/$request_uri", ""),
+        ("scopes", ["a b"], "scopes"),
+        ("scopes", [""], "scopes"),
+        ("extraAuthArgs", {"state": "x", "nonce": "y"}, "nonce, state cannot be set"),
+        ("session", {"cookieName": "a b"}, "cookieName"),
+        ("session", {"cookieName": "a=b; Path=/"}, "cookieName"),
+        ("session", {"timeout": "0"}, "timeout"),
+        ("session", {"timeout": "1d"}, "1d"),
+        ("logout", {"uri": "/oidc_callback_ns_users"}, "must differ"),
+        ("logout", {"uri": "/a", "frontChannelLogoutURI": "/a"}, "must differ"),
+        ("logout", {"postLogoutURI": "javascript:alert(1)"}, "postLogoutURI"),
+        ("logout", {"postLogoutURI": "/a\r\nb"}, "postLogoutURI"),
+        (
+            "authorization",
+            {"rules": [{"claims": [{"name": "a", "match": "Regex", "values": ["(?=x)"]}]}]},
+            "regular expression",
+        ),
+    ],
+)
+def test_what_is_refused(field: str, value: Any, why: str) -> None:
+    if not why:
+        relying(**{field: value})
+        return
+    with pytest.raises(ValueProblem, match=why):
+        relying(**{field: value})

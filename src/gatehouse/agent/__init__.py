@@ -7,7 +7,7 @@
 - ``endpoints``, ``nameserver``, ``answers``, ``live``: endpoints, which a running NGINX asks for.
 - ``generations``, ``main_conf``, ``places``: what is on disk.
 - ``supervision``, ``master``, ``error_log``, ``nginx_binary``: the NGINX.
-- ``connector``: the process that speaks TLS where NGINX's own does not do.
+- ``companions``: the processes beside NGINX that do what it cannot.
 - ``watched``, ``processes``: what both are to the machine.
 - ``health``: /livez, /readyz, /metrics.
 

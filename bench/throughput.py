@@ -113,7 +113,8 @@ def secured(pki: Pki, *names: ir.SubjectName) -> dict[str, bytes]:
         clusters=(cluster,),
         trust=(ir_gateway.TrustBundle("bench", pki.ca().cert.read_bytes()),),
     )
-    generated = nginx.Generator(nginx.Capabilities.parse("1.31.3")).generate(gateway)
+    capabilities = nginx.Capabilities.parse("1.31.3", connectors=True)
+    generated = nginx.Generator(capabilities).generate(gateway)
     return {path: file.content for path, file in generated.bundle.files.items()}
 
 
@@ -137,7 +138,8 @@ def guarded(pki: Pki) -> dict[str, bytes]:
             for name, each in secrets.items()
         ),
     )
-    capabilities = nginx.Capabilities.parse("1.31.3", ("http_auth_request_module",))
+    modules = ("http_auth_request_module",)
+    capabilities = nginx.Capabilities.parse("1.31.3", modules, authenticators=True)
     generated = nginx.Generator(capabilities).generate(gateway)
     return {path: file.content for path, file in generated.bundle.files.items()}
 

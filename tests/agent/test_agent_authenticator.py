@@ -47,7 +47,9 @@ def guarded(port: int, authority: Authority, cookie: str = "SESSION") -> Bundle:
             for name, each in secrets.items()
         ),
     )
-    capabilities = nginx.Capabilities.parse("1.31.3", ("http_auth_request_module",))
+    capabilities = nginx.Capabilities.parse(
+        "1.31.3", ("http_auth_request_module",), authenticators=True
+    )
     return nginx.Generator(capabilities).generate(gateway).bundle
 
 

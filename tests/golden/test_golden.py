@@ -105,7 +105,11 @@ def outputs(case: str) -> tuple[dict[str, str], Bundle | None]:
             if gateway is None:
                 continue
             capabilities = nginx.Capabilities.parse(
-                "1.31.3", MODULES, named_endpoints="named" in case, connectors=True
+                "1.31.3",
+                MODULES,
+                named_endpoints="named" in case,
+                connectors=True,
+                authenticators=True,
             )
             generated = nginx.Generator(capabilities).generate(gateway)
             found = found or generated.bundle

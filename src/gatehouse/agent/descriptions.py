@@ -63,9 +63,10 @@ class Describer:
         conf = f"{CONFIG_DIR}/{MAIN}"
         self.nginx_id = derived_id(f"{binary.path}_{conf}_{prefix}")
         self._options = options
-        # That this agent runs a connector, and brings endpoints to its NGINX apart from the
+        # That this agent runs companions, and brings endpoints to its NGINX apart from the
         # configuration.
-        self._features = ["configuration", "connectors", *(["endpoints"] if endpoints else [])]
+        own = ["connectors", "authenticators", *(["endpoints"] if endpoints else [])]
+        self._features = ["configuration", *own]
         self._binary = binary
         self._supervisor = supervisor
 

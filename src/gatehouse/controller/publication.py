@@ -89,6 +89,7 @@ def _capabilities(report: DataPlaneReport) -> nginx.Capabilities | None:
             instance.modules,
             named_endpoints="endpoints" in instance.features,
             connectors="connectors" in instance.features,
+            authenticators="authenticators" in instance.features,
         )
         for instance in report.instances
         if instance.proxy

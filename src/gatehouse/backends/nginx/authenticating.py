@@ -37,6 +37,8 @@ def guard(context: Context, wanted: Oidc) -> Guard:
     """Give what lets in those alone whom the provider knows. Raises UnwritableError."""
     if not context.capabilities.auth_request:
         raise UnwritableError("OpenID Connect needs an NGINX with http_auth_request_module")
+    if not context.capabilities.authenticators:
+        raise UnwritableError("OpenID Connect needs an agent with an authenticator")
     party = _party(wanted)
     scope = f"{context.scope}/{party.name}"
 
@@ -120,8 +122,8 @@ def _asking(said: Mapping[str, str] = _NOTHING) -> tuple[Directive, ...]:
 
 def files(gateway: ir_gateway.Gateway, capabilities: Capabilities) -> list[File]:
     """Give what an authenticator and NGINX need to find each other, if any route needs one."""
-    found = {each: None for each in _wanted(gateway) if capabilities.auth_request}
-    if not found:
+    found = dict.fromkeys(_wanted(gateway))
+    if not (found and capabilities.auth_request and capabilities.authenticators):
         return []
     server = simple("server", quoting.word(f"unix:{description.SOCKET}"))
     upstream = write([block("upstream", (UPSTREAM,), (server, simple("keepalive", "64")))])

@@ -20,6 +20,8 @@ class Capabilities(msgspec.Struct, frozen=True):
     """Whether its agent answers, by name, where upstreams are."""
     connectors: bool = False
     """Whether its agent runs a connector beside it."""
+    authenticators: bool = False
+    """Whether it runs an authenticator."""
 
     @classmethod
     def parse(
@@ -29,6 +31,7 @@ class Capabilities(msgspec.Struct, frozen=True):
         *,
         named_endpoints: bool = False,
         connectors: bool = False,
+        authenticators: bool = False,
     ) -> Capabilities:
         """Read a version such as ``1.31.3``, ``nginx/1.22.1`` or ``1.27.2 (nginx-plus-r33)``.
 
@@ -37,7 +40,7 @@ class Capabilities(msgspec.Struct, frozen=True):
         found = re.search(r"(\d+)\.(\d+)\.(\d+)", text)
         version = (int(found[1]), int(found[2]), int(found[3])) if found else (1, 22, 0)
         names = frozenset(_VERSION.sub("", each) for each in modules)
-        return cls(version, names, named_endpoints, connectors)
+        return cls(version, names, named_endpoints, connectors, authenticators)
 
     @classmethod
     def common(cls, everyone: Iterable[Capabilities]) -> Capabilities | None:
@@ -48,7 +51,9 @@ class Capabilities(msgspec.Struct, frozen=True):
         modules = frozenset.intersection(*(each.modules for each in found))
         named = all(each.named_endpoints for each in found)
         connectors = all(each.connectors for each in found)
-        return cls(min(each.version for each in found), modules, named, connectors)
+        authenticators = all(each.authenticators for each in found)
+        version = min(each.version for each in found)
+        return cls(version, modules, named, connectors, authenticators)
 
     @property
     def auth_request(self) -> bool:

@@ -1,0 +1,50 @@
+"""Routes whose users only an authenticator can know, where there is none."""
+
+from __future__ import annotations
+
+import pytest
+
+from gatehouse.authenticator import description
+from gatehouse.backends import nginx
+from gatehouse.ir import gateway as ir_gateway
+from gatehouse.ir import http as ir
+from gatehouse.ir.authentication import Oidc
+
+ISSUER = "https://id.example"
+USERS = Oidc(
+    filter="a/users",
+    issuer=ISSUER,
+    metadata_url=ISSUER,
+    client_id="web",
+    secret="s",
+    callback="/cb",
+)
+ROUTE = ir.Route("a/b/0/0", ir.Match(), ir.Redirect(), authentication=USERS)
+GATEWAY = ir_gateway.Gateway(
+    "shop/web", listeners=(ir_gateway.Listener(8080, "HTTP", (ir.VirtualHost("", (ROUTE,)),)),)
+)
+
+
+@pytest.mark.parametrize("module", [True, False])
+@pytest.mark.parametrize("authenticators", [True, False])
+def test_nobody_is_let_in_where_nobody_can_be_asked(module: bool, authenticators: bool) -> None:
+    modules = ("http_auth_request_module",) if module else ()
+    capabilities = nginx.Capabilities.parse("1.31.3", modules, authenticators=authenticators)
+    generated = nginx.Generator(capabilities).generate(GATEWAY)
+    able = module and authenticators
+    assert {name for name, _ in generated.unsupported} == (set() if able else {"a/b/0/0"})
+    assert (description.FILE in generated.bundle.files) is able
+    (server,) = (
+        file.content.decode()
+        for path, file in generated.bundle.files.items()
+        if "/servers/" in path and not path.endswith("default.conf")
+    )
+    assert ("auth_request " in server) is able
+    assert ("return 302" in server) is able
+
+
+def test_of_several_agents_all_must_have_one() -> None:
+    able = nginx.Capabilities.parse("1.31.3", authenticators=True)
+    common = nginx.Capabilities.common([able, nginx.Capabilities.parse("1.31.3")])
+    assert common is not None
+    assert not common.authenticators

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -159,3 +161,55 @@ def test_identity_memo_makes_once_per_object_and_forgets_the_unused() -> None:
     memo.sweep()
     memo.get(twin, make)
     assert made == [1, 1, 1]
+
+
+def fragile(ask: Ask, key: Key) -> int:
+    value = ask.read(key)
+    if value[1] < 0:
+        raise ValueError(f"{value[1]} is negative")
+    return int(value[1])
+
+
+def careful(ask: Ask, key: Key) -> int | None:
+    try:
+        return ask(fragile, key)
+    except ValueError:
+        return None
+
+
+def test_a_query_that_raised_does_not_run_again_until_what_it_read_has_changed() -> None:
+    engine = engine_with({route(1): ("a", -1)})
+    for expected in (1, 0):
+        before = engine.runs
+        with pytest.raises(ValueError, match="negative"), engine.compile() as ask:
+            ask(fragile, route(1))
+        assert engine.runs - before == expected
+    engine.commit({route(1): ("a", 1)})
+    with engine.compile() as ask:
+        assert ask(fragile, route(1)) == 1
+
+
+def test_who_caught_the_error_of_another_query_runs_again_with_it() -> None:
+    engine = engine_with({route(1): ("a", -1)})
+    for value, expected in ((-1, None), (4, 4), (-2, None)):
+        engine.commit({route(1): ("a", value)})
+        with engine.compile() as ask:
+            assert ask(careful, route(1)) == expected
+
+
+def test_what_a_change_does_not_touch_is_not_even_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = engine_with({route(n): ("abc"[n % 3], n) for n in range(300)})
+    run(engine, "a", "b", "c")
+    engine.commit({route(0): ("a", 1000)})
+    looked: set[object] = set()
+    refresh = Engine._refresh
+
+    def noted(self: Engine, memo: Any) -> None:
+        looked.add(memo.argument)
+        refresh(self, memo)
+
+    monkeypatch.setattr(Engine, "_refresh", noted)
+    run(engine, "a", "b", "c")
+    assert looked == {route(0), "a"}

@@ -68,10 +68,30 @@ class Compilation:
 
 
 def _collect(ask: query.Ask) -> Pass:
-    gateways = {
+    gateways = ask(_gateways, "")
+    said = ask(_said, "")
+    return Pass(
+        gateways=gateways,
+        statuses=said.statuses,
+        attached=said.attached,
+        ports={key: ask(gateway_api.service_ports, key) for key in gateways},
+        fetches=ask(gateway_api.fetches, ""),
+    )
+
+
+class _Said(msgspec.Struct, frozen=True):
+    statuses: Mapping[query.Key, gateway_api.Status]
+    attached: Mapping[query.Key, tuple[query.Key, ...]]
+
+
+def _gateways(ask: query.Ask, _: str) -> Mapping[query.Key, ir.Gateway | None]:
+    return {
         key: _guarded(ask, gateway_api.compile_gateway, key)
         for key in ask(gateway_api.gateways, "")
     }
+
+
+def _said(ask: query.Ask, _: str) -> _Said:
     statuses: dict[query.Key, gateway_api.Status] = {}
     attached: dict[query.Key, tuple[query.Key, ...]] = {}
     for key in ask(gateway_api.subjects, ""):
@@ -81,14 +101,7 @@ def _collect(ask: query.Ask) -> Pass:
         statuses[key] = status
         if key[0] in gateway_api.ROUTE_KINDS:
             attached[key] = ask(gateway_api.gateways_of_route, key)
-    ports = {key: ask(gateway_api.service_ports, key) for key in gateways}
-    return Pass(
-        gateways=gateways,
-        statuses=statuses,
-        attached=attached,
-        ports=ports,
-        fetches=ask(gateway_api.fetches, ""),
-    )
+    return _Said(statuses, attached)
 
 
 def _guarded(

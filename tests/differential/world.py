@@ -45,7 +45,10 @@ def compiled(routes: list[Object], addresses: Addresses, bind: str, directory: P
         for number, name in enumerate(names)
     ]
     objects: list[tuple[str, Object]] = [
-        ("GatewayClass", {"metadata": {"name": "c"}, "spec": {"controllerName": "x"}}),
+        (
+            "GatewayClass",
+            {"metadata": {"name": "c"}, "spec": {"controllerName": gateway_api.NGINX}},
+        ),
         (
             "Gateway",
             {
@@ -67,9 +70,7 @@ def compiled(routes: list[Object], addresses: Addresses, bind: str, directory: P
                 "endpoints": [{"addresses": [address]}],
             }
             objects.append(("EndpointSlice", slice_))
-    changes: dict[Key, Any] = {
-        gateway_api.SETTINGS_KEY: gateway_api.Settings(controller_name="x", bind="any")
-    }
+    changes: dict[Key, Any] = {gateway_api.SETTINGS_KEY: gateway_api.Settings(bind="any")}
     for kind, raw in objects:
         key = (kind, raw["metadata"].get("namespace", ""), raw["metadata"]["name"])
         changes[key] = gateway_api.decode(kind, raw)

@@ -121,7 +121,7 @@ REF = routes.ParentRef("gw")
 
 
 def route_status(status: str = "True") -> RouteStatus:
-    return RouteStatus(OURS, (ParentStatus(REF, (Condition("Accepted", status),)),))
+    return RouteStatus((ParentStatus(OURS, REF, (Condition("Accepted", status),)),))
 
 
 def test_others_entries_keep_their_place_and_an_equal_status_is_not_written() -> None:
@@ -131,7 +131,7 @@ def test_others_entries_keep_their_place_and_an_equal_status_is_not_written() ->
     assert [entry["controllerName"] for entry in first["parents"]] == ["other", OURS]
     turned = {"parents": list(reversed(first["parents"]))}
     assert gateway_api.merge_status(turned, route_status(), "T2") is None
-    gone = gateway_api.merge_status(first, RouteStatus(OURS), "T2")
+    gone = gateway_api.merge_status(first, RouteStatus(), "T2")
     assert gone == {"parents": [other]}
 
 
@@ -144,4 +144,4 @@ def test_times_change_only_when_a_condition_turns() -> None:
 
 
 def test_a_route_of_somebody_else_is_left_alone() -> None:
-    assert gateway_api.merge_status(None, RouteStatus(OURS), "T1") is None
+    assert gateway_api.merge_status(None, RouteStatus(), "T1") is None

@@ -135,9 +135,11 @@ def outputs(case: str) -> tuple[dict[str, str], Bundle | None]:
 def _shorten(value: Any) -> None:
     """Drop what is the same in every case."""
     if isinstance(value, dict):
-        for key in ("lastTransitionTime", "observedGeneration", "controllerName", "supportedKinds"):
-            if key != "supportedKinds" or value.get(key) == HTTP_KINDS:
-                value.pop(key, None)
+        for key in ("lastTransitionTime", "observedGeneration"):
+            value.pop(key, None)
+        for key, usual in (("controllerName", gateway_api.NGINX), ("supportedKinds", HTTP_KINDS)):
+            if value.get(key) == usual:
+                value.pop(key)
         for item in value.values():
             _shorten(item)
     elif isinstance(value, list):

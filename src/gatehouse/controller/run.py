@@ -31,7 +31,8 @@ log = structlog.get_logger("gatehouse.controller")
 SERVER_NAME = "gatehouse-controller.gatehouse-system.svc"
 """The name that the agents expect in the channel's certificate, and their tokens' audience."""
 
-CLASS_NAME = "gatehouse-nginx"
+CLASSES = {"gatehouse-nginx": gateway_api.NGINX}
+"""The GatewayClasses that are made where they are missing, each with its controller's name."""
 
 _PROVISIONED = (resources.DEPLOYMENTS, resources.CONFIG_MAPS, resources.SERVICE_ACCOUNTS)
 """What is watched only to notice that somebody changed what was made for a Gateway."""
@@ -168,19 +169,19 @@ def _provisioner_settings(options: Options) -> ProvisionerSettings:
     )
 
 
-async def _ensure_class(client: kube.Client) -> None:
-    """Make our GatewayClass where it is missing; one that is there is its owner's business."""
+async def _ensure_class(client: kube.Client, name: str, controller: str) -> None:
+    """Make a GatewayClass where it is missing; one that is there is its owner's business."""
     wanted = {
         "apiVersion": resources.GATEWAY_CLASSES.api_version,
         "kind": resources.GATEWAY_CLASSES.kind,
-        "metadata": {"name": CLASS_NAME},
-        "spec": {"controllerName": gateway_api.Settings().controller_name},
+        "metadata": {"name": name},
+        "spec": {"controllerName": controller},
     }
     try:
         await client.create(resources.GATEWAY_CLASSES, wanted)
     except kube.AlreadyExists:
         return
-    log.info("made GatewayClass", name=CLASS_NAME)
+    log.info("made GatewayClass", name=name)
 
 
 async def run(options: Options, stop: asyncio.Event) -> None:
@@ -217,7 +218,8 @@ async def _act(controller: Controller, options: Options, client: kube.Client) ->
     async with asyncio.TaskGroup() as group:
         await controller.watch(group)
         await controller.leadership.elected()
-        await _ensure_class(client)
+        for name, controller_name in CLASSES.items():
+            await _ensure_class(client, name, controller_name)
         port = await controller.delivery.start(
             options.agent_bind, options.tls_cert, options.tls_key
         )

@@ -14,11 +14,14 @@ finding is made; its type: :mod:`findings`. Never here: I/O, clocks, anything th
 
 from gatehouse.frontends.gateway_api.addresses import gateway_addresses
 from gatehouse.frontends.gateway_api.assemble import compile_gateway
-from gatehouse.frontends.gateway_api.classes import gateways
+from gatehouse.frontends.gateway_api.classes import controller_of, gateways
 from gatehouse.frontends.gateway_api.extensions.authentication import fetches
 from gatehouse.frontends.gateway_api.inputs import (
+    CONTROLLERS,
+    ENVOY,
     INDEXES,
     KINDS,
+    NGINX,
     OPTIONAL_KINDS,
     ROUTE_KINDS,
     SETTINGS_KEY,
@@ -35,8 +38,11 @@ from gatehouse.frontends.gateway_api.status import gateways_of_route, status, su
 from gatehouse.frontends.gateway_api.statuses import Status
 
 __all__ = [
+    "CONTROLLERS",
+    "ENVOY",
     "INDEXES",
     "KINDS",
+    "NGINX",
     "OPTIONAL_KINDS",
     "ROUTE_KINDS",
     "SETTINGS_KEY",
@@ -47,6 +53,7 @@ __all__ = [
     "Status",
     "Unsupported",
     "compile_gateway",
+    "controller_of",
     "decode",
     "fetches",
     "gateway_addresses",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gatehouse.apis import nginx_authentication
 from gatehouse.apis import nginx_gateway as api
-from gatehouse.frontends.gateway_api.classes import gateways, settings
+from gatehouse.frontends.gateway_api.classes import controller_of, controllers, gateways
 from gatehouse.frontends.gateway_api.exclusion import attachments
 from gatehouse.frontends.gateway_api.extensions import authentication, snippets, standing
 from gatehouse.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
@@ -26,13 +26,14 @@ def extension_status(ask: Ask, key: Key) -> PolicyStatus | None:
         if ask.read(where) is None:
             message = f"targetRef: {target.kind} {key[1]}/{target.name} does not exist"
             missing = Finding(Reason.POLICY_TARGET_NOT_FOUND, message)
-            entries.append(AncestorStatus(where, _said(policy, missing)))
+            said = _said(policy, missing)
+            entries += [AncestorStatus(name, where, said) for name in ask(controllers, "")]
             continue
-        for ancestor in _ancestors(ask, where):
+        for ancestor, controller in _ancestors(ask, where):
             refusal = ask(standing.refusal, key) or _unwritable(ask, key, ancestor)
-            entries.append(AncestorStatus(ancestor, _said(policy, refusal)))
-    unique = {entry.ancestor: entry for entry in entries}
-    return PolicyStatus(ask(settings, "").controller_name, tuple(unique.values())[:MOST])
+            entries.append(AncestorStatus(controller, ancestor, _said(policy, refusal)))
+    unique = {(entry.ancestor, entry.controller): entry for entry in entries}
+    return PolicyStatus(tuple(unique.values())[:MOST])
 
 
 def filter_status(ask: Ask, key: Key) -> FilterStatus | None:
@@ -48,18 +49,22 @@ def filter_status(ask: Ask, key: Key) -> FilterStatus | None:
     refusal = Finding(Reason.POLICY_INVALID, problem) if problem else None
     accepted = Finding(Reason.ACCEPTED, "the filter is accepted")
     said = conditions((refusal,) if refusal else (), (accepted,), found.metadata.generation)
-    return FilterStatus(ask(settings, "").controller_name, said)
+    return FilterStatus(ask(controllers, ""), said)
 
 
-def _ancestors(ask: Ask, target: Key) -> tuple[Key, ...]:
-    """Give what of ours a policy about ``target`` has a status for."""
+def _ancestors(ask: Ask, target: Key) -> list[tuple[Key, str]]:
+    """Give what of ours a policy about ``target`` has a status for, and by which controller."""
     ours = ask(gateways, "")
+    found: list[Key]
     match target[0]:
         case "Gateway":
-            return (target,) if target in ours else ()
+            found = [target] if target in ours else []
         case "Service":
-            return tuple(key for key in ours if target[1:] in ask(gateway_needs, key).services)
-    return (target,) if ask(attachments, target) else ()
+            found = [key for key in ours if target[1:] in ask(gateway_needs, key).services]
+        case _:
+            names = {ask(controller_of, each.gateway) for each in ask(attachments, target)}
+            return [(target, name) for name in sorted(names)]
+    return [(key, ask(controller_of, key)) for key in found]
 
 
 def _unwritable(ask: Ask, key: Key, ancestor: Key) -> Finding | None:

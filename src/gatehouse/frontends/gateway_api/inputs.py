@@ -100,10 +100,15 @@ FILTERS: Key = ("@filters",)
 CLASSES: Key = ("@classes",)
 
 
+NGINX = "gatehouse.dev/nginx"
+ENVOY = "gatehouse.dev/envoy"
+CONTROLLERS = (NGINX, ENVOY)
+"""The names of controllers that are ours: a GatewayClass chooses its data plane by one of them."""
+
+
 class Settings(msgspec.Struct, frozen=True):
     """Of this controller."""
 
-    controller_name: str = "gatehouse.dev/nginx"
     bind: Literal["load-balancer", "any"] = "load-balancer"
     """Listen on the address of the Gateway's Service only, or on every address."""
     snippets: bool = False

@@ -9,6 +9,7 @@ import msgspec
 
 from gatehouse.apis import gateway
 from gatehouse.frontends.gateway_api.findings import OPTIONAL, Condition
+from gatehouse.frontends.gateway_api.inputs import CONTROLLERS
 from gatehouse.frontends.gateway_api.statuses import (
     ClassStatus,
     FilterStatus,
@@ -46,23 +47,31 @@ def merge_status(current: Mapping[str, Any] | None, desired: Status, now: str) -
                 "listeners": _listeners(before, desired.listeners, now),
             }
         case RouteStatus():
-            ours = [(msgspec.to_builtins(p.parent), p.conditions) for p in desired.parents]
-            parents = _entries(before.get("parents"), "parentRef", ours, desired.controller, now)
+            ours = [
+                _Ours(
+                    each.controller,
+                    {"parentRef": msgspec.to_builtins(each.parent)},
+                    each.conditions,
+                )
+                for each in desired.parents
+            ]
+            parents = _entries(before.get("parents"), ours, now)
             if not parents and not before:
                 # A route of somebody else's Gateways is none of our business.
                 return None
             wanted = {"parents": parents}
         case PolicyStatus():
-            ours = [(_reference(a.ancestor), a.conditions) for a in desired.ancestors]
-            before_us = before.get("ancestors")
-            ancestors = _entries(before_us, "ancestorRef", ours, desired.controller, now)
+            ours = [
+                _Ours(each.controller, {"ancestorRef": _reference(each.ancestor)}, each.conditions)
+                for each in desired.ancestors
+            ]
+            ancestors = _entries(before.get("ancestors"), ours, now)
             if not ancestors and not before:
                 return None
             wanted = {"ancestors": ancestors}
         case FilterStatus():
-            before_us = before.get("controllers")
-            ours = [({}, desired.conditions)]
-            wanted = {"controllers": _entries(before_us, "", ours, desired.controller, now)}
+            ours = [_Ours(each, {}, desired.conditions) for each in desired.controllers]
+            wanted = {"controllers": _entries(before.get("controllers"), ours, now)}
     merged = {**before, **wanted}
     return None if merged == before else merged
 
@@ -114,34 +123,34 @@ def _reference(key: Key) -> Object:
     return {"group": group, "kind": kind, "namespace": namespace, "name": name}
 
 
+class _Ours(msgspec.Struct, frozen=True):
+    """An entry of ours, where several controllers have entries of their own."""
+
+    controller: str
+    about: Object
+    """The field that says what it is about, if there is more than one of each controller."""
+    conditions: Sequence[Condition]
+
+    def merged(self, current: Any, now: str) -> Object:
+        conditions = _conditions(current, self.conditions, now)
+        return {**self.about, "controllerName": self.controller, "conditions": conditions}
+
+    def same(self, known: Mapping[str, Any]) -> bool:
+        about = {field: known.get(field) for field in self.about}
+        return known.get("controllerName") == self.controller and about == self.about
+
+
 def _entries(
-    before: Sequence[Mapping[str, Any]] | None,
-    field: str,
-    ours: Sequence[tuple[Object, Sequence[Condition]]],
-    controller: str,
-    now: str,
+    before: Sequence[Mapping[str, Any]] | None, ours: Sequence[_Ours], now: str
 ) -> list[Object]:
-    """Replace our entries where they stand, append new ones, drop those of ours not wanted.
-
-    ``field`` names what an entry is about; empty where there is one of each controller.
-    """
+    """Replace our entries where they stand, append new ones, drop those of ours not wanted."""
     wanted, found = list(ours), list[Object]()
-
-    def entry(reference: Object, current: Any, said: Sequence[Condition]) -> Object:
-        conditions = _conditions(current, said, now)
-        named = {field: reference} if field else {}
-        return {**named, "controllerName": controller, "conditions": conditions}
-
     for known in before or ():
-        if known.get("controllerName") != controller:
+        if known.get("controllerName") not in CONTROLLERS:
             found.append(dict(known))
             continue
-        position = next(
-            (i for i, (reference, _) in enumerate(wanted) if reference == known.get(field, {})),
-            None,
-        )
-        if position is not None:
-            reference, said = wanted.pop(position)
-            found.append(entry(reference, known.get("conditions"), said))
-    found += [entry(reference, None, said) for reference, said in wanted]
-    return found
+        entry = next((each for each in wanted if each.same(known)), None)
+        if entry is not None:
+            wanted.remove(entry)
+            found.append(entry.merged(known.get("conditions"), now))
+    return found + [each.merged(None, now) for each in wanted]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gatehouse.apis import policies
 from gatehouse.frontends.gateway_api import backend_tls
-from gatehouse.frontends.gateway_api.classes import gateways, settings
+from gatehouse.frontends.gateway_api.classes import controller_of, gateways
 from gatehouse.frontends.gateway_api.findings import Finding, Reason, conditions
 from gatehouse.frontends.gateway_api.needs import gateway_needs
 from gatehouse.frontends.gateway_api.statuses import AncestorStatus, PolicyStatus
@@ -33,6 +33,5 @@ def policy_status(ask: Ask, key: Key) -> PolicyStatus | None:
     )
     said = conditions(findings, defaults, found.metadata.generation)
     return PolicyStatus(
-        ask(settings, "").controller_name,
-        tuple(AncestorStatus(owner, said) for owner in holding[:MOST]),
+        tuple(AncestorStatus(ask(controller_of, owner), owner, said) for owner in holding[:MOST])
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gatehouse.apis import routes
 from gatehouse.frontends.gateway_api import streams
 from gatehouse.frontends.gateway_api.attachment import Attachment
-from gatehouse.frontends.gateway_api.classes import settings
+from gatehouse.frontends.gateway_api.classes import controller_of
 from gatehouse.frontends.gateway_api.exclusion import attachments
 from gatehouse.frontends.gateway_api.extensions import effective
 from gatehouse.frontends.gateway_api.findings import Finding, Reason, conditions
@@ -20,11 +20,8 @@ def route_status(ask: Ask, key: Key) -> RouteStatus | None:
     found = ask.read(key)
     if not isinstance(found, routes.Route):
         return None
-    controller = ask(settings, "").controller_name
     entries = ask(attachments, key)
-    return RouteStatus(
-        controller, tuple(_parent_status(ask, key, found, entry) for entry in entries)
-    )
+    return RouteStatus(tuple(_parent_status(ask, key, found, entry) for entry in entries))
 
 
 def _parent_status(ask: Ask, key: Key, route: routes.Route, entry: Attachment) -> ParentStatus:
@@ -43,6 +40,7 @@ def _parent_status(ask: Ask, key: Key, route: routes.Route, entry: Attachment) -
         Finding(Reason.RESOLVED, "all references are resolved"),
     )
     return ParentStatus(
+        controller=ask(controller_of, entry.gateway),
         parent=route.spec.parent_refs[entry.index],
         conditions=conditions(tuple(findings), defaults, route.metadata.generation),
     )

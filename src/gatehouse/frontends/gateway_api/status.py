@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gatehouse.apis import gateway
-from gatehouse.frontends.gateway_api.classes import classes, gateways, settings
+from gatehouse.frontends.gateway_api.classes import classes, controller_of, gateways
 from gatehouse.frontends.gateway_api.exclusion import attachments
 from gatehouse.frontends.gateway_api.extension_status import extension_status, filter_status
 from gatehouse.frontends.gateway_api.extensions import parameters
@@ -69,7 +69,7 @@ def _class_status(ask: Ask, key: Key) -> ClassStatus | None:
     if not isinstance(found, gateway.GatewayClass):
         return None
     problem = ask(parameters.of_class, key).problem
-    said = Finding(Reason.ACCEPTED, f"accepted by {ask(settings, '').controller_name}")
+    said = Finding(Reason.ACCEPTED, f"accepted by {ask(controller_of, key)}")
     if problem:
         said = Finding(Reason.INVALID_PARAMETERS, f"spec.parametersRef: {problem}")
     return ClassStatus((condition(said, found.metadata.generation),), FEATURES)

@@ -45,6 +45,7 @@ class SetStatus(msgspec.Struct, frozen=True, tag=True):
 class ParentStatus(msgspec.Struct, frozen=True):
     """Of one parentRef of a route."""
 
+    controller: str
     parent: routes.ParentRef
     conditions: tuple[Condition, ...]
 
@@ -52,13 +53,13 @@ class ParentStatus(msgspec.Struct, frozen=True):
 class RouteStatus(msgspec.Struct, frozen=True, tag=True):
     """Of a route: our entries among the parents."""
 
-    controller: str
     parents: tuple[ParentStatus, ...] = ()
 
 
 class AncestorStatus(msgspec.Struct, frozen=True):
     """Of a policy, as it holds for one Gateway or route."""
 
+    controller: str
     ancestor: Key
     conditions: tuple[Condition, ...]
 
@@ -66,14 +67,13 @@ class AncestorStatus(msgspec.Struct, frozen=True):
 class PolicyStatus(msgspec.Struct, frozen=True, tag=True):
     """Of a policy: our entries among the ancestors."""
 
-    controller: str
     ancestors: tuple[AncestorStatus, ...] = ()
 
 
 class FilterStatus(msgspec.Struct, frozen=True, tag=True):
-    """Of a filter of another group: our entry among the controllers."""
+    """Of a filter of another group: our entries among the controllers."""
 
-    controller: str
+    controllers: tuple[str, ...]
     conditions: tuple[Condition, ...]
 
 

@@ -4,7 +4,8 @@ A *query* is a plain top-level function ``f(ask, argument) -> value``. It reads 
 ``ask.read(key)`` and other results only by ``ask(function, argument)``; everything it touched is
 recorded, so that after a change only what depends on it runs again. A query that runs again and
 yields an equal value keeps the old object, so its dependants do not run at all. Arguments are
-small hashable values; values are frozen and comparable.
+small hashable values; values are frozen and comparable. A query may also run for an object that is
+gone, when who asked for it has not been run yet: it gives whatever stands for nothing.
 
 The same functions run over an empty :class:`Engine` are the compile from scratch, which is the
 oracle of the property tests: incremental and full must agree.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from heapq import heappop, heappush
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
@@ -97,10 +99,6 @@ class Snapshot:
         return {bucket for index in self._indexes.get(kind, ()) for bucket in index(value)}
 
 
-_CURRENT, _SUSPECT, _STALE = range(3)
-"""Of a memo: it holds; something that it called may have changed; something that it read has."""
-
-
 class _Memo:
     """One result, what it was made from, and what was made from it."""
 
@@ -108,28 +106,36 @@ class _Memo:
         "argument",
         "callers",
         "calls",
-        "changed",
         "error",
         "function",
+        "height",
+        "made",
         "reads",
-        "state",
+        "stale",
         "traceback",
         "value",
-        "verified",
     )
 
     def __init__(self, function: Callable[[Ask, Any], Any], argument: Hashable) -> None:
         self.function = function
         self.argument = argument
-        self.state = _STALE
+        self.made = False
+        self.stale = True
+        self.height = 0
+        """Greater than that of everything it called."""
         self.value: Any = None
         self.error: Exception | None = None
         self.traceback: TracebackType | None = None
-        self.changed = 0
-        self.verified = 0
         self.reads: frozenset[Key] = frozenset()
         self.calls: tuple[_Memo, ...] = ()
         self.callers: set[_Memo] = set()
+
+    def __lt__(self, other: _Memo) -> bool:
+        return self.height < other.height
+
+    def failure(self) -> Exception | None:
+        """Give what it raised, with the traceback that it came with: each raise adds to it."""
+        return self.error.with_traceback(self.traceback) if self.error is not None else None
 
 
 class _Frame:
@@ -157,17 +163,39 @@ class Ask:
         """
         memo = self._engine._query(function, argument)
         if memo.error is not None:
-            # With the traceback that it came with: each raise would add to it.
-            raise memo.error.with_traceback(memo.traceback)
+            raise memo.failure() or memo.error
         value: V = memo.value
         return value
+
+    def each(
+        self,
+        function: Callable[[Ask, A], V],
+        arguments: Iterable[A],
+        failed: Callable[[A, Exception], V] | None = None,
+    ) -> list[V]:
+        """Ask ``function`` for every argument; thousands of them cost little where none changed.
+
+        ``failed`` gives the value of one that raised; without it the first error is raised.
+        """
+        arguments = tuple(arguments)
+        found: list[V] = []
+        memos = self._engine._queries(function, arguments)
+        for argument, memo in zip(arguments, memos, strict=True):
+            error = memo.failure()
+            if error is None:
+                found.append(memo.value)
+            elif failed is None:
+                raise error
+            else:
+                found.append(failed(argument, error))
+        return found
 
 
 class Engine:
     """A snapshot and the memory of what was computed from it.
 
-    A change marks what read it, and whatever was made from that; everything else is answered
-    without a look at what it depends on. So a pass costs what the change touches.
+    A change marks what read it. Before the next answer that runs again, and then what was made
+    from it if it gave something else, from the bottom up; so a pass costs what really changed.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -176,11 +204,12 @@ class Engine:
         """How many query bodies have run so far, for tests and metrics."""
         self._memos: dict[Callable[[Ask, Any], Any], dict[Hashable, _Memo]] = {}
         self._readers: dict[Key, set[_Memo]] = {}
+        self._stale: list[tuple[int, _Memo]] = []
+        """A heap by height."""
         self._roots: dict[_Memo, None] = {}
         """What the last pass itself asked for."""
         self._orphans: dict[_Memo, None] = {}
         """Memos that lost their last caller."""
-        self._clock = 0
         self._frames: list[_Frame] = []
         self._running: set[_Memo] = set()
         self._ask = Ask(self)
@@ -188,17 +217,8 @@ class Engine:
     def commit(self, changes: Mapping[Key, Any]) -> frozenset[Key]:
         """Apply changes to the snapshot (see :meth:`Snapshot.apply`)."""
         changed = self.snapshot.apply(changes)
-        suspects: list[_Memo] = []
         for key in changed:
-            for memo in self._readers.get(key, ()):
-                if memo.state == _CURRENT:
-                    suspects.append(memo)
-                memo.state = _STALE
-        while suspects:
-            for caller in suspects.pop().callers:
-                if caller.state == _CURRENT:
-                    caller.state = _SUSPECT
-                    suspects.append(caller)
+            self._mark(self._readers.get(key, ()))
         return changed
 
     @contextmanager
@@ -220,16 +240,30 @@ class Engine:
         self._roots = root.calls
         self._forget()
 
+    def _mark(self, memos: Iterable[_Memo]) -> None:
+        for memo in memos:
+            if not memo.stale:
+                memo.stale = True
+                heappush(self._stale, (memo.height, memo))
+
+    def _settle(self) -> None:
+        """Run what is stale, the lowest first: what it calls is settled then.
+
+        One that comes to call something it did not call before may have to run once more.
+        """
+        while self._stale:
+            _, memo = heappop(self._stale)
+            if memo.stale and (memo.callers or memo in self._roots):
+                self._run(memo)
+
     def _forget(self) -> None:
         """Drop what nothing asks for any more, and what only that asked for."""
         while self._orphans:
             memo, _ = self._orphans.popitem()
             if memo.callers or memo in self._roots:
                 continue
-            named = self._memos[memo.function]
-            if named.get(memo.argument) is not memo:
-                continue
-            del named[memo.argument]
+            if self._memos[memo.function].get(memo.argument) is memo:
+                del self._memos[memo.function][memo.argument]
             self._depend(memo, frozenset(), ())
 
     def _depend(self, memo: _Memo, reads: frozenset[Key], calls: tuple[_Memo, ...]) -> None:
@@ -250,39 +284,46 @@ class Engine:
             for new in after - before:
                 new.callers.add(memo)
         memo.reads, memo.calls = reads, calls
+        memo.height = 1 + max((call.height for call in calls), default=0)
 
     def _read(self, key: Key) -> Any:
         self._frames[-1].reads.add(key)
         return self.snapshot.get(key)
 
     def _query(self, function: Callable[[Ask, Any], Any], argument: Hashable) -> _Memo:
-        named = self._memos.get(function)
-        if named is None:
-            named = self._memos[function] = {}
-        memo = named.get(argument)
-        if memo is None:
-            memo = named[argument] = _Memo(function, argument)
-        if memo.state != _CURRENT:
-            self._refresh(memo)
+        if self._stale and len(self._frames) == 1:
+            self._settle()
+        memo = self._memo(self._memos.setdefault(function, {}), function, argument)
         self._frames[-1].calls[memo] = None
         return memo
 
-    def _refresh(self, memo: _Memo) -> None:
-        if memo.state == _STALE or not self._holds(memo):
-            self._run(memo)
-        self._clock += 1
-        memo.verified = self._clock
-        memo.state = _CURRENT
+    def _queries(
+        self, function: Callable[[Ask, Any], Any], arguments: tuple[Hashable, ...]
+    ) -> list[_Memo]:
+        if self._stale and len(self._frames) == 1:
+            self._settle()
+        named = self._memos.setdefault(function, {})
+        found = [
+            known
+            if (known := named.get(argument)) is not None and not known.stale
+            else self._memo(named, function, argument)
+            for argument in arguments
+        ]
+        self._frames[-1].calls.update(dict.fromkeys(found))
+        return found
 
-    def _holds(self, memo: _Memo) -> bool:
-        # In the order they were made: a call that would no longer be made stands behind the
-        # one whose changed answer says so.
-        for call in memo.calls:
-            if call.state != _CURRENT:
-                self._refresh(call)
-            if call.changed > memo.verified:
-                return False
-        return True
+    def _memo(
+        self,
+        named: dict[Hashable, _Memo],
+        function: Callable[[Ask, Any], Any],
+        argument: Hashable,
+    ) -> _Memo:
+        memo = named.get(argument)
+        if memo is None:
+            memo = named[argument] = _Memo(function, argument)
+        if memo.stale:
+            self._run(memo)
+        return memo
 
     def _run(self, memo: _Memo) -> None:
         if memo in self._running:
@@ -301,11 +342,13 @@ class Engine:
             self._frames.pop()
             self._running.discard(memo)
         self.runs += 1
-        self._clock += 1
-        if error is not None or memo.error is not None or not memo.changed or value != memo.value:
-            memo.value, memo.error, memo.changed = value, error, self._clock
-            memo.traceback = error.__traceback__ if error is not None else None
+        memo.stale = False
         self._depend(memo, frozenset(frame.reads), tuple(frame.calls))
+        if memo.made and error is None and memo.error is None and value == memo.value:
+            return
+        memo.made, memo.value, memo.error = True, value, error
+        memo.traceback = error.__traceback__ if error is not None else None
+        self._mark(memo.callers)
 
 
 class IdentityMemo(Generic[K, V]):

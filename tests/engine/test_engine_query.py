@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -197,19 +195,41 @@ def test_who_caught_the_error_of_another_query_runs_again_with_it() -> None:
             assert ask(careful, route(1)) == expected
 
 
-def test_what_a_change_does_not_touch_is_not_even_looked_at(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    engine = engine_with({route(n): ("abc"[n % 3], n) for n in range(300)})
-    run(engine, "a", "b", "c")
-    engine.commit({route(0): ("a", 1000)})
-    looked: set[object] = set()
-    refresh = Engine._refresh
+def test_a_change_that_changes_no_value_above_is_not_even_noticed_there() -> None:
+    engine = engine_with({route(n): ("a", n) for n in range(300)})
+    asked: list[int] = []
 
-    def noted(self: Engine, memo: Any) -> None:
-        looked.add(memo.argument)
-        refresh(self, memo)
+    def shared(ask: Ask, _: str) -> int:
+        return len(ask.read(("@by-host", "a"))) // 1000
 
-    monkeypatch.setattr(Engine, "_refresh", noted)
-    run(engine, "a", "b", "c")
-    assert looked == {route(0), "a"}
+    def each_route(ask: Ask, key: Key) -> int:
+        asked.append(ask(shared, ""))
+        return int(ask.read(key)[1])
+
+    def every_route(ask: Ask, _: str) -> int:
+        return sum(ask.each(each_route, ask.read(("@by-host", "a"))))
+
+    for added in (None, 300):
+        if added is not None:
+            engine.commit({route(added): ("a", added)})
+        asked.clear()
+        with engine.compile() as ask:
+            ask(every_route, "")
+    assert len(asked) == 1
+
+
+def test_many_questions_at_once_have_the_answers_of_one_by_one() -> None:
+    engine = engine_with({route(n): ("a", n - 1) for n in range(3)})
+    keys = [route(n) for n in range(3)]
+
+    def total(ask: Ask, _: str) -> list[int]:
+        return ask.each(fragile, keys, failed=lambda key, error: -len(key))
+
+    with engine.compile() as ask:
+        assert ask.each(translated, keys) == [-2, 0, 2]
+        assert ask(total, "") == [-3, 0, 1]
+        with pytest.raises(ValueError, match="-1 is negative"):
+            ask.each(fragile, keys)
+    engine.commit({route(0): ("a", 7)})
+    with engine.compile() as ask:
+        assert ask(total, "") == [7, 0, 1]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import structlog
@@ -14,8 +14,6 @@ from gatehouse.frontends import gateway_api
 from gatehouse.ir import gateway as ir
 
 log = structlog.get_logger("gatehouse.controller")
-
-V = TypeVar("V")
 
 
 class Pass(msgspec.Struct, frozen=True):
@@ -85,31 +83,20 @@ class _Said(msgspec.Struct, frozen=True):
 
 
 def _gateways(ask: query.Ask, _: str) -> Mapping[query.Key, ir.Gateway | None]:
-    return {
-        key: _guarded(ask, gateway_api.compile_gateway, key)
-        for key in ask(gateway_api.gateways, "")
-    }
+    keys = ask(gateway_api.gateways, "")
+    found = ask.each(gateway_api.compile_gateway, keys, _failed)
+    return dict(zip(keys, found, strict=True))
 
 
 def _said(ask: query.Ask, _: str) -> _Said:
-    statuses: dict[query.Key, gateway_api.Status] = {}
-    attached: dict[query.Key, tuple[query.Key, ...]] = {}
-    for key in ask(gateway_api.subjects, ""):
-        status = _guarded(ask, gateway_api.status, key)
-        if status is None:
-            continue
-        statuses[key] = status
-        if key[0] in gateway_api.ROUTE_KINDS:
-            attached[key] = ask(gateway_api.gateways_of_route, key)
-    return _Said(statuses, attached)
+    subjects = ask(gateway_api.subjects, "")
+    found = zip(subjects, ask.each(gateway_api.status, subjects, _failed), strict=True)
+    statuses = {key: status for key, status in found if status is not None}
+    routes = [key for key in statuses if key[0] in gateway_api.ROUTE_KINDS]
+    attached = ask.each(gateway_api.gateways_of_route, routes)
+    return _Said(statuses, dict(zip(routes, attached, strict=True)))
 
 
-def _guarded(
-    ask: query.Ask, function: Callable[[query.Ask, query.Key], V], key: query.Key
-) -> V | None:
-    """Ask; an object that nobody was prepared for must not stop the others' traffic."""
-    try:
-        return ask(function, key)
-    except Exception:
-        log.exception("not compiled", kind=key[0], namespace=key[1], name=key[2])
-        return None
+def _failed(key: query.Key, error: Exception) -> None:
+    """Give nothing: an object that nobody was prepared for must not stop the others' traffic."""
+    log.error("not compiled", kind=key[0], namespace=key[1], name=key[2], exc_info=error)

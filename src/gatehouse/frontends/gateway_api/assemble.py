@@ -45,18 +45,17 @@ def compile_gateway(ask: Ask, key: Key) -> ir.Gateway | None:
     address = ask(bind_address, key)
     if address is None:
         return None
-    clusters = ask(gateway_clusters, key)
     return ir.Gateway(
         name=f"{key[1]}/{key[2]}",
         bind_address=address,
-        listeners=_listeners(ask, key),
-        streams=_streams(ask, key),
-        clusters=clusters,
-        certificates=_certificates(ask, key, clusters),
-        trust=_trust(ask, key, clusters),
+        listeners=ask(gateway_listeners, key),
+        streams=ask(gateway_streams, key),
+        clusters=ask(gateway_clusters, key),
+        certificates=ask(gateway_certificates, key),
+        trust=ask(gateway_trust, key),
         secrets=ask(gateway_needs, key).secrets,
         edge=ask(parameters.parameters, key).edge,
-        snippets=_shared_snippets(ask, key),
+        snippets=ask(shared_snippets, key),
     )
 
 
@@ -102,11 +101,13 @@ def own_hostname(ask: Ask, which: tuple[Key, str]) -> tuple[bool, int]:
     return max(hostnames.specificity(name) for name in covering or [""])
 
 
-def _listeners(ask: Ask, key: Key) -> tuple[ir.Listener, ...]:
+def gateway_listeners(ask: Ask, key: Key) -> tuple[ir.Listener, ...]:
+    """Give the HTTP and HTTPS ports of a Gateway, sorted."""
     ports: dict[int, list[VirtualHost]] = {}
     protocols: dict[int, str] = {}
-    for host in ask(virtual_hosts, key):
-        ports.setdefault(host.port, []).append(ask(virtual_host, host))
+    hosts = ask(virtual_hosts, key)
+    for host, made in zip(hosts, ask.each(virtual_host, hosts), strict=True):
+        ports.setdefault(host.port, []).append(made)
         protocols[host.port] = host.protocol
     return tuple(
         ir.Listener(
@@ -119,7 +120,8 @@ def _listeners(ask: Ask, key: Key) -> tuple[ir.Listener, ...]:
     )
 
 
-def _streams(ask: Ask, key: Key) -> tuple[ir.StreamListener, ...]:
+def gateway_streams(ask: Ask, key: Key) -> tuple[ir.StreamListener, ...]:
+    """Give the TLS, TCP and UDP ports of a Gateway, sorted."""
     found: dict[tuple[int, str], list[ir.StreamHost]] = {}
     for host in ask(stream_hosts, key):
         listed = found.setdefault((host.port, host.protocol), [])
@@ -141,8 +143,8 @@ def gateway_clusters(ask: Ask, key: Key) -> tuple[Cluster, ...]:
     certificate = ask(client_certificate, key)
     common = ask(parameters.parameters, key)
     found = []
-    for each in ask(gateway_needs, key).clusters:
-        made = ask(cluster, each)
+    wanted = ask(gateway_needs, key).clusters
+    for each, made in zip(wanted, ask.each(cluster, wanted), strict=True):
         if common.service_address:
             made = ask(by_service_address, each)
         if common.memory and made.settings.memory is None:
@@ -164,7 +166,9 @@ def client_certificate(ask: Ask, key: Key) -> ir.Certificate | Finding | None:
     return resolve(ask, key, reference) if reference is not None else None
 
 
-def _certificates(ask: Ask, key: Key, clusters: tuple[Cluster, ...]) -> tuple[ir.Certificate, ...]:
+def gateway_certificates(ask: Ask, key: Key) -> tuple[ir.Certificate, ...]:
+    """Give every certificate that a Gateway's names or clusters use, sorted."""
+    clusters = ask(gateway_clusters, key)
     named = {name for host in ask(virtual_hosts, key) for name in host.certificates}
     named |= {name for host in ask(stream_hosts, key) for name in host.certificates}
     named |= {each.tls.certificate for each in clusters if each.tls is not None}
@@ -176,7 +180,9 @@ def _certificates(ask: Ask, key: Key, clusters: tuple[Cluster, ...]) -> tuple[ir
     return tuple(found[name] for name in sorted(found))
 
 
-def _trust(ask: Ask, key: Key, clusters: tuple[Cluster, ...]) -> tuple[ir.TrustBundle, ...]:
+def gateway_trust(ask: Ask, key: Key) -> tuple[ir.TrustBundle, ...]:
+    """Give every trust bundle that a Gateway's ports or clusters use, sorted."""
+    clusters = ask(gateway_clusters, key)
     found: dict[str, ir.TrustBundle] = {}
     for host in ask(virtual_hosts, key):
         if host.protocol == "HTTPS":
@@ -191,7 +197,7 @@ def _trust(ask: Ask, key: Key, clusters: tuple[Cluster, ...]) -> tuple[ir.TrustB
     return tuple(found[name] for name in sorted(found))
 
 
-def _shared_snippets(ask: Ask, key: Key) -> tuple[Snippet, ...]:
+def shared_snippets(ask: Ask, key: Key) -> tuple[Snippet, ...]:
     """Give the snippets outside of any server, of the Gateway's and the routes' own."""
     own = [each for each in _snippets(ask, key) if each.context in ("main", "http")]
     return tuple(dict.fromkeys((*own, *ask(gateway_needs, key).snippets)))
@@ -199,5 +205,5 @@ def _shared_snippets(ask: Ask, key: Key) -> tuple[Snippet, ...]:
 
 def gateway_policies(ask: Ask, key: Key) -> tuple[Key, ...]:
     """Give the BackendTLSPolicies in force behind a Gateway."""
-    found = {ask(policy_of, each) for each in ask(gateway_needs, key).clusters}
+    found = set(ask.each(policy_of, ask(gateway_needs, key).clusters))
     return tuple(sorted(each for each in found if each is not None))

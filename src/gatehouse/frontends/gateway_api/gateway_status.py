@@ -184,13 +184,8 @@ def unsupported_ports(ask: Ask, key: Key) -> dict[int, str]:
 def attached_routes(ask: Ask, key: Key) -> dict[tuple[Key, str], int]:
     """Count the routes attached to each listener of a Gateway and its ListenerSets."""
     counts: dict[tuple[Key, str], int] = {}
-    for route in ask(routes_of, key):
-        places = {
-            place
-            for entry in ask(attachments, route)
-            if entry.gateway == key
-            for place in entry.listeners
-        }
+    for found in ask.each(attachments, ask(routes_of, key)):
+        places = {place for entry in found if entry.gateway == key for place in entry.listeners}
         for place in places:
             counts[place] = counts.get(place, 0) + 1
     return counts

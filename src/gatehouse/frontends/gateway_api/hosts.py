@@ -12,7 +12,7 @@ from gatehouse.frontends.gateway_api.sets import owners
 from gatehouse.query import Ask, Key
 
 
-class HostKey(msgspec.Struct, frozen=True, order=True):
+class HostKey(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     """A hostname of a port, and who serves it: all that identifies a virtual host's content."""
 
     port: int
@@ -53,10 +53,11 @@ def routes_of(ask: Ask, key: Key) -> tuple[Key, ...]:
 
 def places(ask: Ask, key: Key) -> tuple[tuple[Key, Place], ...]:
     """Give every place of every route of a Gateway."""
+    routes = ask(routes_of, key)
     return tuple(
         (route, place)
-        for route in ask(routes_of, key)
-        for attachment in ask(attachments, route)
+        for route, found in zip(routes, ask.each(attachments, routes), strict=True)
+        for attachment in found
         if attachment.gateway == key
         for place in attachment.places
     )

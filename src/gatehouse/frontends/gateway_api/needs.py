@@ -30,7 +30,7 @@ class Needs(msgspec.Struct, frozen=True):
 
 def gateway_needs(ask: Ask, key: Key) -> Needs:
     """Give what all routes of a Gateway need."""
-    found = [ask(host_needs, host) for host in ask(virtual_hosts, key)]
+    found = ask.each(host_needs, ask(virtual_hosts, key))
     for stream in ask(stream_hosts, key):
         if stream.route:
             targets = ask(streams.targets, stream.route)

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 
 from gatehouse.apis import core, meta, routes
 from gatehouse.frontends import gateway_api
-from gatehouse.frontends.gateway_api import certificates, durations, hostnames, precedence
+from gatehouse.frontends.gateway_api import hostnames
 from gatehouse.frontends.gateway_api.findings import Condition
-from gatehouse.frontends.gateway_api.statuses import ParentStatus, RouteStatus
+from gatehouse.frontends.gateway_api.listening import certificates
+from gatehouse.frontends.gateway_api.reporting.statuses import ParentStatus, RouteStatus
+from gatehouse.frontends.gateway_api.routing import durations, precedence
 from gatehouse.ir.gateway import Certificate
 from gatehouse.query import Engine, Snapshot
 

@@ -1,18 +1,15 @@
 """Gateway API v1: every kind of it, and what it refers to.
 
-Reading order: :mod:`inputs` (what is read), :mod:`listeners` (with :mod:`sets`, :mod:`conflicts`,
-:mod:`certificates`, :mod:`clients`), :mod:`attachment` and :mod:`exclusion`, :mod:`rules`
-(:mod:`filters`, :mod:`calls`, :mod:`retries`, :mod:`backends`, :mod:`backend_tls`,
-:mod:`precedence`) and :mod:`streams`, :mod:`extensions` (policies of ``gateway.nginx.org``),
-:mod:`hosts`, :mod:`needs`, :mod:`assemble` (the build plan), :mod:`findings` and :mod:`status`
-(with :mod:`gateway_status`, :mod:`route_status`, :mod:`policy_status`, :mod:`extension_status`),
-:mod:`merging`. Each module
-answers one question; kinds of routes and reasons are data. "My route is not accepted":
-:mod:`attachment`. "Another route answers": :mod:`precedence`. "The text of a condition": where the
-finding is made; its type: :mod:`findings`. Never here: I/O, clocks, anything that knows a proxy.
+Reading order, from the ground up: :mod:`inputs` (what is read) and :mod:`findings` (what can be
+said of it), :mod:`classes`, :mod:`listening` (which listeners are served), :mod:`extensions`
+(policies of ``gateway.nginx.org``), :mod:`attaching` (which routes attach to which), :mod:`routing`
+(what their rules mean), :mod:`needs` and :mod:`assemble` (the build plan), :mod:`reporting`
+(statuses). Each module answers one question; kinds of routes and reasons are data. "My route is not
+accepted": ``attaching/attachment``. "Another route answers": ``routing/precedence``. "The text of a
+condition": where the finding is made; its type: :mod:`findings`. Never here: I/O, clocks, anything
+that knows a proxy.
 """
 
-from gatehouse.frontends.gateway_api.addresses import gateway_addresses
 from gatehouse.frontends.gateway_api.assemble import compile_gateway
 from gatehouse.frontends.gateway_api.classes import controller_of, gateways
 from gatehouse.frontends.gateway_api.extensions.authentication import fetches
@@ -32,10 +29,11 @@ from gatehouse.frontends.gateway_api.inputs import (
     Unsupported,
     decode,
 )
-from gatehouse.frontends.gateway_api.listeners import service_ports
-from gatehouse.frontends.gateway_api.merging import merge_status
-from gatehouse.frontends.gateway_api.status import gateways_of_route, status, subjects
-from gatehouse.frontends.gateway_api.statuses import Status
+from gatehouse.frontends.gateway_api.listening.addresses import gateway_addresses
+from gatehouse.frontends.gateway_api.listening.listeners import service_ports
+from gatehouse.frontends.gateway_api.reporting.merging import merge_status
+from gatehouse.frontends.gateway_api.reporting.status import gateways_of_route, status, subjects
+from gatehouse.frontends.gateway_api.reporting.statuses import Status
 
 __all__ = [
     "CONTROLLERS",

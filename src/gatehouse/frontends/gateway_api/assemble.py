@@ -13,21 +13,28 @@ from typing import Literal
 import msgspec
 
 from gatehouse.apis import gateway
-from gatehouse.frontends.gateway_api import backend_tls, clients, hostnames, streams
-from gatehouse.frontends.gateway_api import listeners as listening
-from gatehouse.frontends.gateway_api.addresses import bind_address
-from gatehouse.frontends.gateway_api.backends import (
+from gatehouse.frontends.gateway_api import hostnames
+from gatehouse.frontends.gateway_api.attaching.hosts import (
+    HostKey,
+    StreamKey,
+    stream_hosts,
+    virtual_hosts,
+)
+from gatehouse.frontends.gateway_api.classes import gateways
+from gatehouse.frontends.gateway_api.extensions import effective, parameters
+from gatehouse.frontends.gateway_api.findings import Finding
+from gatehouse.frontends.gateway_api.listening import clients
+from gatehouse.frontends.gateway_api.listening import listeners as listening
+from gatehouse.frontends.gateway_api.listening.addresses import bind_address
+from gatehouse.frontends.gateway_api.listening.certificates import resolve
+from gatehouse.frontends.gateway_api.needs import gateway_needs
+from gatehouse.frontends.gateway_api.routing import backend_tls, streams
+from gatehouse.frontends.gateway_api.routing.backends import (
     by_service_address,
     cluster,
     policy_of,
 )
-from gatehouse.frontends.gateway_api.certificates import resolve
-from gatehouse.frontends.gateway_api.classes import gateways
-from gatehouse.frontends.gateway_api.extensions import effective, parameters
-from gatehouse.frontends.gateway_api.findings import Finding
-from gatehouse.frontends.gateway_api.hosts import HostKey, StreamKey, stream_hosts, virtual_hosts
-from gatehouse.frontends.gateway_api.needs import gateway_needs
-from gatehouse.frontends.gateway_api.rules import Ranked, translate
+from gatehouse.frontends.gateway_api.routing.rules import Ranked, translate
 from gatehouse.ir import gateway as ir
 from gatehouse.ir.http import Cluster, Route, VirtualHost
 from gatehouse.ir.settings import Snippet

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from gatehouse.frontends.gateway_api import streams
-from gatehouse.frontends.gateway_api.backends import ClusterKey
-from gatehouse.frontends.gateway_api.hosts import HostKey, stream_hosts, virtual_hosts
-from gatehouse.frontends.gateway_api.rules import translate
+from gatehouse.frontends.gateway_api.attaching.hosts import HostKey, stream_hosts, virtual_hosts
+from gatehouse.frontends.gateway_api.routing import streams
+from gatehouse.frontends.gateway_api.routing.backends import ClusterKey
+from gatehouse.frontends.gateway_api.routing.rules import translate
 from gatehouse.ir.gateway import SecretFile
 from gatehouse.ir.settings import Snippet
 from gatehouse.query import Ask, Key

@@ -5,11 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from gatehouse.apis import gateway, routes
-from gatehouse.frontends.gateway_api import hostnames, sets
+from gatehouse.frontends.gateway_api import hostnames
 from gatehouse.frontends.gateway_api.classes import gateways
-from gatehouse.frontends.gateway_api.conflicts import FAMILIES
 from gatehouse.frontends.gateway_api.findings import Finding, Reason
-from gatehouse.frontends.gateway_api.listeners import Shape, shapes
+from gatehouse.frontends.gateway_api.listening import sets
+from gatehouse.frontends.gateway_api.listening.conflicts import FAMILIES
+from gatehouse.frontends.gateway_api.listening.listeners import Shape, shapes
 from gatehouse.frontends.gateway_api.namespaces import admits
 from gatehouse.query import Ask, Key
 

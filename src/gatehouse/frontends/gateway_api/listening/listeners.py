@@ -5,11 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from gatehouse.apis import gateway
-from gatehouse.frontends.gateway_api import clients, hostnames
-from gatehouse.frontends.gateway_api.certificates import listener_certificates
-from gatehouse.frontends.gateway_api.conflicts import Entry, conflicts
+from gatehouse.frontends.gateway_api import hostnames
 from gatehouse.frontends.gateway_api.findings import Finding, Reason
-from gatehouse.frontends.gateway_api.sets import owners
+from gatehouse.frontends.gateway_api.listening import clients
+from gatehouse.frontends.gateway_api.listening.certificates import listener_certificates
+from gatehouse.frontends.gateway_api.listening.conflicts import Entry, conflicts
+from gatehouse.frontends.gateway_api.listening.sets import owners
 from gatehouse.ir.gateway import Certificate
 from gatehouse.query import Ask, Key
 

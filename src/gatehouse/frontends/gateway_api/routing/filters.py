@@ -7,10 +7,10 @@ from typing import Literal
 import msgspec
 
 from gatehouse.apis import nginx_gateway, routes
-from gatehouse.frontends.gateway_api.backends import ClusterKey, reachable, resolve
 from gatehouse.frontends.gateway_api.extensions import authentication, snippets
 from gatehouse.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.frontends.gateway_api.inputs import FILTER_KINDS
+from gatehouse.frontends.gateway_api.routing.backends import ClusterKey, reachable, resolve
 from gatehouse.ir import http as ir
 from gatehouse.ir.authentication import Authentication
 from gatehouse.ir.gateway import SecretFile

@@ -7,7 +7,7 @@ import re
 from typing import Literal
 
 from gatehouse.apis import routes
-from gatehouse.frontends.gateway_api import durations
+from gatehouse.frontends.gateway_api.routing import durations
 from gatehouse.ir import http as ir
 
 MOST_ATTEMPTS = 8

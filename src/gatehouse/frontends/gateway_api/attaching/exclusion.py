@@ -7,9 +7,9 @@ accepted, the oldest, then the first by ``namespace/name``.
 from __future__ import annotations
 
 from gatehouse.frontends.gateway_api import hostnames
-from gatehouse.frontends.gateway_api.attachment import Attachment, candidates
+from gatehouse.frontends.gateway_api.attaching.attachment import Attachment, candidates
 from gatehouse.frontends.gateway_api.findings import Finding, Reason
-from gatehouse.frontends.gateway_api.sets import owners
+from gatehouse.frontends.gateway_api.listening.sets import owners
 from gatehouse.query import Ask, Key
 
 KINDS = ("GRPCRoute", "HTTPRoute")

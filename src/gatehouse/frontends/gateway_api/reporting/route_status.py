@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from gatehouse.apis import routes
-from gatehouse.frontends.gateway_api import streams
-from gatehouse.frontends.gateway_api.attachment import Attachment
+from gatehouse.frontends.gateway_api.attaching.attachment import Attachment
+from gatehouse.frontends.gateway_api.attaching.exclusion import attachments
 from gatehouse.frontends.gateway_api.classes import controller_of
-from gatehouse.frontends.gateway_api.exclusion import attachments
 from gatehouse.frontends.gateway_api.extensions import effective
 from gatehouse.frontends.gateway_api.findings import Finding, Reason, conditions
 from gatehouse.frontends.gateway_api.inputs import Unsupported
-from gatehouse.frontends.gateway_api.rules import Translated, translate
-from gatehouse.frontends.gateway_api.statuses import ParentStatus, RouteStatus
+from gatehouse.frontends.gateway_api.reporting.statuses import ParentStatus, RouteStatus
+from gatehouse.frontends.gateway_api.routing import streams
+from gatehouse.frontends.gateway_api.routing.rules import Translated, translate
 from gatehouse.query import Ask, Key
 
 

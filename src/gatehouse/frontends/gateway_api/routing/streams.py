@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from gatehouse.apis import routes
-from gatehouse.frontends.gateway_api.backends import ClusterKey, reachable, resolve
 from gatehouse.frontends.gateway_api.findings import Finding
+from gatehouse.frontends.gateway_api.routing.backends import ClusterKey, reachable, resolve
 from gatehouse.ir.gateway import StreamBackend
 from gatehouse.query import Ask, Key
 

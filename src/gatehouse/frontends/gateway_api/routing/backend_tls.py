@@ -6,8 +6,8 @@ import msgspec
 
 from gatehouse.apis import policies
 from gatehouse.apis.gateway import GROUP
-from gatehouse.frontends.gateway_api import trust
 from gatehouse.frontends.gateway_api.findings import Finding, Reason
+from gatehouse.frontends.gateway_api.listening import trust
 from gatehouse.ir.gateway import TrustBundle
 from gatehouse.ir.http import BackendTls, SubjectName
 from gatehouse.query import Ask, Key

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from gatehouse.apis import gateway
-from gatehouse.frontends.gateway_api import addresses, clients, sets
-from gatehouse.frontends.gateway_api import listeners as listening
 from gatehouse.frontends.gateway_api.assemble import client_certificate
-from gatehouse.frontends.gateway_api.exclusion import attachments
+from gatehouse.frontends.gateway_api.attaching.exclusion import attachments
+from gatehouse.frontends.gateway_api.attaching.hosts import routes_of
 from gatehouse.frontends.gateway_api.extensions import effective, parameters
 from gatehouse.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
-from gatehouse.frontends.gateway_api.hosts import routes_of
 from gatehouse.frontends.gateway_api.inputs import DataPlane, Unsupported
-from gatehouse.frontends.gateway_api.listeners import ListenerState
-from gatehouse.frontends.gateway_api.statuses import GatewayStatus, ListenerStatus, SetStatus
+from gatehouse.frontends.gateway_api.listening import addresses, clients, sets
+from gatehouse.frontends.gateway_api.listening import listeners as listening
+from gatehouse.frontends.gateway_api.listening.listeners import ListenerState
+from gatehouse.frontends.gateway_api.reporting.statuses import (
+    GatewayStatus,
+    ListenerStatus,
+    SetStatus,
+)
 from gatehouse.query import Ask, Key
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from gatehouse.apis import policies
-from gatehouse.frontends.gateway_api import backend_tls
 from gatehouse.frontends.gateway_api.classes import controller_of, gateways
 from gatehouse.frontends.gateway_api.findings import Finding, Reason, conditions
 from gatehouse.frontends.gateway_api.needs import gateway_needs
-from gatehouse.frontends.gateway_api.statuses import AncestorStatus, PolicyStatus
+from gatehouse.frontends.gateway_api.reporting.statuses import AncestorStatus, PolicyStatus
+from gatehouse.frontends.gateway_api.routing import backend_tls
 from gatehouse.query import Ask, Key
 
 MOST = 16

@@ -10,7 +10,7 @@ import msgspec
 from gatehouse.apis import gateway
 from gatehouse.frontends.gateway_api.findings import OPTIONAL, Condition
 from gatehouse.frontends.gateway_api.inputs import CONTROLLERS
-from gatehouse.frontends.gateway_api.statuses import (
+from gatehouse.frontends.gateway_api.reporting.statuses import (
     ClassStatus,
     FilterStatus,
     GatewayStatus,

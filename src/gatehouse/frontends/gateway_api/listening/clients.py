@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gatehouse.apis import gateway
-from gatehouse.frontends.gateway_api import trust
 from gatehouse.frontends.gateway_api.findings import Finding, Reason
+from gatehouse.frontends.gateway_api.listening import trust
 from gatehouse.ir.gateway import ClientValidation, TrustBundle
 from gatehouse.query import Ask, Key
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from gatehouse.frontends.gateway_api import listeners as listening
-from gatehouse.frontends.gateway_api import streams
-from gatehouse.frontends.gateway_api.attachment import Place
-from gatehouse.frontends.gateway_api.exclusion import attachments
-from gatehouse.frontends.gateway_api.sets import owners
+from gatehouse.frontends.gateway_api.attaching.attachment import Place
+from gatehouse.frontends.gateway_api.attaching.exclusion import attachments
+from gatehouse.frontends.gateway_api.listening import listeners as listening
+from gatehouse.frontends.gateway_api.listening.sets import owners
+from gatehouse.frontends.gateway_api.routing import streams
 from gatehouse.query import Ask, Key
 
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from gatehouse.apis import gateway
+from gatehouse.frontends.gateway_api.attaching.exclusion import attachments
 from gatehouse.frontends.gateway_api.classes import classes, controller_of, gateways
-from gatehouse.frontends.gateway_api.exclusion import attachments
-from gatehouse.frontends.gateway_api.extension_status import extension_status, filter_status
 from gatehouse.frontends.gateway_api.extensions import parameters
-from gatehouse.frontends.gateway_api.features import FEATURES
 from gatehouse.frontends.gateway_api.findings import Finding, Reason, condition
-from gatehouse.frontends.gateway_api.gateway_status import gateway_status, set_status
 from gatehouse.frontends.gateway_api.inputs import (
     FILTER_KINDS,
     FILTERS,
@@ -19,10 +16,16 @@ from gatehouse.frontends.gateway_api.inputs import (
     ROUTES,
     SETS,
 )
-from gatehouse.frontends.gateway_api.policy_status import policy_status
-from gatehouse.frontends.gateway_api.route_status import route_status
-from gatehouse.frontends.gateway_api.sets import parent_of
-from gatehouse.frontends.gateway_api.statuses import ClassStatus, Status
+from gatehouse.frontends.gateway_api.listening.sets import parent_of
+from gatehouse.frontends.gateway_api.reporting.extension_status import (
+    extension_status,
+    filter_status,
+)
+from gatehouse.frontends.gateway_api.reporting.features import FEATURES
+from gatehouse.frontends.gateway_api.reporting.gateway_status import gateway_status, set_status
+from gatehouse.frontends.gateway_api.reporting.policy_status import policy_status
+from gatehouse.frontends.gateway_api.reporting.route_status import route_status
+from gatehouse.frontends.gateway_api.reporting.statuses import ClassStatus, Status
 from gatehouse.query import Ask, Key
 
 

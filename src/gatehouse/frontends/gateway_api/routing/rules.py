@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from gatehouse.apis import routes as api
-from gatehouse.frontends.gateway_api import calls, durations, filters, retries
-from gatehouse.frontends.gateway_api.backends import ClusterKey, reachable, resolve
-from gatehouse.frontends.gateway_api.filters import Filters
 from gatehouse.frontends.gateway_api.findings import Finding, Reason
-from gatehouse.frontends.gateway_api.precedence import Rank, call_rank, rank
+from gatehouse.frontends.gateway_api.routing import calls, durations, filters, retries
+from gatehouse.frontends.gateway_api.routing.backends import ClusterKey, reachable, resolve
+from gatehouse.frontends.gateway_api.routing.filters import Filters
+from gatehouse.frontends.gateway_api.routing.precedence import Rank, call_rank, rank
 from gatehouse.ir import http as ir
 from gatehouse.ir.gateway import SecretFile
 from gatehouse.query import Ask, Key

@@ -9,10 +9,10 @@ from typing import Literal
 import msgspec
 
 from gatehouse.apis import core, gateway, routes
-from gatehouse.frontends.gateway_api import backend_tls
 from gatehouse.frontends.gateway_api.extensions import effective
 from gatehouse.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.frontends.gateway_api.grants import Reference, permitted
+from gatehouse.frontends.gateway_api.routing import backend_tls
 from gatehouse.ir import http as ir
 from gatehouse.query import Ask, Key
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from gatehouse.apis import nginx_authentication
 from gatehouse.apis import nginx_gateway as api
+from gatehouse.frontends.gateway_api.attaching.exclusion import attachments
 from gatehouse.frontends.gateway_api.classes import controller_of, controllers, gateways
-from gatehouse.frontends.gateway_api.exclusion import attachments
 from gatehouse.frontends.gateway_api.extensions import authentication, snippets, standing
 from gatehouse.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
 from gatehouse.frontends.gateway_api.inputs import Unsupported
 from gatehouse.frontends.gateway_api.needs import gateway_needs
-from gatehouse.frontends.gateway_api.policy_status import MOST
-from gatehouse.frontends.gateway_api.statuses import AncestorStatus, FilterStatus, PolicyStatus
+from gatehouse.frontends.gateway_api.reporting.policy_status import MOST
+from gatehouse.frontends.gateway_api.reporting.statuses import (
+    AncestorStatus,
+    FilterStatus,
+    PolicyStatus,
+)
 from gatehouse.query import Ask, Key
 
 

@@ -1,0 +1,1 @@
+"""Which routes attach to which listeners, and under which hostnames."""

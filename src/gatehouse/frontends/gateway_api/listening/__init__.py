@@ -1,0 +1,1 @@
+"""Listeners: which are served, with which certificates, at which addresses."""

@@ -1,0 +1,1 @@
+"""What the rules of routes mean: matches, filters, backends."""

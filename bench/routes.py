@@ -41,7 +41,7 @@ from gatehouse.kube.connection import Connection
 
 NAMESPACE, PORT = propagation.NAMESPACE, propagation.PORT
 POLL = 0.01
-HEALTH_PORT = 9114
+HEALTH_PORT = 9113
 HOMES = propagation.BACKENDS
 CLIENTS = 4
 """Clients of the steady load, each with 20 requests a second."""

@@ -8,11 +8,12 @@ import pytest
 
 from gatehouse.agent import main_conf
 from gatehouse.agent.error_log import ErrorLog, emergencies
-from gatehouse.agent.generations import Entry, Generations, Manifest, Refused, entry_of
+from gatehouse.agent.generations import Entry, Generations, Manifest, entry_of
 from gatehouse.agent.mailbox import Mailbox
 from gatehouse.agent.nginx_binary import NginxBinary, NginxMissingError, find, probe
 from gatehouse.agent.options import OptionsError, load_options, options_from_environment
 from gatehouse.agent.places import SOCKET_PATH_MAX, places
+from gatehouse.agent.private import Refused
 from gatehouse.bundle import digest_of
 
 REQUIRED = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from gatehouse.provisioner.manifests import Ports, ProvisionerSettings, desired
@@ -120,6 +121,7 @@ def test_the_agent_is_told_where_its_control_plane_is_and_who_it_is() -> None:
     assert env == {
         "POD_NAME": None,
         "POD_NAMESPACE": None,
+        "POD_UID": None,
         "POD_IP": None,
         "NGINX_AGENT_COMMAND_SERVER_HOST": "127.0.0.1",
         "NGINX_AGENT_COMMAND_SERVER_PORT": "16444",
@@ -127,9 +129,10 @@ def test_the_agent_is_told_where_its_control_plane_is_and_who_it_is() -> None:
         "NGINX_AGENT_COMMAND_TLS_CA": "/etc/gatehouse/ca/ca.crt",
         "NGINX_AGENT_COMMAND_TLS_SERVER_NAME": "control.system.svc",
         "NGINX_AGENT_LABELS": "owner-name=shop_cafe-gatehouse-nginx,owner-type=Deployment",
+        "GATEHOUSE_AGENT_GATEWAY": "cafe",
         "GATEHOUSE_AGENT_ROOT": "/var/lib/gatehouse",
         "GATEHOUSE_AGENT_RUN_DIR": "/var/run/gatehouse",
-        "GATEHOUSE_AGENT_HEALTH_ADDRESS": "$(POD_IP):9114",
+        "GATEHOUSE_AGENT_HEALTH_ADDRESS": "$(POD_IP):9113",
     }
 
 
@@ -173,12 +176,37 @@ def test_its_token_is_for_the_control_plane_alone_and_its_ca_comes_from_the_conf
     }
 
 
+def test_a_certificate_for_its_agent_comes_from_the_secret_that_is_named() -> None:
+    settings = msgspec.structs.replace(SETTINGS, client_secret="agents")
+    (pod,) = (
+        obj["spec"]["template"]["spec"]
+        for resource, obj in desired(gateway(), settings, PORTS)
+        if resource.kind == "Deployment"
+    )
+    env = {entry["name"]: entry.get("value") for entry in pod["containers"][0]["env"]}
+    assert env["NGINX_AGENT_COMMAND_TLS_CERT"] == "/etc/gatehouse/client/tls.crt"
+    assert env["NGINX_AGENT_COMMAND_TLS_KEY"] == "/etc/gatehouse/client/tls.key"
+    assert {"name": "client", "secret": {"secretName": "agents"}} in pod["volumes"]
+
+
+def test_a_prometheus_finds_the_measurements_unless_the_author_says_otherwise() -> None:
+    def annotations(**infrastructure: Any) -> dict[str, str]:
+        raw = gateway(infrastructure=infrastructure)
+        metadata = made(raw)["Deployment"]["spec"]["template"]["metadata"]
+        return dict(metadata["annotations"])
+
+    assert annotations()["prometheus.io/scrape"] == "true"
+    assert annotations()["prometheus.io/port"] == "9113"
+    refused = annotations(annotations={"prometheus.io/scrape": "false"})
+    assert refused["prometheus.io/scrape"] == "false"
+
+
 def test_a_listener_on_the_health_port_moves_the_health_port() -> None:
-    only = container(gateway(), ((9114, "TCP"), (9115, "TCP")))
+    only = container(gateway(), ((9113, "TCP"), (9114, "TCP")))
     env = {entry["name"]: entry.get("value") for entry in only["env"]}
-    assert env["GATEHOUSE_AGENT_HEALTH_ADDRESS"] == "$(POD_IP):9116"
-    assert only["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": 9116}
-    assert only["livenessProbe"]["httpGet"] == {"path": "/livez", "port": 9116}
+    assert env["GATEHOUSE_AGENT_HEALTH_ADDRESS"] == "$(POD_IP):9115"
+    assert only["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": 9115}
+    assert only["livenessProbe"]["httpGet"] == {"path": "/livez", "port": 9115}
 
 
 def test_the_pod_names_the_service_whose_address_it_gets() -> None:

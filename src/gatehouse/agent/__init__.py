@@ -5,11 +5,11 @@
 - ``mailbox``: newest request wins. Pure.
 - ``apply``, ``fetching``, ``confirmation``: from a request to a confirmed reload, or back.
 - ``endpoints``, ``nameserver``, ``answers``, ``live``: endpoints, which a running NGINX asks for.
-- ``generations``, ``main_conf``, ``places``: what is on disk.
+- ``generations``, ``main_conf``, ``places``, ``private``: what is on disk, and for whom.
 - ``supervision``, ``master``, ``error_log``, ``nginx_binary``: the NGINX.
 - ``companions``: the processes beside NGINX that do what it cannot.
-- ``watched``, ``processes``: what both are to the machine.
-- ``health``: /livez, /readyz, /metrics.
+- ``watched``, ``processes``, ``orphans``: what both are to the machine.
+- ``health``, ``measurements``: /livez, /readyz, /metrics, and what is measured.
 
 Never here: anything of the control plane but the wire definitions, a parser of NGINX's language
 (``nginx -t`` is the judge), or access to Kubernetes. A new request of the protocol is a case in

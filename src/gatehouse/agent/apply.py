@@ -65,12 +65,18 @@ class Applier:
         companions: Sequence[Companion],
         *,
         workers: str,
+        strict: bool = False,
     ) -> None:
+        """``strict``: what NGINX warns of is refused as well."""
         self.confirmed: str | None = None
         """The version seen to be served; empty: that without any bundle; None: not seen yet."""
         self.reloads = 0
         self.endpoint_updates = 0
         """How often endpoints reached NGINX without a reload."""
+        self.applies = self.failures = 0
+        """How often something new was asked for, and how often that could not be served."""
+        self.observe: Callable[[str, float], None] = lambda _step, _seconds: None
+        """Told how long a step took, as :data:`gatehouse.agent.measurements.STEPS` names them."""
         self._binary = binary
         self._places = places
         self._generations = generations
@@ -78,6 +84,7 @@ class Applier:
         self._live = known
         self._companions = companions
         self._workers = workers
+        self._strict = strict
         self._turn = asyncio.Lock()
         self._applied_at = 0.0
         supervisor.before_start = self._seed
@@ -158,13 +165,21 @@ class Applier:
         async with self._turn:
             if manifest.version == self.confirmed and self._is_current(manifest):
                 return Outcome("Config apply successful, no files to change")
-            try:
-                missing = await asyncio.to_thread(self._generations.missing, manifest.entries)
-                await fetch(missing)
-                updated = await self._update(manifest)
-            except (ApplyError, OSError, ValueError) as error:
-                return _failed(error)
-            return Outcome("Config apply successful") if updated else await self._reload(manifest)
+            self.applies += 1
+            outcome = await self._apply(manifest, fetch)
+            self.failures += bool(outcome.error)
+            return outcome
+
+    async def _apply(self, manifest: Manifest, fetch: Fetch) -> Outcome:
+        try:
+            missing = await asyncio.to_thread(self._generations.missing, manifest.entries)
+            begun = time.monotonic()
+            await fetch(missing)
+            self.observe("fetch", time.monotonic() - begun)
+            updated = await self._update(manifest)
+        except (ApplyError, OSError, ValueError) as error:
+            return _failed(error)
+        return Outcome("Config apply successful") if updated else await self._reload(manifest)
 
     async def _update(self, manifest: Manifest) -> bool:
         """Bring endpoints to NGINX without a reload, if nothing else differs and it takes them."""
@@ -219,9 +234,17 @@ class Applier:
         position = self._supervisor.error_log.position()
         self._generations.swap(staged)
         self.reloads += 1
+        begun = answered = time.monotonic()
         old = self._supervisor.reload()
-        error = await self._confirm(version, old, position, seconds)
+
+        def on_first() -> None:
+            nonlocal answered
+            answered = time.monotonic()
+
+        error = await self._confirm(version, old, position, seconds, on_first)
         if not error:
+            self.observe("reload", answered - begun)
+            self.observe("confirm", time.monotonic() - answered)
             self.confirmed = version
             await self._accompany()
             keep = {staged} if previous is None else {staged, previous}
@@ -278,10 +301,16 @@ class Applier:
         return [] if current is None else [current]
 
     async def _confirm(
-        self, version: str, old: frozenset[int], position: int, seconds: float
+        self,
+        version: str,
+        old: frozenset[int],
+        position: int,
+        seconds: float,
+        on_first: Callable[[], None] = lambda: None,
     ) -> str:
+        socket = self._places.version_socket
         return await confirmation.confirm(
-            self._supervisor, self._places.version_socket, version, old, position, seconds
+            self._supervisor, socket, version, old, position, seconds, on_first
         )
 
     def served(self) -> Manifest:
@@ -327,7 +356,9 @@ class Applier:
             kept = set(self._generations.numbers()) - {staged}
             await asyncio.to_thread(self._generations.sweep, kept)
             raise
-        return staged, time.monotonic() - begun
+        seconds = time.monotonic() - begun
+        self.observe("test", seconds)
+        return staged, seconds
 
     def _test(self, number: int) -> None:
         conf = self._generations.directory(number) / MAIN
@@ -344,7 +375,7 @@ class Applier:
             )
         except subprocess.TimeoutExpired as error:
             raise ApplyError(f"nginx -t took more than {TEST_SECONDS:g} s") from error
-        if done.returncode != 0:
+        if done.returncode != 0 or (self._strict and "[warn]" in done.stderr):
             said = [message(line) for line in done.stderr.splitlines()]
             text = "; ".join(line for line in said if line and "test failed" not in line)
             # Paths as the control plane knows them, not where this agent keeps generations.

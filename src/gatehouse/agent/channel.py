@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from gatehouse.agent import system_trust
 from gatehouse.agent.options import Options
 from gatehouse.wire.mpi.v1 import command_pb2, files_pb2
 
@@ -30,20 +31,35 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 class Token:
-    """The token in a file, which the kubelet replaces now and then."""
+    """The token: in a file, which the kubelet replaces now and then, or one that never changes."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None, fixed: str = "") -> None:
         self._path = path
         self._stamp: tuple[int, int] | None = None
-        self._text = ""
+        self._text = fixed
 
     def read(self) -> str:
         """Give the present token; raises OSError."""
+        if self._path is None:
+            return self._text
         stat = self._path.stat()
         if self._stamp != (stat.st_mtime_ns, stat.st_ino):
-            self._text = self._path.read_text(encoding="ascii").strip()
+            content = self._path.read_bytes().strip()
+            if not content or any(not 0x20 < each < 0x7F for each in content):
+                raise OSError(f"{self._path} has no token in it")
+            self._text = content.decode("ascii")
             self._stamp = (stat.st_mtime_ns, stat.st_ino)
         return self._text
+
+
+def _credentials(options: Options) -> grpc.ChannelCredentials:
+    """Read what the server is judged by, and what is shown to it; raises OSError."""
+    trusted = options.ca or system_trust.bundle()
+    return grpc.ssl_channel_credentials(
+        trusted.read_bytes() if trusted else None,
+        options.key.read_bytes() if options.key else None,
+        options.cert.read_bytes() if options.cert else None,
+    )
 
 
 class Connection:
@@ -55,13 +71,13 @@ class Connection:
         self._labels = tuple((key.lower(), value) for key, value in options.labels.items())
         self._resource_id = resource_id
         target = f"{options.server_host}:{options.server_port}"
-        if options.ca is None:
+        if not options.tls:
             self._channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
         else:
             name = options.server_name or options.server_host
             self._channel = grpc.aio.secure_channel(
                 target,
-                grpc.ssl_channel_credentials(options.ca.read_bytes()),
+                _credentials(options),
                 options=(*_OPTIONS, ("grpc.ssl_target_name_override", name)),
             )
 

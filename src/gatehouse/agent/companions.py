@@ -62,6 +62,16 @@ class Companion:
         self._turn = asyncio.Lock()
         self._appeared = asyncio.Event()
 
+    @property
+    def running(self) -> bool:
+        """Whether there is a live process."""
+        return self._process is not None and not self._process.exited.is_set()
+
+    @property
+    def wanted(self) -> bool:
+        """Whether a configuration needs one."""
+        return bool(self._wanted)
+
     def adopt(self) -> None:
         """Take over a process that an earlier agent started, if one runs."""
         pid = control.pid(self._directory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 from gatehouse.agent import processes
@@ -25,21 +26,26 @@ def patience(test_seconds: float) -> float:
     return min(BASE_SECONDS + 3 * test_seconds, MAX_SECONDS)
 
 
-async def served_version(socket: Path) -> tuple[str, int] | None:
-    """Ask, on a new connection, which version is served, and by which worker; None: no answer."""
+async def ask(socket: Path, path: str) -> str | None:
+    """Get a page of the agent's own from NGINX, on a new connection; None: no answer."""
     try:
         async with asyncio.timeout(1.0):
             reader, writer = await asyncio.open_unix_connection(str(socket))
             try:
-                writer.write(b"GET /version HTTP/1.0\r\n\r\n")
+                writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
                 reply = await reader.read()
             finally:
                 writer.close()
     except (OSError, TimeoutError):
         return None
     head, _, body = reply.partition(b"\r\n\r\n")
-    words = body.decode(errors="replace").rstrip("\n").split(" ")
-    if b" 200 " not in head.split(b"\r\n", 1)[0] or len(words) != 2 or not words[1].isdecimal():
+    return body.decode(errors="replace") if b" 200 " in head.split(b"\r\n", 1)[0] else None
+
+
+async def served_version(socket: Path) -> tuple[str, int] | None:
+    """Ask which version is served, and by which worker; None: no answer."""
+    words = (await ask(socket, "/version") or "").rstrip("\n").split(" ")
+    if len(words) != 2 or not words[1].isdecimal():
         return None
     return words[0], int(words[1])
 
@@ -51,10 +57,12 @@ async def confirm(
     old: frozenset[int],
     position: int,
     seconds: float,
+    on_first: Callable[[], None] = lambda: None,
 ) -> str:
     """Wait until ``version`` is what is served; returns why it is not, empty when it is.
 
     ``old``: the workers to be replaced; ``position``: the error log's end before the reload.
+    ``on_first`` is called when ``version`` seems to be served; that is then made sure of.
     """
     deadline = asyncio.get_running_loop().time() + seconds
     agreed, complaints = 0, list[str]()
@@ -65,6 +73,8 @@ async def confirm(
         if verdict:
             return verdict
         if await _agrees(supervisor, socket, version, old):
+            if agreed == 0:
+                on_first()
             agreed += 1
             if agreed == NEEDED:
                 return ""

@@ -10,16 +10,22 @@ import base64
 import binascii
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 import msgspec
 
+from gatehouse.agent import private
 from gatehouse.agent.endpoints import Endpoints
+from gatehouse.agent.private import Refused
 
 CONFIG_DIR = "/etc/nginx"
 """Where a control plane believes the files to be."""
+
+MANIFEST = "manifest.json"
+"""Of each generation; a directory without one is somebody else's."""
 
 MAIN = "nginx.conf"
 SYSTEM_TRUST = "system.pem"
@@ -29,8 +35,7 @@ OPENED_LATE = "gatehouse/secrets"
 """The directory of files that NGINX opens when a request needs them, not when it starts."""
 
 
-class Refused(ValueError):
-    """A file that is not to be written; the message names it."""
+_OBJECT = re.compile(r"[0-9a-f]{64}")
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -97,12 +102,15 @@ class Generations:
 
     def prepare(self) -> None:
         """Make the directories and remove what an interrupted run left half-made."""
-        self._objects.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._generations.mkdir(exist_ok=True)
-        for path in self._generations.glob(".*"):
-            shutil.rmtree(path)
-        for path in self._objects.glob(".*"):
-            path.unlink()
+        for directory in (self._objects, self._generations):
+            private.refuse_links(self._root, directory.name)
+            private.directory(directory)
+        for path in self._generations.iterdir():
+            if path.name.startswith(".") and path.name[1:].isdigit():
+                shutil.rmtree(path)
+        for path in self._objects.iterdir():
+            if _OBJECT.fullmatch(path.name.removeprefix(".")) and path.name.startswith("."):
+                path.unlink()
 
     def directory(self, number: int) -> Path:
         """The directory of one generation."""
@@ -110,7 +118,8 @@ class Generations:
 
     def numbers(self) -> list[int]:
         """Every generation there is, oldest first."""
-        return sorted(int(path.name) for path in self._generations.iterdir() if path.name.isdigit())
+        found = (path for path in self._generations.iterdir() if path.name.isdigit())
+        return sorted(int(path.name) for path in found if (path / MANIFEST).is_file())
 
     def current(self) -> int | None:
         """The generation that NGINX loads at a start or reload; None before the first."""
@@ -122,9 +131,7 @@ class Generations:
 
     def manifest(self, number: int) -> Manifest:
         """What generation ``number`` holds; raises OSError or msgspec.DecodeError."""
-        return msgspec.json.decode(
-            (self.directory(number) / "manifest.json").read_bytes(), type=Manifest
-        )
+        return msgspec.json.decode((self.directory(number) / MANIFEST).read_bytes(), type=Manifest)
 
     def missing(self, entries: Iterable[Entry]) -> list[Entry]:
         """Those whose content is not in the store, each content once."""
@@ -137,9 +144,7 @@ class Generations:
             raise Refused(f"{entry.path}: content of {len(content)} bytes has another hash")
         staged = self._objects / f".{entry.digest}"
         staged.unlink(missing_ok=True)
-        descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _mode(entry))
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
+        private.write(staged, content, 0o600 if entry.secret else 0o644)
         staged.rename(self._objects / entry.digest)
 
     def content(self, entry: Entry) -> bytes:
@@ -151,13 +156,16 @@ class Generations:
 
         Those are texts, or files elsewhere that are linked to.
         """
-        number = max(self.numbers(), default=0) + 1
+        taken = (int(each.name) for each in self._generations.iterdir() if each.name.isdigit())
+        number = max(taken, default=0) + 1
+        for store in (self._objects, self._generations):
+            private.refuse_links(self._root, store.name)
         staged = self._generations / f".{number}"
         shutil.rmtree(staged, ignore_errors=True)
-        staged.mkdir()
+        private.directory(staged)
         paths = [*(entry.path for entry in manifest.entries), *own]
         for directory in {(staged / path).parent for path in paths}:
-            directory.mkdir(parents=True, exist_ok=True)
+            private.directory(directory)
         for entry in manifest.entries:
             source = self._objects / entry.digest
             if entry.secret:
@@ -168,8 +176,8 @@ class Generations:
             if isinstance(content, Path):
                 (staged / path).symlink_to(content)
             else:
-                (staged / path).write_text(content, encoding="utf-8")
-        (staged / "manifest.json").write_bytes(msgspec.json.encode(manifest))
+                private.write(staged / path, content.encode())
+        private.write(staged / MANIFEST, msgspec.json.encode(manifest))
         staged.rename(self.directory(number))
         return number
 
@@ -180,7 +188,7 @@ class Generations:
             return
         for entry in self.manifest(current).entries:
             if entry.path.startswith(f"{OPENED_LATE}/") and not (staged / entry.path).exists():
-                (staged / entry.path).parent.mkdir(parents=True, exist_ok=True)
+                private.directory((staged / entry.path).parent)
                 os.link(self.directory(current) / entry.path, staged / entry.path)
 
     def amend(self, number: int, manifest: Manifest) -> None:
@@ -194,13 +202,16 @@ class Generations:
         for entry in manifest.entries:
             if entry == known[entry.path]:
                 continue
+            parent = PurePosixPath(entry.path).parent
+            private.refuse_links(self._root, f"generations/{number}/{parent}")
             new = directory / ".new"
             new.unlink(missing_ok=True)
             os.link(self._objects / entry.digest, new)
             new.replace(directory / entry.path)
         new = directory / ".new"
-        new.write_bytes(msgspec.json.encode(manifest))
-        new.replace(directory / "manifest.json")
+        new.unlink(missing_ok=True)
+        private.write(new, msgspec.json.encode(manifest))
+        new.replace(directory / MANIFEST)
         self._discard()
 
     def swap(self, number: int) -> None:
@@ -224,9 +235,5 @@ class Generations:
     def _discard(self) -> None:
         with os.scandir(self._objects) as objects:
             for item in objects:
-                if item.stat().st_nlink == 1:
+                if _OBJECT.fullmatch(item.name) and item.stat().st_nlink == 1:
                     Path(item.path).unlink()
-
-
-def _mode(entry: Entry) -> int:
-    return 0o600 if entry.secret else 0o644

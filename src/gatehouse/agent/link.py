@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 import grpc
 import grpc.aio
@@ -16,9 +16,16 @@ from gatehouse.agent.apply import Applier, Outcome
 from gatehouse.agent.channel import Connection, Token
 from gatehouse.agent.descriptions import Describer, meta
 from gatehouse.agent.fetching import Fetcher
-from gatehouse.agent.generations import Entry, Generations, Manifest, Refused, entry_of
+from gatehouse.agent.generations import (
+    CONFIG_DIR,
+    Entry,
+    Generations,
+    Manifest,
+    entry_of,
+)
 from gatehouse.agent.mailbox import Mailbox
 from gatehouse.agent.options import Options
+from gatehouse.agent.private import Refused
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 
 log = structlog.get_logger("gatehouse.agent")
@@ -43,8 +50,13 @@ class ApplyRequest(msgspec.Struct, frozen=True):
     overview: files_pb2.FileOverview
 
 
-def manifest_of(overview: files_pb2.FileOverview) -> Manifest:
-    """Read what is to be applied; raises :class:`Refused` for a file that is not taken."""
+def manifest_of(
+    overview: files_pb2.FileOverview, allowed: Sequence[str] = (CONFIG_DIR,)
+) -> Manifest:
+    """Read what is to be applied; raises :class:`Refused` for a file that is not taken.
+
+    ``allowed``: the directories in which files may be.
+    """
     entries: dict[str, Entry] = {}
     for file in overview.files:
         if file.unmanaged:
@@ -53,6 +65,8 @@ def manifest_of(overview: files_pb2.FileOverview) -> Manifest:
         if file.HasField("external_data_source"):
             raise Refused(f"{about.name}: external data sources are not fetched")
         entry = entry_of(about.name, about.hash, about.size, about.permissions)
+        if not any(about.name.startswith(f"{directory}/") for directory in allowed):
+            raise Refused(f"{about.name}: not in an allowed directory ({', '.join(allowed)})")
         entries[entry.path] = entry
     ordered = tuple(entries[path] for path in sorted(entries))
     return Manifest(version=overview.config_version.version, entries=ordered)
@@ -73,7 +87,8 @@ class Link:
         self._options = options
         self._describer = describer
         self._applier = applier
-        self._token = Token(options.token_path) if options.token_path else None
+        proven = options.token_path is not None or options.token
+        self._token = Token(options.token_path, options.token) if proven else None
         self._connection: Connection | None = None
         self._fetcher = Fetcher(lambda: self._connection, generations)
         self._mailbox: Mailbox[ApplyRequest] = Mailbox()
@@ -219,7 +234,7 @@ class Link:
 
     async def _apply(self, request: ApplyRequest) -> Outcome:
         try:
-            manifest = manifest_of(request.overview)
+            manifest = manifest_of(request.overview, self._options.allowed_directories)
             return await self._applier.apply(
                 manifest, lambda missing: self._fetcher.fetch(missing, request.correlation)
             )

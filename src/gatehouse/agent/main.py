@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator
 
 import structlog
 
-from gatehouse.agent import nginx_binary
+from gatehouse.agent import nginx_binary, orphans
 from gatehouse.agent.apply import Applier
 from gatehouse.agent.companions import companions
 from gatehouse.agent.descriptions import Describer
@@ -16,6 +17,7 @@ from gatehouse.agent.generations import Generations
 from gatehouse.agent.health import HealthServer
 from gatehouse.agent.link import Link
 from gatehouse.agent.live import Live
+from gatehouse.agent.measurements import Figure, Measurements
 from gatehouse.agent.nameserver import Nameserver
 from gatehouse.agent.options import Options, OptionsError, load_options, options_from_environment
 from gatehouse.agent.places import places
@@ -47,12 +49,48 @@ class Agent:
             Live(self.nameserver, self.generations),
             self.companions,
             workers=options.workers,
+            strict=options.treat_warnings_as_errors,
         )
         self.resolving = binary.numbers >= nginx_binary.RESOLVING
         describer = Describer(options, binary, self.supervisor, endpoints=self.resolving)
         self.link = Link(options, describer, self.applier, self.generations)
         self.supervisor.on_change = self.link.touch
-        self.health = HealthServer(self.not_ready, self.metrics)
+        labels = {
+            "namespace": options.pod_namespace,
+            "pod": options.pod_name,
+            "gateway": options.gateway,
+        }
+        self.measurements = Measurements(labels, self.figures, self.places.version_socket)
+        self.applier.observe = self.measurements.observe
+        self.health = HealthServer(self.not_ready, self.measurements.text)
+
+    def figures(self) -> Iterator[Figure]:
+        """What is measured of this agent at this moment."""
+        name = "gatehouse_agent"
+        applier = self.applier
+        yield Figure(f"{name}_connected", "Whether the control plane is.", self.link.connected)
+        help_ = "Whether NGINX serves a confirmed configuration."
+        yield Figure(f"{name}_ready", help_, not self.not_ready())
+        version = {"version": applier.confirmed or ""}
+        yield Figure(f"{name}_configuration_info", "What is served.", 1, labels=version)
+        totals = {
+            "applies": ("Configurations asked for.", applier.applies),
+            "apply_failures": ("Those that could not be served.", applier.failures),
+            "reloads": ("Reloads of NGINX.", applier.reloads),
+            "endpoint_updates": ("Changes of endpoints without one.", applier.endpoint_updates),
+            "nameserver_questions": ("Questions of NGINX.", self.nameserver.questions),
+            "nginx_restarts": ("Masters that died.", self.supervisor.restarts),
+        }
+        for total, (about, value) in totals.items():
+            yield Figure(f"{name}_{total}", about, value, "counter")
+        for each in self.companions:
+            labels = {"companion": each.name}
+            about = "Whether the companion runs."
+            yield Figure(f"{name}_companion_up", about, each.running, labels=labels)
+            about = "Whether the configuration needs the companion."
+            yield Figure(f"{name}_companion_wanted", about, each.wanted, labels=labels)
+            about = "Companions that died while they were needed."
+            yield Figure(f"{name}_companion_restarts", about, each.restarts, "counter", labels)
 
     async def start_nameserver(self) -> None:
         """Listen where the NGINX that may still run asks; raises OSError."""
@@ -69,21 +107,6 @@ class Agent:
             return "no configuration is confirmed to be served"
         return ""
 
-    def metrics(self) -> Mapping[str, float]:
-        """What /metrics shows."""
-        return {
-            "gatehouse_agent_connected": self.link.connected,
-            "gatehouse_agent_ready": not self.not_ready(),
-            "gatehouse_agent_reloads_total": self.applier.reloads,
-            "gatehouse_agent_endpoint_updates_total": self.applier.endpoint_updates,
-            "gatehouse_agent_nameserver_questions_total": self.nameserver.questions,
-            "gatehouse_agent_nginx_restarts_total": self.supervisor.restarts,
-            **{
-                f"gatehouse_agent_{companion.name}_restarts_total": companion.restarts
-                for companion in self.companions
-            },
-        }
-
 
 async def run(options: Options, stop: asyncio.Event) -> None:
     """Run an agent until ``stop`` is set, then let NGINX drain for at most 25 s and end it.
@@ -92,6 +115,8 @@ async def run(options: Options, stop: asyncio.Event) -> None:
     Raises NginxMissingError, or OSError if a directory or the health address cannot be had.
     """
     agent = Agent(options)
+    if options.left_out:
+        log.warning("options that this agent does not have", options=list(options.left_out))
     await agent.start_nameserver()
     await agent.applier.begin()
     if options.health_address:
@@ -118,6 +143,8 @@ async def run(options: Options, stop: asyncio.Event) -> None:
 
 async def _live(agent: Agent) -> None:
     async with asyncio.TaskGroup() as group:
+        if os.getpid() == 1:
+            group.create_task(orphans.reap_always())
         group.create_task(agent.supervisor.run())
         group.create_task(agent.supervisor.error_log.forward("nginx"))
         for companion in agent.companions:

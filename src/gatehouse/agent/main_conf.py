@@ -14,6 +14,9 @@ HTTP_ENTRY = "gatehouse/http.conf"
 STREAM_ENTRY = "gatehouse/stream.conf"
 """The bundle's files that are included, if it has them."""
 
+STATUS = "http_stub_status_module"
+"""What NGINX must have been built with to tell its figures."""
+
 SHUTDOWN_SECONDS = 60
 """How long connections may keep a worker that was told to finish."""
 
@@ -71,6 +74,7 @@ def _http(binary: NginxBinary, places: Places, version: str, paths: Collection[s
         "server {",
         f'    listen "unix:{places.version_socket}";',
         f'    location = /version {{ return 200 "{version} $pid\\n"; }}',
+        *(["    location = /status { stub_status; }"] if STATUS in binary.modules else []),
         "}",
     ]
     if HTTP_ENTRY in paths:

@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
+
+from gatehouse.agent.generations import CONFIG_DIR
+
+_FIELDS_AGENT = (
+    "command.server.host",
+    "command.server.port",
+    "command.server.type",
+    "command.auth.token",
+    "command.auth.tokenpath",
+    "command.tls.ca",
+    "command.tls.cert",
+    "command.tls.key",
+    "command.tls.server_name",
+    "command.tls.skip_verify",
+    "labels",
+    "log.level",
+    "allowed_directories",
+    "features",
+    "data_plane_config.nginx.treat_warnings_as_errors",
+)
+_OWN = ("root", "run_dir", "health_address", "nginx", "workers", "gateway")
 
 KEYS: Mapping[str, str] = {
-    "command.server.host": "NGINX_AGENT_COMMAND_SERVER_HOST",
-    "command.server.port": "NGINX_AGENT_COMMAND_SERVER_PORT",
-    "command.auth.tokenpath": "NGINX_AGENT_COMMAND_AUTH_TOKENPATH",
-    "command.tls.ca": "NGINX_AGENT_COMMAND_TLS_CA",
-    "command.tls.server_name": "NGINX_AGENT_COMMAND_TLS_SERVER_NAME",
-    "labels": "NGINX_AGENT_LABELS",
-    "log.level": "NGINX_AGENT_LOG_LEVEL",
-    "gatehouse.root": "GATEHOUSE_AGENT_ROOT",
-    "gatehouse.run_dir": "GATEHOUSE_AGENT_RUN_DIR",
-    "gatehouse.health_address": "GATEHOUSE_AGENT_HEALTH_ADDRESS",
-    "gatehouse.nginx": "GATEHOUSE_AGENT_NGINX",
-    "gatehouse.workers": "GATEHOUSE_AGENT_WORKERS",
+    **{key: f"NGINX_AGENT_{key.upper().replace('.', '_')}" for key in _FIELDS_AGENT},
+    **{f"gatehouse.{name}": f"GATEHOUSE_AGENT_{name.upper()}" for name in _OWN},
+    "gatehouse.log_format": "GATEHOUSE_LOG_FORMAT",
     "gatehouse.pod_name": "POD_NAME",
+    "gatehouse.pod_namespace": "POD_NAMESPACE",
     "gatehouse.pod_uid": "POD_UID",
 }
 """Keys of the YAML file (those of the field's agent, then our own), and their variables."""
+
+FEATURES = frozenset({"configuration"})
+"""Those of the field's agent that this one has; metrics are there to be fetched, not pushed."""
+
+_LEVELS = {"warn": "warning", "panic": "error", "fatal": "error"}
+"""Levels of the field's agent that are called something else here."""
 
 
 class OptionsError(ValueError):
@@ -37,27 +55,49 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     server_host: str
     server_port: int
+    token: str = ""
+    """A token that does not change; ``token_path`` goes before it."""
     token_path: Path | None = None
     """File with the token; read again whenever it changed."""
     ca: Path | None = None
-    """PEM bundle that vouches for the server; None: no TLS, which forbids a token."""
+    """PEM bundle that vouches for the server; None: the system's, if there is TLS at all."""
+    cert: Path | None = None
+    key: Path | None = None
+    """What the agent shows the server; both or none. Read, like ``ca``, for each connection."""
     server_name: str = ""
     """Name expected in the server's certificate; empty: ``server_host``."""
     labels: Mapping[str, str] = {}
     """Sent with every call, as the field's agent does."""
-    log_level: str = "info"
+    log_level: str = ""
+    """One of debug, info, warning, error; empty: not said."""
+    log_format: str = ""
+    """json or console; empty: not said."""
+    allowed_directories: tuple[str, ...] = (CONFIG_DIR,)
+    """Where files may be, by the control plane's names; what is elsewhere is refused."""
+    treat_warnings_as_errors: bool = False
+    """Whether a configuration that ``nginx -t`` warns of is refused."""
     root: Path = Path("/var/lib/gatehouse")
     """Configuration: survives restarts."""
     run_dir: Path = Path("/var/run/gatehouse")
     """Sockets, pid, logs and temporary files of NGINX."""
     health_address: str = ""
-    """``host:port`` of /livez and /readyz; empty: none."""
+    """``host:port`` of /livez, /readyz and /metrics; empty: none."""
     nginx: str | None = None
     """Path of the NGINX binary; None: see :func:`gatehouse.agent.nginx_binary.find`."""
     workers: str = "auto"
     """Number of worker processes."""
+    gateway: str = ""
+    """Name of the Gateway, in the namespace of the Pod; with those the labels of measurements."""
     pod_name: str = ""
+    pod_namespace: str = ""
     pod_uid: str = ""
+    left_out: tuple[str, ...] = ()
+    """What was asked for that this agent does not have: keys, and ``features.<name>``."""
+
+    @property
+    def tls(self) -> bool:
+        """Whether the connection is by TLS."""
+        return self.ca is not None or self.cert is not None or bool(self.server_name)
 
 
 def options_from_environment(environ: Mapping[str, str]) -> Options:
@@ -78,24 +118,28 @@ def load_options(
     values = _from_file(file) if file is not None else {}
     values.update({key: environ[name] for key, name in KEYS.items() if environ.get(name)})
     values.update({key: value for key, value in (flags or {}).items() if value})
-    return _build(values)
+    return _checked(_build(values))
 
 
 def _from_file(file: Path) -> dict[str, Any]:
+    import yaml  # only here: most agents have no file
+
     try:
         tree = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise OptionsError(f"{file}: {error}") from error
     if not isinstance(tree, dict):
         raise OptionsError(f"{file}: must be a mapping")
-    values: dict[str, Any] = {}
-    for key in KEYS:
-        found: Any = tree
-        for part in key.split("."):
-            found = found.get(part) if isinstance(found, dict) else None
-        if found is not None:
-            values[key] = found
-    return values
+    return dict(_leaves("", tree))
+
+
+def _leaves(prefix: str, tree: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in tree.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, dict) and key not in KEYS:
+            yield from _leaves(f"{key}.", value)
+        elif value is not None:
+            yield key, value
 
 
 def _build(values: Mapping[str, Any]) -> Options:
@@ -108,28 +152,80 @@ def _build(values: Mapping[str, Any]) -> Options:
     host = text("command.server.host")
     if not host:
         raise OptionsError("command.server.host is not set")
-    options = Options(
+    level = text("log.level").lower()
+    features = _words(values.get("features", "configuration"))
+    _refuse_what_is_not_had(values, features)
+    return Options(
         server_host=host,
         server_port=_port("command.server.port", text("command.server.port")),
+        token=text("command.auth.token"),
         token_path=path("command.auth.tokenpath"),
         ca=path("command.tls.ca"),
+        cert=path("command.tls.cert"),
+        key=path("command.tls.key"),
         server_name=text("command.tls.server_name"),
         labels=_labels(values.get("labels")),
-        log_level=text("log.level", "info").lower(),
+        log_level=_LEVELS.get(level, level),
+        log_format=text("gatehouse.log_format").lower().replace("text", "console"),
+        allowed_directories=_words(values.get("allowed_directories", CONFIG_DIR)),
+        treat_warnings_as_errors=_truth(values, "data_plane_config.nginx.treat_warnings_as_errors"),
         root=Path(text("gatehouse.root", "/var/lib/gatehouse")).absolute(),
         run_dir=Path(text("gatehouse.run_dir", "/var/run/gatehouse")).absolute(),
         health_address=text("gatehouse.health_address"),
         nginx=text("gatehouse.nginx") or None,
         workers=_workers(text("gatehouse.workers", "auto")),
+        gateway=text("gatehouse.gateway"),
         pod_name=text("gatehouse.pod_name"),
+        pod_namespace=text("gatehouse.pod_namespace"),
         pod_uid=text("gatehouse.pod_uid"),
+        left_out=(
+            *(key for key in values if key not in KEYS),
+            *(f"features.{name}" for name in features if name not in FEATURES),
+        ),
     )
-    if options.token_path is not None and options.ca is None:
+
+
+def _refuse_what_is_not_had(values: Mapping[str, Any], features: tuple[str, ...]) -> None:
+    """Refuse what would make another agent of this one; the rest is left out."""
+    if str(values.get("command.server.type", "grpc")).lower() != "grpc":
+        raise OptionsError("command.server.type: only grpc is spoken")
+    if _truth(values, "command.tls.skip_verify"):
+        raise OptionsError("command.tls.skip_verify: certificates are always checked")
+    if "configuration" not in features:
+        raise OptionsError("features: an agent without 'configuration' has nothing to do")
+
+
+def _checked(options: Options) -> Options:
+    if (options.token or options.token_path is not None) and not options.tls:
         raise OptionsError("command.auth.tokenpath needs command.tls.ca: a token needs TLS")
-    for name, place in (("root", options.root), ("run_dir", options.run_dir)):
-        if any(character in str(place) for character in "\"\\$'\r\n;{}"):
-            raise OptionsError(f"gatehouse.{name}: {place} has characters NGINX treats specially")
+    if (options.cert is None) is not (options.key is None):
+        raise OptionsError("command.tls.cert and command.tls.key go together")
+    if options.log_level not in ("", "debug", "info", "warning", "error"):
+        raise OptionsError(f"log.level: {options.log_level!r} is no level")
+    if options.log_format not in ("", "auto", "console", "json"):
+        raise OptionsError(f"gatehouse.log_format: {options.log_format!r} is not text or json")
+    for place in options.allowed_directories:
+        if not place.startswith("/") or place == "/" or ".." in place.split("/"):
+            raise OptionsError(f"allowed_directories: {place!r} is no plain path below /")
+    for name, directory in (("root", options.root), ("run_dir", options.run_dir)):
+        if any(character in str(directory) for character in "\"\\$'\r\n;{}"):
+            raise OptionsError(
+                f"gatehouse.{name}: {directory} has characters NGINX treats specially"
+            )
     return options
+
+
+def _truth(values: Mapping[str, Any], key: str) -> bool:
+    value = str(values.get(key, "false")).lower()
+    if value not in ("true", "false"):
+        raise OptionsError(f"{key}: {value!r} is neither true nor false")
+    return value == "true"
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    """Read a list, which in the environment and in flags is separated by commas."""
+    items = value if isinstance(value, list) else str(value).split(",")
+    return tuple(str(item).strip().rstrip("/") or "/" for item in items if str(item).strip())
 
 
 def _port(key: str, value: str) -> int:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 import tempfile
 from pathlib import Path
 
 import msgspec
 
+from gatehouse.agent import private
 from gatehouse.authenticator import description as authenticating
 from gatehouse.connector import description as connecting
 
@@ -63,18 +65,29 @@ class Places(msgspec.Struct, frozen=True):
 
     def prepare(self) -> None:
         """Make the directories; raises OSError."""
-        self.root.mkdir(parents=True, exist_ok=True)
-        self.run.mkdir(parents=True, exist_ok=True)
-        (self.run / "temp").mkdir(exist_ok=True)
+        for path in (self.root, self.run, self.run / "temp"):
+            private.directory(path)
         for companion in _SOCKETS:
             # Whoever connects there is taken for NGINX.
-            self.sockets(companion).mkdir(exist_ok=True, mode=0o700)
+            private.directory(self.sockets(companion))
 
     def remove_sockets(self) -> None:
-        """Remove sockets a killed NGINX left; only while none runs, or it loses them."""
+        """Remove sockets a killed NGINX left: those that nobody listens on any more."""
         for path in self.run.iterdir():
-            if path.is_socket():
+            if path.is_socket() and _abandoned(path):
                 path.unlink(missing_ok=True)
+
+
+def _abandoned(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False
 
 
 def places(root: Path, run_dir: Path) -> Places:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 _PROC = Path("/proc")
@@ -31,6 +32,18 @@ def children(pid: int) -> frozenset[int]:
     except OSError:
         return frozenset()
     return frozenset(child for child in map(int, text.split()) if alive(child))
+
+
+def zombies(pid: int) -> list[tuple[int, int]]:
+    """The dead children of a process that nobody has waited for, with their sessions."""
+    found = []
+    for task in (_PROC / str(pid) / "task").iterdir():
+        with contextlib.suppress(OSError):
+            for child in (task / "children").read_text(encoding="ascii").split():
+                fields = _stat(int(child))
+                if fields and fields[0] == "Z":
+                    found.append((int(child), int(fields[3])))
+    return found
 
 
 def alive(pid: int) -> bool:

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import subprocess
+from typing import ClassVar
 
 from gatehouse.agent import processes
 
@@ -14,11 +15,16 @@ from gatehouse.agent import processes
 class Watched:
     """A live process, which need not be a child of ours."""
 
+    started: ClassVar[set[int]] = set()
+    """The children among them, which are waited for here."""
+
     def __init__(self, pid: int, popen: subprocess.Popen[bytes] | None = None) -> None:
         """Watch ``pid``; raises ProcessLookupError if it is gone. Needs a running event loop."""
         self.pid = pid
         self.exited = asyncio.Event()
         self._popen = popen
+        if popen is not None:
+            self.started.add(pid)
         # Works for processes that are nobody's child of ours, and is ready as soon as they end.
         self._pidfd = os.pidfd_open(pid)
         self._loop = asyncio.get_running_loop()
@@ -28,6 +34,7 @@ class Watched:
         self.release()
         if self._popen is not None:
             self._popen.wait()
+            self.started.discard(self.pid)
         self.exited.set()
 
     def release(self) -> None:
@@ -45,19 +52,10 @@ class Watched:
 
 
 async def gone(pids: frozenset[int], seconds: float) -> bool:
-    """Wait until none of ``pids`` is alive, at most ``seconds``; reaps those that became ours."""
+    """Wait until none of ``pids`` is alive, at most ``seconds``."""
     deadline = asyncio.get_running_loop().time() + seconds
     while any(processes.alive(pid) for pid in pids):
         if asyncio.get_running_loop().time() > deadline:
             return False
         await asyncio.sleep(0.01)
-    if os.getpid() == 1:
-        # Orphans become children of process 1, which in a container is the agent.
-        for pid in pids:
-            _reap(pid)
     return True
-
-
-def _reap(pid: int) -> None:
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 import structlog
 
@@ -12,13 +12,17 @@ LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("auto", "console", "json")
 
 
-def configure(level: str, style: str) -> None:
-    """Set up logging of this process; ``style`` auto: console on a terminal, else JSON."""
-    as_json = style == "json" or (style == "auto" and not sys.stderr.isatty())
+def configure(level: str, style: str, stream: TextIO | None = None) -> None:
+    """Set up logging of this process; ``style`` auto: console on a terminal, else JSON.
+
+    ``stream``: where to; None: stderr.
+    """
+    stream = stream or sys.stderr
+    as_json = style == "json" or (style == "auto" and not stream.isatty())
     renderer: Any = (
         structlog.processors.JSONRenderer()
         if as_json
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=24)
+        else structlog.dev.ConsoleRenderer(colors=stream.isatty(), pad_event_to=24)
     )
     structlog.configure(
         processors=[
@@ -29,20 +33,16 @@ def configure(level: str, style: str) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
-        logger_factory=_factory,
+        logger_factory=lambda *names: _Logger(stream, *names),
         cache_logger_on_first_use=True,
     )
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    logging.basicConfig(level=logging.WARNING, stream=stream, force=True)
 
 
 class _Logger(structlog.PrintLogger):
-    def __init__(self, part: str) -> None:
-        super().__init__(sys.stderr)
-        self.part = part
-
-
-def _factory(*arguments: Any) -> _Logger:
-    return _Logger(str(arguments[0]).removeprefix("gatehouse.") if arguments else "gatehouse")
+    def __init__(self, stream: TextIO, name: str = "gatehouse") -> None:
+        super().__init__(stream)
+        self.part = name.removeprefix("gatehouse.")
 
 
 def _part(logger: Any, _: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

@@ -1,17 +1,14 @@
-"""The processes behind `gatehouse up`, each also to be run by itself."""
+"""The control plane's processes behind `gatehouse up`, each also to be run by itself."""
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
-import os
 from pathlib import Path
 
 import click
 
-from gatehouse.agent import main as agent
 from gatehouse.agent import nginx_binary
-from gatehouse.agent.options import OptionsError, load_options
 from gatehouse.cli import running
 from gatehouse.cli.errors import Trouble
 from gatehouse.controller import run as controller
@@ -49,6 +46,17 @@ def find_nginx(named: str | None) -> Path:
 @click.option("--tls-cert", type=PATH, required=True)
 @click.option("--tls-key", type=PATH, required=True)
 @click.option("--ca", type=PATH, required=True, help="PEM bundle that agents are to trust.")
+@click.option(
+    "--client-ca",
+    type=PATH,
+    default=None,
+    help="PEM bundle: agents must show a certificate of it, beside their token.",
+)
+@click.option(
+    "--client-secret",
+    default="",
+    help="Secret in each Gateway's namespace with the certificate that its agents show.",
+)
 @click.option("--bind", type=click.Choice(["any", "load-balancer"]), default="any")
 @click.option("--snippets", is_flag=True, help="Allow SnippetsFilters: raw NGINX configuration.")
 @click.option("--lease", default="", help="namespace/name: one of several controllers acts.")
@@ -61,6 +69,8 @@ def controller_command(
     tls_cert: Path,
     tls_key: Path,
     ca: Path,
+    client_ca: Path | None,
+    client_secret: str,
     bind: str,
     snippets: bool,
     lease: str,
@@ -79,6 +89,8 @@ def controller_command(
         tls_cert=tls_cert,
         tls_key=tls_key,
         ca=ca,
+        client_ca=client_ca,
+        client_secret=client_secret,
         bind="load-balancer" if bind == "load-balancer" else "any",
         snippets=snippets,
         lease=decided_by,
@@ -128,20 +140,5 @@ def node(
     running.run(part, expected=(ConfigError,))
 
 
-@click.command("agent")
-@click.option("--config", type=PATH, default=None, help="YAML file; flags and environment win.")
-def agent_command(config: Path | None) -> None:
-    """Own one NGINX: fetch its configuration, apply it safely, report."""
-    try:
-        options = load_options(os.environ, file=config)
-    except OptionsError as error:
-        raise Trouble(str(error)) from error
-
-    async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
-        await agent.run(options, await running.either(stop, leave))
-
-    running.run(part)
-
-
 controller_command.name = "controller"
-COMMANDS = (controller_command, node, agent_command)
+COMMANDS = (controller_command, node)

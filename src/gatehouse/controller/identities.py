@@ -45,4 +45,6 @@ class Identities:
                 f"ServiceAccount {namespace}/{name} belongs to no known Gateway"
             )
         pods = review.extra.get(POD_NAME, ())
-        return agents.Identity(gateway=gateway, instance=pods[0] if pods else name)
+        # A data plane's Deployment has the name of its ServiceAccount.
+        owner = f"{namespace}_{name}"
+        return agents.Identity(gateway=gateway, instance=pods[0] if pods else name, owner=owner)

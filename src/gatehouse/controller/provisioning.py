@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
 import structlog
 
 from gatehouse.kube import client as kube
@@ -54,6 +55,14 @@ class Provisioning:
         self._sweep = True
         self._ours = gateways
         self._woken.set()
+
+    def trust(self, ca_bundle: str) -> None:
+        """Have all data planes' agents trust ``ca_bundle``, if they do not yet."""
+        if ca_bundle != self._settings.ca_bundle:
+            log.info("agents are to trust other authorities")
+            self._settings = msgspec.structs.replace(self._settings, ca_bundle=ca_bundle)
+            for name in self._ours:
+                self.touch(name)
 
     def touch(self, gateway: Name) -> None:
         """Look again at a Gateway: it, or something made for it, changed."""

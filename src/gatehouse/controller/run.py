@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 import structlog
+from cryptography import x509
 
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
@@ -20,8 +21,10 @@ from gatehouse.controller.leadership import Leadership, Lease
 from gatehouse.controller.loop import Loop
 from gatehouse.controller.provisioning import Provisioning
 from gatehouse.controller.status_writer import StatusWriter
+from gatehouse.controller.trespasses import record
 from gatehouse.frontends import gateway_api
 from gatehouse.kube import client as kube
+from gatehouse.kube.events import Recorder
 from gatehouse.kube.informer import Informer
 from gatehouse.provisioner.manifests import ProvisionerSettings
 from gatehouse.transports import server as agents
@@ -33,6 +36,9 @@ SERVER_NAME = "gatehouse-controller.gatehouse-system.svc"
 
 CLASSES = {"gatehouse-nginx": gateway_api.NGINX}
 """The GatewayClasses that are made where they are missing, each with its controller's name."""
+
+CA_SECONDS = 5.0
+"""How often the file of authorities is looked at."""
 
 _PROVISIONED = (resources.DEPLOYMENTS, resources.CONFIG_MAPS, resources.SERVICE_ACCOUNTS)
 """What is watched only to notice that somebody changed what was made for a Gateway."""
@@ -50,7 +56,11 @@ class Options(msgspec.Struct, frozen=True):
     tls_cert: Path
     tls_key: Path
     ca: Path
-    """What agents trust: a PEM bundle, copied to every data plane."""
+    """What agents trust: a PEM bundle, copied to every data plane, again whenever it changes."""
+    client_ca: Path | None = None
+    """Whose certificates agents must show beside their tokens; None: none."""
+    client_secret: str = ""
+    """Secret, beside each Gateway, with the certificate that provisioned agents show."""
     bind: Literal["load-balancer", "any"] = "any"
     """Whether data planes listen on their Service's address only, or on every address."""
     snippets: bool = False
@@ -82,6 +92,10 @@ class Controller:
             client, SERVER_NAME, lambda: self.informers["ServiceAccount"].objects
         )
         self.delivery = agents.AgentServer(identities.authenticate)
+        self.recorder = Recorder(client, "gatehouse-controller")
+        self.delivery.on_trespass = lambda trespass: record(
+            self.recorder, lambda name: self._current(("Gateway", *name)), trespass
+        )
         self.statuses = StatusWriter(
             client, {resource.kind: resource for resource in gateway_api.KINDS}, self._current
         )
@@ -149,12 +163,29 @@ class Controller:
             "instances": Figure(instances, "Instances of data planes that are connected."),
         }
 
+    async def follow_ca(self, file: Path) -> None:
+        """Hand what agents are to trust on to the data planes whenever it changes, for ever."""
+        while True:
+            await asyncio.sleep(CA_SECONDS)
+            try:
+                self.provisioning.trust(authorities(file))
+            except (OSError, ValueError) as error:
+                log.warning("authorities kept", file=str(file), reason=str(error))
+
     async def watch(self, group: asyncio.TaskGroup) -> None:
         """Start watching; returns when everything there is has been seen."""
         for informer in self.informers.values():
             group.create_task(informer.run())
         for informer in self.informers.values():
             await informer.synced.wait()
+
+
+def authorities(file: Path) -> str:
+    """Give the PEM certificates in a file; raises OSError, or ValueError if there are none."""
+    text = file.read_text(encoding="utf-8")
+    if not x509.load_pem_x509_certificates(text.encode()):
+        raise ValueError("it has no certificate")
+    return text
 
 
 def _provisioner_settings(options: Options) -> ProvisionerSettings:
@@ -164,8 +195,9 @@ def _provisioner_settings(options: Options) -> ProvisionerSettings:
         agent_host=host,
         agent_port=int(port),
         server_name=SERVER_NAME,
-        ca_bundle=options.ca.read_text(encoding="ascii"),
+        ca_bundle=authorities(options.ca),
         audience=SERVER_NAME,
+        client_secret=options.client_secret,
     )
 
 
@@ -221,10 +253,12 @@ async def _act(controller: Controller, options: Options, client: kube.Client) ->
         for name, controller_name in CLASSES.items():
             await _ensure_class(client, name, controller_name)
         port = await controller.delivery.start(
-            options.agent_bind, options.tls_cert, options.tls_key
+            options.agent_bind, options.tls_cert, options.tls_key, options.client_ca
         )
         controller.serving = True
         log.info("ready", agent_port=port)
+        group.create_task(controller.recorder.run())
+        group.create_task(controller.follow_ca(options.ca))
         group.create_task(controller.statuses.run())
         group.create_task(controller.provisioning.run())
         group.create_task(controller.loop.run())

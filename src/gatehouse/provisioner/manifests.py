@@ -16,7 +16,7 @@ from gatehouse.apis.resources import (
     Resource,
 )
 from gatehouse.provisioner import names
-from gatehouse.provisioner.pod import AgentChannel, Object, PodShape, pod_spec
+from gatehouse.provisioner.pod import AgentChannel, Object, PodShape, pod_spec, scraped
 
 SERVICE_ANNOTATION = "gatehouse.dev/service"
 """On the Pod template: which Service's address the Pod gets where Gatehouse runs it itself."""
@@ -43,6 +43,8 @@ class ProvisionerSettings(msgspec.Struct, frozen=True):
     audience: str
     """For whom agents' tokens are made."""
     image_pull_policy: str = "IfNotPresent"
+    client_secret: str = ""
+    """Secret of type kubernetes.io/tls beside a Gateway, with what its agents show; empty: none."""
 
 
 def desired(
@@ -98,7 +100,9 @@ class _Made(msgspec.Struct, frozen=True):
                     port=settings.agent_port,
                     server_name=settings.server_name,
                     audience=settings.audience,
+                    client_secret=settings.client_secret,
                 ),
+                gateway=gateway_name,
             ),
             ports=ports,
             address=next((a["value"] for a in spec.get("addresses") or () if a.get("value")), ""),
@@ -142,7 +146,12 @@ class _Made(msgspec.Struct, frozen=True):
         template = {
             "metadata": {
                 "labels": self.labels,
-                "annotations": {**self.annotations, SERVICE_ANNOTATION: self.shape.name},
+                "annotations": {
+                    # First, since whoever asks for something else is to have it.
+                    **scraped(self.shape.ports),
+                    **self.annotations,
+                    SERVICE_ANNOTATION: self.shape.name,
+                },
             },
             "spec": pod_spec(self.shape),
         }

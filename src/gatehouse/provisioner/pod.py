@@ -8,11 +8,12 @@ import msgspec
 
 TOKEN_DIR = "/var/run/secrets/gatehouse"  # noqa: S105 (a directory)
 CA_DIR = "/etc/gatehouse/ca"
+CLIENT_DIR = "/etc/gatehouse/client"
 DATA_DIR = "/var/lib/gatehouse"
 RUN_DIR = "/var/run/gatehouse"
 
-HEALTH_PORT = 9114
-"""Where the agent answers /readyz and /livez, unless a listener has that port."""
+HEALTH_PORT = 9113
+"""Where the agent answers /metrics, /readyz and /livez, unless a listener has that port."""
 
 TOKEN_SECONDS = 3600
 """Life of the agent's token; a kubelet replaces it at 80 % of that."""
@@ -32,6 +33,8 @@ class AgentChannel(msgspec.Struct, frozen=True):
     """The name that must be in the control plane's certificate."""
     audience: str
     """For whom the agent's token is made."""
+    client_secret: str = ""
+    """The Secret with the certificate that the agent shows; empty: it shows none."""
 
 
 class PodShape(msgspec.Struct, frozen=True):
@@ -45,14 +48,21 @@ class PodShape(msgspec.Struct, frozen=True):
     image: str
     image_pull_policy: str
     channel: AgentChannel
+    gateway: str
+    """Name of the Gateway, for the labels of measurements."""
 
 
 def health_port(ports: tuple[int, ...]) -> int:
-    """Give the first port from 9114 on that no listener has: both bind the Pod's address."""
+    """Give the first port from 9113 on that no listener has: both bind the Pod's address."""
     port = HEALTH_PORT
     while port in ports:
         port += 1
     return port
+
+
+def scraped(ports: tuple[int, ...]) -> dict[str, str]:
+    """Give the annotations by which a Prometheus finds the measurements of Pods."""
+    return {"prometheus.io/scrape": "true", "prometheus.io/port": str(health_port(ports))}
 
 
 def pod_spec(shape: PodShape) -> Object:
@@ -99,10 +109,16 @@ def _container(shape: PodShape) -> Object:
         "volumeMounts": [
             {"name": "token", "mountPath": TOKEN_DIR, "readOnly": True},
             {"name": "ca", "mountPath": CA_DIR, "readOnly": True},
+            *_client([{"name": "client", "mountPath": CLIENT_DIR, "readOnly": True}], shape),
             {"name": "data", "mountPath": DATA_DIR},
             {"name": "run", "mountPath": RUN_DIR},
         ],
     }
+
+
+def _client(made: list[Object], shape: PodShape) -> list[Object]:
+    """Give what is made only for agents that show a certificate."""
+    return made if shape.channel.client_secret else []
 
 
 def _probes(health: int) -> Object:
@@ -125,6 +141,7 @@ def _environment(shape: PodShape, health: int) -> list[Object]:
     fields = {
         "POD_NAME": "metadata.name",
         "POD_NAMESPACE": "metadata.namespace",
+        "POD_UID": "metadata.uid",
         "POD_IP": "status.podIP",
     }
     values = {
@@ -134,11 +151,15 @@ def _environment(shape: PodShape, health: int) -> list[Object]:
         "NGINX_AGENT_COMMAND_TLS_CA": f"{CA_DIR}/ca.crt",
         "NGINX_AGENT_COMMAND_TLS_SERVER_NAME": shape.channel.server_name,
         "NGINX_AGENT_LABELS": f"owner-name={shape.namespace}_{shape.name},owner-type=Deployment",
+        "GATEHOUSE_AGENT_GATEWAY": shape.gateway,
         "GATEHOUSE_AGENT_ROOT": DATA_DIR,
         "GATEHOUSE_AGENT_RUN_DIR": RUN_DIR,
         # $(POD_IP) is replaced where the Pod is started, so POD_IP must stand before it.
         "GATEHOUSE_AGENT_HEALTH_ADDRESS": f"$(POD_IP):{health}",
     }
+    if shape.channel.client_secret:
+        values["NGINX_AGENT_COMMAND_TLS_CERT"] = f"{CLIENT_DIR}/tls.crt"
+        values["NGINX_AGENT_COMMAND_TLS_KEY"] = f"{CLIENT_DIR}/tls.key"
     return [
         *(
             {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
@@ -157,6 +178,9 @@ def _volumes(shape: PodShape) -> list[Object]:
     return [
         {"name": "token", "projected": {"sources": [{"serviceAccountToken": token}]}},
         {"name": "ca", "configMap": {"name": f"{shape.name}-agent"}},
+        *_client(
+            [{"name": "client", "secret": {"secretName": shape.channel.client_secret}}], shape
+        ),
         {"name": "data", "emptyDir": {}},
         # In memory, since key material of TLS listeners passes through it.
         {"name": "run", "emptyDir": {"medium": "Memory"}},

@@ -18,12 +18,13 @@ from gatehouse.transports.agents.authentication import (
     TokenReviews,
     Unavailable,
 )
+from gatehouse.transports.agents.calls import Callers, Trespass
 from gatehouse.transports.agents.certificates import ServerCertificate
 from gatehouse.transports.agents.fleet import Fleet
 from gatehouse.transports.commander import services as commander
 from gatehouse.transports.mpi import services as mpi
 
-__all__ = ["Authenticate", "Denied", "Identity", "AgentServer", "Unavailable"]
+__all__ = ["Authenticate", "Denied", "Identity", "AgentServer", "Trespass", "Unavailable"]
 
 log = structlog.get_logger("gatehouse.agents")
 
@@ -58,23 +59,30 @@ class AgentServer:
         """
         self.on_report: Callable[[DataPlaneReport], None] = lambda _report: None
         self._fleet = Fleet(apply_deadline, time.monotonic, lambda report: self.on_report(report))
+        self.on_trespass: Callable[[Trespass], None] = lambda _trespass: None
+        """Called when an agent was refused what is not its gateway's. Must not raise or block."""
         reviews = TokenReviews(authenticate, time.monotonic)
+        callers = Callers(reviews, lambda trespass: self.on_trespass(trespass))
         self._dialects = (
-            mpi.Services(self._fleet, reviews, config_dir),
-            commander.Services(self._fleet, reviews),
+            mpi.Services(self._fleet, callers, config_dir),
+            commander.Services(self._fleet, callers),
         )
         self._server: grpc.aio.Server | None = None
 
-    async def start(self, bind: str, tls_cert: Path, tls_key: Path) -> int:
+    async def start(
+        self, bind: str, tls_cert: Path, tls_key: Path, client_ca: Path | None = None
+    ) -> int:
         """Listen on ``bind`` (``host:port``, port 0: any); returns the port.
 
-        The certificate is followed while serving. Raises OSError if the address cannot be had or
-        a file cannot be read, ssl.SSLError if key and certificate do not belong together.
+        With ``client_ca``, agents must show a certificate of one of its authorities as well as
+        their token. The files are followed while serving. Raises OSError if the address cannot be
+        had or a file cannot be read, ssl.SSLError if key and certificate do not belong together or
+        ``client_ca`` has no certificate.
         """
         server = grpc.aio.server(options=OPTIONS)
         for dialect in self._dialects:
             server.add_generic_rpc_handlers(tuple(dialect.handlers()))
-        credentials = ServerCertificate(tls_cert, tls_key).credentials()
+        credentials = ServerCertificate(tls_cert, tls_key, client_ca).credentials()
         try:
             port = server.add_secure_port(bind, credentials)
         except RuntimeError as error:

@@ -18,6 +18,8 @@ class Identity(msgspec.Struct, frozen=True):
     """``namespace/name`` of the Gateway whose data plane it is part of."""
     instance: str
     """Name of its Pod."""
+    owner: str = ""
+    """``namespace_name`` of its Deployment, as agents call it in their labels; empty: not known."""
 
 
 class Denied(Exception):

@@ -1,13 +1,14 @@
-"""One call of an agent: whose it is, and the two directions of its stream."""
+"""One call of an agent: whose it is, what is not theirs, and the two directions of its stream."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
+import msgspec
 import structlog
 
 from gatehouse.transports.agents.authentication import (
@@ -20,19 +21,80 @@ from gatehouse.transports.agents.fleet import Apply, Fleet, Stream
 
 log = structlog.get_logger("gatehouse.agents")
 
+OWNER_LABEL = "owner-name"
+"""Label by which agents v3 claim to be part of a Deployment: ``namespace_name``."""
+
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-async def caller(reviews: TokenReviews, context: Context) -> Identity:
-    """Give whose call this is; a call of nobody known ends here."""
-    try:
-        return await reviews.identify(context.invocation_metadata() or ())
-    except Denied as error:
-        # Only for what is definitely bad: agent v3 of the field does not try again after this.
-        log.warning("agent denied", reason=str(error))
-        await abort(context, grpc.StatusCode.UNAUTHENTICATED, str(error))
-    except Unavailable as error:
-        await abort(context, grpc.StatusCode.UNAVAILABLE, str(error))
+class Trespass(msgspec.Struct, frozen=True):
+    """An agent asked for what belongs to another gateway, and did not get it."""
+
+    identity: Identity
+    what: str
+    """What kind of thing; never in the agent's own words, so that few of these differ."""
+    gateway: str = ""
+    """Whose it is, ``namespace/name``; empty if that is not known."""
+
+
+class Callers:
+    """Tells who calls, and ends the calls of those who ask for what is not theirs."""
+
+    def __init__(self, reviews: TokenReviews, on_trespass: Callable[[Trespass], None]) -> None:
+        self._reviews = reviews
+        self._on_trespass = on_trespass
+
+    async def identify(self, context: Context) -> Identity:
+        """Give whose call this is; a call of nobody known, or under a false name, ends here."""
+        metadata = tuple(context.invocation_metadata() or ())
+        try:
+            identity = await self._reviews.identify(metadata)
+        except Denied as error:
+            # Only for what is definitely bad: agent v3 of the field does not try again after this.
+            log.warning("agent denied", reason=str(error))
+            await abort(context, grpc.StatusCode.UNAUTHENTICATED, str(error))
+        except Unavailable as error:
+            await abort(context, grpc.StatusCode.UNAVAILABLE, str(error))
+        await self.check_owner(context, identity, _owners(metadata))
+        return identity
+
+    async def check_owner(
+        self, context: Context, identity: Identity, claimed: Iterable[str]
+    ) -> None:
+        """End the call if it claims another Deployment than the token's; no claim is needed."""
+        for owner in claimed:
+            if identity.owner and owner != identity.owner:
+                why = f"the token is one of {identity.owner}, not of {owner} ({OWNER_LABEL})"
+                await self.forbid(context, Trespass(identity, "the name of another owner"), why)
+
+    async def forbid(self, context: Context, trespass: Trespass, why: str) -> NoReturn:
+        """End the call, and have it noted."""
+        log.warning(
+            "agent refused",
+            gateway=trespass.identity.gateway,
+            instance=trespass.identity.instance,
+            asked_for=trespass.what,
+            of=trespass.gateway,
+        )
+        self._on_trespass(trespass)
+        await abort(context, grpc.StatusCode.PERMISSION_DENIED, why)
+
+    async def missing(
+        self, context: Context, identity: Identity, what: str, holder: str, why: str
+    ) -> NoReturn:
+        """End a call for what the caller's gateway has not: forbidden if ``holder`` has it."""
+        if holder:
+            refused = f"{what} of another Gateway than {identity.gateway}, the token's"
+            await self.forbid(context, Trespass(identity, what, holder), refused)
+        await abort(context, grpc.StatusCode.NOT_FOUND, why)
+
+
+def _owners(metadata: Iterable[tuple[str, str | bytes]]) -> list[str]:
+    return [
+        value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+        for key, value in metadata
+        if key == OWNER_LABEL
+    ]
 
 
 async def abort(context: Context, code: grpc.StatusCode, why: str) -> NoReturn:

@@ -127,6 +127,23 @@ class Fleet:
         plane = self._gateways.get(identity.gateway)
         return plane.publication.current if plane else None
 
+    def published(self, identity: Identity, version: str) -> Published | None:
+        """Give a bundle of the caller's own gateway by its version."""
+        plane = self._gateways.get(identity.gateway)
+        return plane.publication.get(version) if plane else None
+
+    def holder(self, holds: Callable[[Publication], object]) -> str:
+        """Name the first gateway whose bundles fulfil ``holds``; empty: none does."""
+        found = (name for name, plane in self._gateways.items() if holds(plane.publication))
+        return next(found, "")
+
+    def asked_of(self, correlation: str) -> str:
+        """Name the gateway of which an instance was asked ``correlation``; empty: none was."""
+        for name, plane in self._gateways.items():
+            if any(peer.session.asked(correlation) for peer in plane.peers.values()):
+                return name
+        return ""
+
     def knows(self, identity: Identity) -> bool:
         """Whether the caller has said which NGINX it has."""
         plane = self._gateways.get(identity.gateway)

@@ -9,8 +9,7 @@ from typing import Any
 import grpc
 from google.protobuf import empty_pb2
 
-from gatehouse.transports.agents.authentication import TokenReviews
-from gatehouse.transports.agents.calls import Context, abort, caller, converse
+from gatehouse.transports.agents.calls import Callers, Context, converse
 from gatehouse.transports.agents.fleet import Apply, Fleet, Stream
 from gatehouse.transports.agents.session import Answer, Restarted
 from gatehouse.transports.commander import main_file, messages, payload
@@ -22,9 +21,9 @@ _PACKAGE = "f5.nginx.agent.sdk"
 class Services:
     """Commander, and a MetricsService that drops what it gets."""
 
-    def __init__(self, fleet: Fleet, reviews: TokenReviews) -> None:
+    def __init__(self, fleet: Fleet, callers: Callers) -> None:
         self._fleet = fleet
-        self._reviews = reviews
+        self._callers = callers
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
         """Give both services, to be added to a server."""
@@ -56,7 +55,7 @@ class Services:
     async def _channel(
         self, commands: AsyncIterator[commander_pb2.Command], context: Context
     ) -> None:
-        identity = await caller(self._reviews, context)
+        identity = await self._callers.identify(context)
         await converse(
             self._fleet,
             identity,
@@ -94,11 +93,19 @@ class Services:
     async def _download(
         self, request: commander_pb2.DownloadRequest, context: Context
     ) -> AsyncIterator[commander_pb2.DataChunk]:
-        identity = await caller(self._reviews, context)
+        identity = await self._callers.identify(context)
         correlation = request.meta.message_id
         asked = self._fleet.asked(identity, correlation)
         if asked is None:
-            await abort(context, grpc.StatusCode.NOT_FOUND, "nothing was asked under this id")
+            # The other instances of its own gateway are asked for the same bundle.
+            holder = self._fleet.asked_of(correlation)
+            await self._callers.missing(
+                context,
+                identity,
+                "a configuration",
+                "" if holder == identity.gateway else holder,
+                "nothing was asked under this id",
+            )
         for chunk in payload.chunks(await _document(asked), messages.meta(correlation)):
             yield chunk
 
@@ -106,7 +113,7 @@ class Services:
         self, chunks: AsyncIterator[commander_pb2.DataChunk], context: Context
     ) -> commander_pb2.UploadStatus:
         # After each apply an agent sends what it has then, again and again until that is taken.
-        identity = await caller(self._reviews, context)
+        identity = await self._callers.identify(context)
         message_id, uploaded = "", bytearray()
         async for chunk in chunks:
             message_id = message_id or chunk.header.meta.message_id
@@ -119,7 +126,7 @@ class Services:
         return commander_pb2.UploadStatus(meta=messages.meta(message_id), status=status)
 
     async def _drop(self, reports: AsyncIterator[bytes], context: Context) -> empty_pb2.Empty:
-        await caller(self._reviews, context)
+        await self._callers.identify(context)
         async for _ in reports:
             pass
         return empty_pb2.Empty()

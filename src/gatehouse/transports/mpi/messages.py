@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 
 from gatehouse.bundle import Bundle, File
+from gatehouse.transports.agents.calls import OWNER_LABEL
 from gatehouse.transports.agents.session import Register
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 
@@ -96,6 +97,16 @@ def nginx_of(instances: Sequence[command_pb2.Instance]) -> Register:
             proxy = f"nginx/{about.version}"
             return Register(about.instance_id, proxy, tuple(modules), features)
     return Register("", "", features=features)
+
+
+def owners(instances: Sequence[command_pb2.Instance]) -> list[str]:
+    """Give the Deployments that agents among ``instances`` claim in their labels to be part of."""
+    return [
+        labels.fields[OWNER_LABEL].string_value
+        for instance in instances
+        for labels in instance.instance_config.agent_config.labels
+        if OWNER_LABEL in labels.fields
+    ]
 
 
 def refusal(response: common_pb2.CommandResponse) -> str | None:

@@ -10,8 +10,8 @@ import structlog
 
 from gatehouse.bundle import File
 from gatehouse.transports.agents import session
-from gatehouse.transports.agents.authentication import Identity, TokenReviews
-from gatehouse.transports.agents.calls import Context, abort, caller, converse
+from gatehouse.transports.agents.authentication import Identity
+from gatehouse.transports.agents.calls import Callers, Context, converse
 from gatehouse.transports.agents.fleet import Apply, Fleet, Stream
 from gatehouse.transports.agents.publication import Published
 from gatehouse.transports.mpi import messages
@@ -23,9 +23,9 @@ log = structlog.get_logger("gatehouse.mpi")
 class Services:
     """CommandService and FileService of package ``mpi.v1``."""
 
-    def __init__(self, fleet: Fleet, reviews: TokenReviews, config_dir: str) -> None:
+    def __init__(self, fleet: Fleet, callers: Callers, config_dir: str) -> None:
         self._fleet = fleet
-        self._reviews = reviews
+        self._callers = callers
         self._config_dir = config_dir
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
@@ -67,7 +67,14 @@ class Services:
         ]
 
     async def _identify(self, context: Context) -> Identity:
-        return await caller(self._reviews, context)
+        return await self._callers.identify(context)
+
+    async def _describe(self, resource: command_pb2.Resource, context: Context) -> Identity:
+        """Give whose call this is, who describes itself as ``resource``."""
+        identity = await self._identify(context)
+        owners = messages.owners(resource.instances)
+        await self._callers.check_owner(context, identity, owners)
+        return identity
 
     def _overview(self, published: Published) -> bytes:
         return published.derive(
@@ -77,7 +84,7 @@ class Services:
     async def _create_connection(
         self, request: command_pb2.CreateConnectionRequest, context: Context
     ) -> command_pb2.CreateConnectionResponse:
-        identity = await self._identify(context)
+        identity = await self._describe(request.resource, context)
         self._fleet.greet(identity, messages.nginx_of(request.resource.instances))
         status = common_pb2.CommandResponse.CommandStatus.COMMAND_STATUS_OK
         return command_pb2.CreateConnectionResponse(
@@ -87,7 +94,7 @@ class Services:
     async def _update_status(
         self, request: command_pb2.UpdateDataPlaneStatusRequest, context: Context
     ) -> command_pb2.UpdateDataPlaneStatusResponse:
-        identity = await self._identify(context)
+        identity = await self._describe(request.resource, context)
         self._fleet.receive(identity, messages.nginx_of(request.resource.instances))
         return command_pb2.UpdateDataPlaneStatusResponse()
 
@@ -138,8 +145,13 @@ class Services:
     ) -> files_pb2.GetOverviewResponse:
         identity = await self._identify(context)
         current = self._fleet.current(identity)
-        if current is None or request.config_version.version not in ("", current.bundle.version):
-            await abort(context, grpc.StatusCode.NOT_FOUND, "there is no such version")
+        version = request.config_version.version
+        if current is None or version not in ("", current.bundle.version):
+            holder = self._fleet.holder(lambda published: published.get(version))
+            # An older version of its own may be another's by chance.
+            holder = "" if self._fleet.published(identity, version) else holder
+            why = "there is no such version"
+            await self._callers.missing(context, identity, "a configuration", holder, why)
         overview = files_pb2.FileOverview.FromString(self._overview(current))
         overview.config_version.CopyFrom(request.config_version)
         return files_pb2.GetOverviewResponse(overview=overview)
@@ -156,8 +168,10 @@ class Services:
         identity = await self._identify(context)
         file = self._fleet.find(identity, request.file_meta.hash)
         if file is None:
-            name = request.file_meta.name
-            await abort(context, grpc.StatusCode.NOT_FOUND, f"no {name} with this hash")
+            digest = request.file_meta.hash
+            holder = self._fleet.holder(lambda published: published.find(digest))
+            why = f"no {request.file_meta.name} with this hash"
+            await self._callers.missing(context, identity, "a file", holder, why)
         return file
 
     async def _get_file(

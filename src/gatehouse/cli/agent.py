@@ -1,0 +1,58 @@
+"""`gatehouse agent`: the process of a data plane. Imports nothing of the control plane."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from gatehouse.agent import main as agent
+from gatehouse.agent.nginx_binary import NginxMissingError
+from gatehouse.agent.options import KEYS, OptionsError, load_options
+from gatehouse.cli import logs, running
+from gatehouse.cli.errors import Trouble
+
+
+def flag(key: str) -> str:
+    """Give the name of the flag for a key of the file, as the field's agent has it."""
+    return key.removeprefix("gatehouse.").replace(".", "-").replace("_", "-")
+
+
+@click.command("agent")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="YAML file; flags and environment win.",
+)
+@click.pass_context
+def agent_command(context: click.Context, /, config: Path | None, **flags: str | None) -> None:
+    """Own one NGINX: fetch its configuration, apply it safely, report."""
+    given = {key: value for key in KEYS if (value := flags[flag(key).replace("-", "_")])}
+    try:
+        options = load_options(os.environ, file=config, flags=given)
+    except OptionsError as error:
+        raise Trouble(str(error)) from error
+    parameters = context.find_root().params
+    logs.configure(
+        options.log_level or parameters["log_level"],
+        options.log_format or parameters["log_format"],
+        # Where a container's log is read from; what ends the agent is said on stderr.
+        sys.stdout,
+    )
+
+    async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
+        await agent.run(options, await running.either(stop, leave))
+
+    running.run(part, expected=(NginxMissingError,))
+
+
+for _key in KEYS:
+    agent_command.params.append(
+        click.Option([f"--{flag(_key)}"], default=None, help=f"{_key} ({KEYS[_key]})")
+    )
+
+COMMANDS = (agent_command,)

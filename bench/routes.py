@@ -145,7 +145,7 @@ class Bench:
         found = Counter({name: int(float(n)) for name, n in _WRITES.findall(text)})
         url = f"http://{self.address}:{HEALTH_PORT}/metrics"
         async with self._session.get(url) as response:
-            said = re.search(r"reloads_total (\d+)", await response.text())
+            said = re.search(r"agent_reloads_total\S* (\d+)", await response.text())
         assert said is not None
         found["reloads"] = int(said[1])
         return found

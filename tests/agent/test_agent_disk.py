@@ -111,12 +111,14 @@ def test_what_an_interrupted_run_left_half_made_is_removed(
     number = stage(store, "v1", {"gatehouse/a": b"a"})
     store.swap(number)
     (tmp_path / "generations" / ".9").mkdir()
-    (tmp_path / "objects" / ".half").write_bytes(b"")
+    half = tmp_path / "objects" / f".{'0' * 64}"
+    half.write_bytes(b"")
     again = Generations(tmp_path)
     again.prepare()
     assert (again.current(), again.numbers()) == (number, [number])
     assert again.manifest(number).version == "v1"
-    assert not (tmp_path / "objects" / ".half").exists()
+    assert not half.exists()
+    assert not (tmp_path / "generations" / ".9").exists()
 
 
 def test_keys_are_readable_by_their_owner_only(store: Generations) -> None:

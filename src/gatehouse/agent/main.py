@@ -71,6 +71,7 @@ class Agent:
         yield Figure(f"{name}_connected", "Whether the control plane is.", self.link.connected)
         help_ = "Whether NGINX serves a confirmed configuration."
         yield Figure(f"{name}_ready", help_, not self.not_ready())
+        yield Figure("nginx_up", "Whether NGINX runs.", self.supervisor.running)
         version = {"version": applier.confirmed or ""}
         yield Figure(f"{name}_configuration_info", "What is served.", 1, labels=version)
         totals = {

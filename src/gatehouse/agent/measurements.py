@@ -88,10 +88,9 @@ class Measurements(Collector):
 def _nginx(text: str) -> Iterator[Figure]:
     """Read the page of NGINX's stub_status; nothing of a page that is none.
 
-    The names are those of NGINX's own exporter, so that dashboards made for that one fit.
+    There is none where NGINX does not run, or was built without the module. The names are those of NGINX's own exporter, so that dashboards made for that one fit.
     """
     words = text.replace(":", " ").split()
-    yield Figure("nginx_up", "Whether NGINX told how it is.", float(len(words) == 16))
     if len(words) != 16:
         return
     accepted, handled, requests = (float(word) for word in words[7:10])

@@ -58,7 +58,8 @@ async def authenticate(token: str) -> Identity:
     if kind != "good":
         raise Denied("unknown token")
     pod, _, gateway = pod.partition("@")
-    return Identity(gateway=gateway or GATEWAY, instance=pod)
+    owner = "" if gateway else "shop_web"
+    return Identity(gateway=gateway or GATEWAY, instance=pod, owner=owner)
 
 
 class ControlPlane:
@@ -69,6 +70,8 @@ class ControlPlane:
         self.cert, self.key = write_certificate(directory)
         self.token = directory / "token"
         self.token.write_text("good:pod-1")
+        self.client_ca: Path | None = None
+        """Whose certificates agents must show."""
         self.port = 0
         self._changed = asyncio.Condition()
         self._apply_deadline = apply_deadline
@@ -88,7 +91,9 @@ class ControlPlane:
 
     async def start(self) -> None:
         """Listen, on the same port as before."""
-        self.port = await self.server.start(f"127.0.0.1:{self.port}", self.cert, self.key)
+        self.port = await self.server.start(
+            f"127.0.0.1:{self.port}", self.cert, self.key, self.client_ca
+        )
 
     async def restart(self) -> None:
         """Be replaced by a server that knows nothing yet."""

@@ -88,7 +88,8 @@ class Measurements(Collector):
 def _nginx(text: str) -> Iterator[Figure]:
     """Read the page of NGINX's stub_status; nothing of a page that is none.
 
-    There is none where NGINX does not run, or was built without the module. The names are those of NGINX's own exporter, so that dashboards made for that one fit.
+    There is none where NGINX does not run, or was built without the module. The names are those
+    of NGINX's own exporter, so that dashboards made for that one fit.
     """
     words = text.replace(":", " ").split()
     if len(words) != 16:

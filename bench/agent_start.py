@@ -1,0 +1,180 @@
+"""What does an agent cost, and how soon does a new Pod's serve its first configuration?
+
+The agent is the real command with a real NGINX, its control plane the real server over TLS in this
+process. Started again and again with nothing on its disk; then resident memory at rest and after
+many applies (each with a reload), and processor time while nothing happens.
+
+    python bench/agent_start.py --starts 10 --applies 100 --rest 30
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gatehouse.bundle import Bundle, File
+from gatehouse.delivery import DataPlaneReport
+from gatehouse.standalone import pki
+from gatehouse.transports.server import AgentServer, Identity
+
+GATEWAY = "bench/web"
+NAME = "control.bench"
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def bundle(port: int, number: int) -> Bundle:
+    """Give a small configuration: a virtual host and ten others that never change."""
+    conf = f"server {{ listen 127.0.0.1:{port}; include gatehouse/sites/*.conf; }}\n"
+    return Bundle(
+        [
+            File.make("gatehouse/http.conf", conf),
+            File.make("gatehouse/sites/a.conf", f"location / {{ return 200 {number}; }}\n"),
+            *(
+                File.make(f"gatehouse/sites/{n}.conf", f"location /{n} {{ return 204; }}\n")
+                for n in range(10)
+            ),
+        ]
+    )
+
+
+class ControlPlane:
+    """One server, and what it reports."""
+
+    def __init__(self, directory: Path) -> None:
+        pki.ensure_channel(directory, [NAME], [], datetime.now(UTC))
+        (directory / "token").write_text("bench")
+        self.directory = directory
+        self.server = AgentServer(self._authenticate)
+        self.server.on_report = self._on_report
+        self.port = 0
+        self._changed = asyncio.Event()
+
+    @staticmethod
+    async def _authenticate(token: str) -> Identity:
+        return Identity(GATEWAY, token)
+
+    def _on_report(self, _report: DataPlaneReport) -> None:
+        self._changed.set()
+
+    async def start(self) -> None:
+        """Listen."""
+        certificate, key = self.directory / "tls.crt", self.directory / "tls.key"
+        self.port = await self.server.start("127.0.0.1:0", certificate, key)
+
+    async def programmed(self, wanted: Bundle) -> float:
+        """Publish and wait until it is confirmed; give the moment."""
+        self.server.publish(GATEWAY, wanted)
+        async with asyncio.timeout(60):
+            while not self.server.report(GATEWAY).programmed:
+                self._changed.clear()
+                await self._changed.wait()
+        return time.perf_counter()
+
+    @contextlib.asynccontextmanager
+    async def agent(self, health: int) -> Any:
+        """Run an agent with nothing on its disk, until it has ended as told."""
+        directory = Path(tempfile.mkdtemp(prefix="gh-"))
+        command = [sys.executable, "-m", "gatehouse", "--log-level", "warning", "agent"]
+        variables = {
+            "NGINX_AGENT_COMMAND_SERVER_HOST": "127.0.0.1",
+            "NGINX_AGENT_COMMAND_SERVER_PORT": str(self.port),
+            "NGINX_AGENT_COMMAND_AUTH_TOKENPATH": str(self.directory / "token"),
+            "NGINX_AGENT_COMMAND_TLS_CA": str(self.directory / "ca.crt"),
+            "NGINX_AGENT_COMMAND_TLS_SERVER_NAME": NAME,
+            "GATEHOUSE_AGENT_ROOT": str(directory / "root"),
+            "GATEHOUSE_AGENT_RUN_DIR": str(directory / "run"),
+            "GATEHOUSE_AGENT_HEALTH_ADDRESS": f"127.0.0.1:{health}",
+        }
+        process = subprocess.Popen(command, env=dict(os.environ) | variables)
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            await asyncio.to_thread(process.wait, 60)
+            shutil.rmtree(directory)
+
+
+def free_port() -> int:
+    """Give a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def resident(pid: int) -> float:
+    """Give resident memory in MB (10^6 bytes)."""
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return round(int(found[1]) * 1024 / 1e6, 1)
+
+
+def processor(pid: int) -> float:
+    """Give the seconds of processor time used so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+async def gone(plane: ControlPlane) -> None:
+    """Wait until no instance is connected."""
+    while plane.server.report(GATEWAY).instances:
+        await asyncio.sleep(0.01)
+
+
+async def measure(starts: int, applies: int, rest: float) -> dict[str, Any]:
+    """Do all of it."""
+    directory = Path(tempfile.mkdtemp(prefix="gh-"))
+    plane = ControlPlane(directory)
+    await plane.start()
+    port, health = free_port(), free_port()
+    took, spent, found = [], [], dict[str, Any]()
+    for number in range(starts):
+        begun = time.perf_counter()
+        async with plane.agent(health) as process:
+            took.append(await plane.programmed(bundle(port, 0)) - begun)
+            spent.append(processor(process.pid))
+            if number == starts - 1:
+                await asyncio.sleep(5)
+                found["rss_mb_at_rest"] = resident(process.pid)
+                before = processor(process.pid)
+                await asyncio.sleep(rest)
+                found["cpu_s_at_rest"] = round(processor(process.pid) - before, 2)
+                begun = time.perf_counter()
+                for change in range(1, applies + 1):
+                    await plane.programmed(bundle(port, change))
+                found["s_per_apply"] = round((time.perf_counter() - begun) / applies, 3)
+                found["rss_mb_after_applies"] = resident(process.pid)
+        await gone(plane)
+    found["start_s_p50"] = round(statistics.median(took), 2)
+    found["start_s_max"] = round(max(took), 2)
+    found["start_cpu_s_p50"] = round(statistics.median(spent), 2)
+    await plane.server.stop(0)
+    shutil.rmtree(directory)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--starts", type=int, default=10)
+    parser.add_argument("--applies", type=int, default=100)
+    parser.add_argument("--rest", type=float, default=30.0, help="seconds")
+    given = parser.parse_args()
+    print(json.dumps(asyncio.run(measure(given.starts, given.applies, given.rest)), indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""The channel while its certificates, authorities and tokens change: real agents, real TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from agent_command import agent
+from agent_control_plane import GATEWAY, ControlPlane, authenticate
+from authority import Authority
+from cryptography import x509
+
+from gatehouse.bundle import Bundle, File
+from gatehouse.delivery import DataPlaneReport
+from gatehouse.transports.server import AgentServer, Identity
+
+pytestmark = pytest.mark.process
+
+SERVER = x509.DNSName("control.plane")
+
+
+def idle(text: str, *more: File) -> Bundle:
+    """Give a bundle that two on one machine can have at once: it listens nowhere."""
+    return Bundle([File.make("gatehouse/http.conf", f"# {text}\n"), *more])
+
+
+class Channel:
+    """A control plane with files that can be replaced, and the agents' files."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.old, self.new = (Authority(directory, name) for name in ("old", "new"))
+        self.plane = ControlPlane(directory)
+        self.agents_ca = directory / "agents-ca.pem"
+        self.agents_ca.write_bytes(self.old.pem)
+        self.serve(self.old)
+        self.seen: list[DataPlaneReport] = []
+        self.log = directory / "agent.log"
+
+    def serve(self, authority: Authority) -> bytes:
+        """Replace the server's pair by one of ``authority``; gives the certificate."""
+        cert, key = authority.issue("channel", SERVER)
+        _replace(key, self.plane.key)
+        _replace(cert, self.plane.cert)
+        return ssl.PEM_cert_to_DER_cert(self.plane.cert.read_text())
+
+    def environment(self, name: str, ca: Path | None = None) -> dict[str, str]:
+        token = self.directory / f"{name}.token"
+        token.write_text(f"good:{name}")
+        return self.plane.environment(self.directory / name) | {
+            "NGINX_AGENT_COMMAND_TLS_CA": str(ca or self.agents_ca),
+            "NGINX_AGENT_COMMAND_AUTH_TOKENPATH": str(token),
+            "POD_NAME": name,
+        }
+
+    def on_report(self, report: DataPlaneReport) -> None:
+        self.seen.append(report)
+        self.plane._on_report(report)
+
+    async def connected(self, *names: str) -> None:
+        await self.plane.until(lambda report: {i.instance for i in report.instances} == set(names))
+
+    async def shown(self) -> bytes:
+        """Give the certificate that a new connection is shown."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.set_alpn_protocols(["h2"])
+        _, writer = await asyncio.open_connection("127.0.0.1", self.plane.port, ssl=context)
+        found: bytes = writer.get_extra_info("ssl_object").getpeercert(True)
+        writer.close()
+        return found
+
+
+def _replace(source: Path, target: Path) -> None:
+    """Replace a file as a kubelet does: by another one, at once."""
+    staged = target.with_suffix(".staged")
+    shutil.copyfile(source, staged)
+    staged.replace(target)
+
+
+@pytest.fixture
+async def channel(tmp_path: Path) -> AsyncIterator[Channel]:
+    made = Channel(tmp_path)
+    await made.plane.start()
+    yield made
+    await made.plane.server.stop(0.1)
+
+
+async def test_a_replaced_server_certificate_is_shown_to_new_connections_and_ends_none(
+    channel: Channel,
+) -> None:
+    plane = channel.plane
+    large = File.make("gatehouse/assets/large", b"\0" * (8 << 20))
+    async with agent(channel.environment("pod-1"), channel.log):
+        await channel.connected("pod-1")
+        plane.server.on_report = channel.on_report
+        # While the configuration is being fetched, tested and loaded.
+        wanted = idle("one", large)
+        plane.server.publish(GATEWAY, wanted)
+        fresh = channel.serve(channel.old)
+        assert await channel.shown() == fresh
+        assert (await plane.programmed(wanted)).error == ""
+        assert all(report.instances for report in channel.seen)
+        async with agent(channel.environment("pod-2"), channel.log):
+            await channel.connected("pod-1", "pod-2")
+            await plane.programmed(idle("two"))
+    assert channel.log.read_text().count('"connected"') == 2, "an agent connected twice"
+
+
+async def test_authorities_are_replaced_with_old_and_new_agents_connected_at_once(
+    channel: Channel,
+) -> None:
+    both, only_new = channel.directory / "both.pem", channel.directory / "only-new.pem"
+    both.write_bytes(channel.old.pem + channel.new.pem)
+    only_new.write_bytes(channel.new.pem)
+    async with agent(channel.environment("pod-old"), channel.log):
+        await channel.connected("pod-old")
+        # First everybody gets to trust both, then the server's certificate is of the new one.
+        _replace(both, channel.agents_ca)
+        channel.serve(channel.new)
+        async with (
+            agent(channel.environment("pod-both"), channel.log),
+            agent(channel.environment("pod-new", only_new), channel.log),
+        ):
+            await channel.connected("pod-old", "pod-both", "pod-new")
+            await channel.plane.programmed(idle("one"))
+            # Those that connected under the old one come back under the new.
+            await channel.plane.restart()
+            await channel.connected("pod-old", "pod-both", "pod-new")
+
+
+async def test_an_agent_trusts_what_is_in_its_file_when_it_connects(channel: Channel) -> None:
+    async with agent(channel.environment("pod-1"), channel.log):
+        await channel.connected("pod-1")
+        channel.serve(channel.new)
+        await channel.plane.restart()
+
+        async def refused() -> None:
+            while "CERTIFICATE_VERIFY_FAILED" not in channel.log.read_text():
+                await asyncio.sleep(0.05)
+
+        await asyncio.wait_for(refused(), 30)
+        assert channel.plane.server.report(GATEWAY).instances == ()
+        _replace(channel.new.file, channel.agents_ca)
+        await channel.connected("pod-1")
+
+
+async def test_agents_must_show_a_certificate_where_one_is_demanded(channel: Channel) -> None:
+    plane, directory = channel.plane, channel.directory
+    plane.client_ca = directory / "client-ca.pem"
+    _replace(channel.old.file, plane.client_ca)
+    await plane.restart()
+    pair = directory / "mine.crt", directory / "mine.key"
+    for issued, mine in zip(channel.old.issue("pod-1"), pair, strict=True):
+        _replace(issued, mine)
+    shown = {
+        "NGINX_AGENT_COMMAND_TLS_CERT": str(pair[0]),
+        "NGINX_AGENT_COMMAND_TLS_KEY": str(pair[1]),
+    }
+    bare = directory / "bare.log"
+    async with (
+        agent(channel.environment("pod-bare"), bare),
+        agent(channel.environment("pod-1") | shown, channel.log),
+    ):
+        await channel.connected("pod-1")
+        while "connection lost" not in bare.read_text():
+            await asyncio.sleep(0.05)
+        # Whose certificates count changes while the server runs; nobody is cut off.
+        _replace(channel.new.file, plane.client_ca)
+        await plane.programmed(idle("one"))
+        for issued, mine in zip(channel.new.issue("pod-1"), pair, strict=True):
+            _replace(issued, mine)
+        await plane.restart()
+        await channel.connected("pod-1")
+    assert '"connected"' not in bare.read_text()
+
+
+async def test_the_next_call_after_a_change_of_the_token_carries_the_new_one(
+    channel: Channel,
+) -> None:
+    plane = channel.plane
+    seen: list[str] = []
+
+    async def noting(token: str) -> Identity:
+        seen.append(token)
+        return await authenticate(token.partition("#")[0])
+
+    await plane.server.stop(0.1)
+    plane.server = AgentServer(noting)
+    plane.server.on_report = plane._on_report
+    await plane.start()
+    async with agent(channel.environment("pod-1"), channel.log):
+        await channel.connected("pod-1")
+        assert seen == ["good:pod-1"], "one review is enough for many calls"
+        token = channel.directory / "pod-1.token"
+        staged = channel.directory / "staged"
+        staged.write_text("good:pod-1#second\n")
+        staged.replace(token)
+        await plane.programmed(idle("one"))
+        assert seen == ["good:pod-1", "good:pod-1#second"]
+        assert channel.log.read_text().count('"connected"') == 1, "nothing was connected anew"

@@ -1,0 +1,35 @@
+"""`gatehouse agent` as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+COMMAND = (sys.executable, "-m", "gatehouse", "agent")
+
+
+@contextlib.asynccontextmanager
+async def agent(
+    environ: dict[str, str], log: Path, *arguments: str, inside: Sequence[str] = ()
+) -> AsyncIterator[subprocess.Popen[bytes]]:
+    """Run an agent, with its log in a file; ``inside``: words in front, of a program to run it."""
+    with log.open("ab") as output:
+        process = subprocess.Popen(  # noqa: ASYNC220 (nothing else is to run yet)
+            [*inside, *COMMAND, *arguments],
+            env=dict(os.environ) | environ,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+        )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        await asyncio.to_thread(process.wait, 60)

@@ -1,0 +1,125 @@
+"""What a good token does not cover: other Gateways' files, and false names."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+from agent_control_plane import GATEWAY, ControlPlane
+from agent_v3 import Claimant, claimant
+
+from gatehouse.bundle import Bundle, File, digest_of
+from gatehouse.transports.server import Trespass
+
+OTHER = "shop/other"
+SHARED = File.make("gatehouse/shared", "of both")
+OURS = Bundle([File.make("gatehouse/http.conf", "ours"), SHARED])
+THEIRS = Bundle([File.make("gatehouse/tls/k.key", "their key", secret=True), SHARED])
+KEY = THEIRS.files["gatehouse/tls/k.key"].digest
+
+
+@pytest.fixture
+async def control_plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
+    plane = ControlPlane(tmp_path)
+    await plane.start()
+    plane.server.publish(GATEWAY, OURS)
+    plane.server.publish(OTHER, THEIRS)
+    yield plane
+    await plane.server.stop(0.1)
+
+
+@pytest.fixture
+def trespasses(control_plane: ControlPlane) -> list[Trespass]:
+    noted: list[Trespass] = []
+    control_plane.server.on_trespass = noted.append
+    return noted
+
+
+def calling(plane: ControlPlane, **labels: str) -> contextlib.AbstractAsyncContextManager[Claimant]:
+    return claimant(plane.port, plane.cert, "control.plane", "good:pod-1", **labels)
+
+
+@contextlib.contextmanager
+def refused(code: grpc.StatusCode, words: str) -> Iterator[None]:
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        yield
+    assert error.value.code() == code
+    assert words in (error.value.details() or "")
+
+
+DENIED = grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_a_file_that_only_another_gateway_has_is_denied(
+    control_plane: ControlPlane, trespasses: list[Trespass]
+) -> None:
+    async with calling(control_plane) as agent:
+        with refused(DENIED, f"a file of another Gateway than {GATEWAY}"):
+            await agent.file(KEY)
+        with refused(DENIED, "a file of another Gateway"):
+            await agent.streamed(KEY)
+    assert {(each.what, each.gateway) for each in trespasses} == {("a file", OTHER)}
+    assert len(trespasses) == 2
+
+
+async def test_a_name_of_a_file_opens_nothing(
+    control_plane: ControlPlane, trespasses: list[Trespass]
+) -> None:
+    async with calling(control_plane) as agent:
+        assert await agent.file(digest_of(b"ours"), "/etc/nginx/gatehouse/tls/k.key") == b"ours"
+        assert await agent.file(SHARED.digest) == b"of both"
+        with refused(grpc.StatusCode.NOT_FOUND, "no /etc/nginx/gatehouse/tls/k.key with this hash"):
+            await agent.file(digest_of(b"nobody's"), "/etc/nginx/gatehouse/tls/k.key")
+    assert trespasses == []
+
+
+async def test_an_overview_of_another_gateway_is_denied(
+    control_plane: ControlPlane, trespasses: list[Trespass]
+) -> None:
+    async with calling(control_plane) as agent:
+        ours = [f"/etc/nginx/{path}" for path in OURS.files]
+        assert await agent.overview() == await agent.overview(OURS.version) == ours
+        with refused(DENIED, "a configuration of another Gateway"):
+            await agent.overview(THEIRS.version)
+        with refused(grpc.StatusCode.NOT_FOUND, "no such version"):
+            await agent.overview("unheard of")
+        # What was its own until now is not another's property, whoever else has it.
+        control_plane.server.publish(OTHER, OURS)
+        control_plane.server.publish(GATEWAY, THEIRS)
+        with refused(grpc.StatusCode.NOT_FOUND, "no such version"):
+            await agent.overview(OURS.version)
+    assert [(each.what, each.gateway) for each in trespasses] == [("a configuration", OTHER)]
+
+
+async def test_labels_that_name_another_owner_are_denied_in_calls_and_in_descriptions(
+    control_plane: ControlPlane, trespasses: list[Trespass]
+) -> None:
+    said = "the token is one of shop_web, not of shop_other (owner-name)"
+    async with calling(control_plane, owner_name="shop_other", owner_type="Deployment") as agent:
+        with refused(DENIED, said):
+            await agent.connect()
+        with refused(DENIED, said):
+            await agent.file(digest_of(b"ours"))
+    async with calling(control_plane) as agent:
+        with refused(DENIED, said):
+            await agent.connect(owner_name="shop_other")
+    assert len(trespasses) == 3
+    # What differs only in the agent's words is one thing to be noted.
+    assert set(trespasses) == {Trespass(trespasses[0].identity, "the name of another owner")}
+    assert control_plane.server.report(GATEWAY).instances == ()
+
+
+async def test_its_own_labels_and_none_at_all_are_taken(
+    control_plane: ControlPlane, trespasses: list[Trespass]
+) -> None:
+    async with calling(control_plane) as agent:
+        await agent.connect()
+        await agent.connect(owner_name="shop_web", owner_type="Deployment", team="tea")
+    async with calling(control_plane, owner_name="shop_web", owner_type="Deployment") as agent:
+        await agent.connect()
+        assert await agent.file(digest_of(b"ours")) == b"ours"
+    assert trespasses == []

@@ -62,7 +62,7 @@ async def test_a_file_that_only_another_gateway_has_is_denied(
             await agent.file(KEY)
         with refused(DENIED, "a file of another Gateway"):
             await agent.streamed(KEY)
-    assert {(each.what, each.gateway) for each in trespasses} == {("a file", OTHER)}
+    assert {(each.what, each.gateway) for each in trespasses} == {("asked for a file", OTHER)}
     assert len(trespasses) == 2
 
 
@@ -92,7 +92,9 @@ async def test_an_overview_of_another_gateway_is_denied(
         control_plane.server.publish(GATEWAY, THEIRS)
         with refused(grpc.StatusCode.NOT_FOUND, "no such version"):
             await agent.overview(OURS.version)
-    assert [(each.what, each.gateway) for each in trespasses] == [("a configuration", OTHER)]
+    assert [(each.what, each.gateway) for each in trespasses] == [
+        ("asked for a configuration", OTHER)
+    ]
 
 
 async def test_labels_that_name_another_owner_are_denied_in_calls_and_in_descriptions(
@@ -109,7 +111,7 @@ async def test_labels_that_name_another_owner_are_denied_in_calls_and_in_descrip
             await agent.connect(owner_name="shop_other")
     assert len(trespasses) == 3
     # What differs only in the agent's words is one thing to be noted.
-    assert set(trespasses) == {Trespass(trespasses[0].identity, "the name of another owner")}
+    assert set(trespasses) == {Trespass(trespasses[0].identity, "claimed to be a Pod")}
     assert control_plane.server.report(GATEWAY).instances == ()
 
 

@@ -22,10 +22,10 @@ def record(
     """
     own = trespass.identity.gateway
     pod = f"{own.partition('/')[0]}/{trespass.identity.instance}"
-    messages = {own: f"Pod {pod} asked for {trespass.what} of another Gateway, and was refused."}
+    messages = {own: f"Pod {pod} {trespass.what} of another Gateway, and was refused."}
     if trespass.gateway:
         messages[trespass.gateway] = (
-            f"Pod {pod} of Gateway {own} asked for {trespass.what} of this one, and was refused."
+            f"Pod {pod} of Gateway {own} {trespass.what} of this one, and was refused."
         )
     for name, message in messages.items():
         namespace, _, bare = name.partition("/")

@@ -32,7 +32,8 @@ class Trespass(msgspec.Struct, frozen=True):
 
     identity: Identity
     what: str
-    """What kind of thing; never in the agent's own words, so that few of these differ."""
+    """What it did, such as "asked for a file"; never in its own words, so that few of these differ.
+    """
     gateway: str = ""
     """Whose it is, ``namespace/name``; empty if that is not known."""
 
@@ -65,7 +66,7 @@ class Callers:
         for owner in claimed:
             if identity.owner and owner != identity.owner:
                 why = f"the token is one of {identity.owner}, not of {owner} ({OWNER_LABEL})"
-                await self.forbid(context, Trespass(identity, "the name of another owner"), why)
+                await self.forbid(context, Trespass(identity, "claimed to be a Pod"), why)
 
     async def forbid(self, context: Context, trespass: Trespass, why: str) -> NoReturn:
         """End the call, and have it noted."""
@@ -73,7 +74,7 @@ class Callers:
             "agent refused",
             gateway=trespass.identity.gateway,
             instance=trespass.identity.instance,
-            asked_for=trespass.what,
+            what=trespass.what,
             of=trespass.gateway,
         )
         self._on_trespass(trespass)
@@ -85,7 +86,7 @@ class Callers:
         """End a call for what the caller's gateway has not: forbidden if ``holder`` has it."""
         if holder:
             refused = f"{what} of another Gateway than {identity.gateway}, the token's"
-            await self.forbid(context, Trespass(identity, what, holder), refused)
+            await self.forbid(context, Trespass(identity, f"asked for {what}", holder), refused)
         await abort(context, grpc.StatusCode.NOT_FOUND, why)
 
 

@@ -1,0 +1,342 @@
+"""Who agents are, by the real API server's word, and what happens when that changes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import installation
+import jwt
+import pytest
+from agent_command import agent
+from agent_v3 import claimant
+from authority import Authority
+from inprocess import Server
+from installation import apply, get, hello, holds, route, traffic, until
+from process import free_port
+
+from gatehouse.apis import resources
+from gatehouse.apiserver.identity import keys
+from gatehouse.bundle import digest_of
+from gatehouse.controller import run as controller
+from gatehouse.kube import client as kube
+from gatehouse.standalone import pki
+from gatehouse.standalone.state import State
+from gatehouse.transports.agents import authentication
+
+pytestmark = pytest.mark.process
+
+SUFFIX = "gatehouse-nginx"
+
+
+class Cluster:
+    """An API server and a controller; the test runs the Pods, and is the load balancer."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.port = free_port()
+        self.ca = state.directory / "agents-ca.pem"
+        self.ca.write_bytes(state.pki.ca().cert.read_bytes())
+
+    @contextlib.asynccontextmanager
+    async def controller(self) -> AsyncIterator[None]:
+        pair = self.state.pki.leaf(pki.CHANNEL)
+        address = f"127.0.0.1:{self.port}"
+        options = controller.Options(
+            kubeconfig=self.state.controller_kubeconfig,
+            agent_bind=address,
+            agent_advertise=address,
+            tls_cert=pair.cert,
+            tls_key=pair.key,
+            ca=self.ca,
+        )
+        stop = asyncio.Event()
+        task = asyncio.create_task(controller.run(options, stop))
+        try:
+            yield
+        finally:
+            stop.set()
+            await task
+
+    def environment(self, directory: Path, name: str, token: str) -> dict[str, str]:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "token").write_text(token)
+        return {
+            "NGINX_AGENT_COMMAND_SERVER_HOST": "127.0.0.1",
+            "NGINX_AGENT_COMMAND_SERVER_PORT": str(self.port),
+            "NGINX_AGENT_COMMAND_AUTH_TOKENPATH": str(directory / "token"),
+            "NGINX_AGENT_COMMAND_TLS_CA": str(self.ca),
+            "NGINX_AGENT_COMMAND_TLS_SERVER_NAME": controller.SERVER_NAME,
+            "GATEHOUSE_AGENT_ROOT": str(directory / "root"),
+            "GATEHOUSE_AGENT_RUN_DIR": str(directory / "run"),
+            "GATEHOUSE_AGENT_WORKERS": "1",
+            "POD_NAME": name,
+        }
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    with tempfile.TemporaryDirectory(prefix="gh-") as directory:
+        server = Server(State(Path(directory) / "state"))
+        async with server.running():
+            yield Cluster(server.state)
+
+
+@pytest.fixture
+async def client(cluster: Cluster) -> AsyncIterator[kube.Client]:
+    async with kube.Client.from_kubeconfig(cluster.state.kubeconfig) as found:
+        yield found
+
+
+async def token(
+    client: kube.Client, gateway: str, pod: str = "", audience: str = controller.SERVER_NAME
+) -> str:
+    """Give a token of a Gateway's ServiceAccount, bound to a Pod that is made for it."""
+    account = f"{gateway}-{SUFFIX}"
+
+    async def made() -> bool:
+        with contextlib.suppress(kube.NotFound):
+            return bool(await client.get(resources.SERVICE_ACCOUNTS, account, "default"))
+        return False
+
+    await until(made)
+    uid = ""
+    if pod:
+        spec = {
+            "serviceAccountName": account,
+            "containers": [{"name": "nginx", "image": "gatehouse/nginx"}],
+        }
+        metadata = {"name": pod, "namespace": "default"}
+        made_pod = await client.create(resources.PODS, {"metadata": metadata, "spec": spec})
+        uid = made_pod["metadata"]["uid"]
+    found, _ = await client.create_token("default", account, [audience], 3600, pod, uid)
+    return found
+
+
+async def expired(client: kube.Client, good: str) -> str:
+    """Give a token like ``good``, signed by the same key, whose time is over."""
+    secret = await client.get(resources.SECRETS, keys.NAME, keys.NAMESPACE)
+    ring = keys.Keys()
+    ring.load(dict(secret))
+    claims = jwt.decode(good, options={"verify_signature": False})
+    moment = int(time.time()) - 600
+    claims |= {"exp": moment, "iat": moment - 60, "nbf": moment - 60}
+    headers = {"kid": ring.signing.id}
+    return jwt.encode(claims, ring.signing.private, algorithm="ES256", headers=headers)
+
+
+async def give_address(client: kube.Client, gateway: str) -> None:
+    status = {"status": {"loadBalancer": {"ingress": [{"ip": "127.0.0.1"}]}}}
+
+    async def given() -> bool:
+        with contextlib.suppress(kube.NotFound):
+            name = f"{gateway}-{SUFFIX}"
+            await client.patch(resources.SERVICES, name, status, "default", subresource="status")
+            return True
+        return False
+
+    await until(given)
+
+
+def on_port(port: int) -> list[dict[str, Any]]:
+    found = hello()
+    found[0]["spec"]["listeners"][0]["port"] = port
+    return found
+
+
+async def test_what_a_token_does_not_cover_is_denied_and_told_once_on_both_gateways(
+    cluster: Cluster, client: kube.Client, tmp_path: Path, backends: None
+) -> None:
+    port = free_port()
+    other = {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "Gateway",
+        "metadata": {"name": "other", "namespace": "default"},
+        "spec": {
+            "gatewayClassName": "gatehouse-nginx",
+            "listeners": [{"name": "http", "port": free_port(), "protocol": "HTTP"}],
+        },
+    }
+    async with cluster.controller():
+        await apply(client, [*on_port(port), other])
+        await give_address(client, "web")
+        theirs = cluster.environment(tmp_path, "pod-web", await token(client, "web", "pod-web"))
+        async with agent(theirs, tmp_path / "agent.log"):
+            await holds(client, "Gateway", "web", "Programmed")
+            key = tmp_path / "root" / "current" / "gatehouse" / "http.conf"
+            digest = digest_of(key.read_bytes())
+            mine = await token(client, "other", "pod-other")
+            async with claimant(
+                cluster.port, cluster.state.pki.ca().cert, controller.SERVER_NAME, mine
+            ) as stranger:
+                await stranger.connect(owner_name=f"default_other-{SUFFIX}")
+                for _ in range(50):
+                    with pytest.raises(grpc.aio.AioRpcError) as refused:
+                        await stranger.file(digest)
+                    assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await stranger.connect(owner_name=f"default_web-{SUFFIX}")
+                assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED
+
+            async def told() -> list[dict[str, Any]]:
+                found = (await client.list(resources.EVENTS, "default")).items
+                events = [dict(each) for each in found if each["reason"] == "AgentRefused"]
+                counts = [each["count"] for each in events]
+                return events if sorted(counts) == [1, 50, 50] else []
+
+            events = await until(told)
+            assert {each["type"] for each in events} == {"Warning"}
+            assert {
+                (each["involvedObject"]["kind"], each["involvedObject"]["name"], each["message"])
+                for each in events
+            } == {
+                (
+                    "Gateway",
+                    "other",
+                    "Pod default/pod-other asked for a file of another Gateway, and was refused.",
+                ),
+                (
+                    "Gateway",
+                    "web",
+                    "Pod default/pod-other of Gateway default/other asked for a file of this one, "
+                    "and was refused.",
+                ),
+                (
+                    "Gateway",
+                    "other",
+                    "Pod default/pod-other claimed to be a Pod of another Gateway, and was refused.",
+                ),
+            }
+
+
+async def test_traffic_goes_on_with_a_token_that_is_no_good_and_changes_follow_with_a_good_one(
+    cluster: Cluster,
+    client: kube.Client,
+    tmp_path: Path,
+    backends: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(authentication, "REMEMBERED_SECONDS", 0.2)
+    port = free_port()
+    monkeypatch.setattr(installation, "PORT", port)
+    log = tmp_path / "agent.log"
+    async with cluster.controller():
+        await apply(client, on_port(port))
+        await give_address(client, "web")
+        # Long-lived, and bound to no Pod.
+        good = await token(client, "web")
+        bound = await token(client, "web", "pod-gone")
+        await client.delete(resources.PODS, "pod-gone", "default")
+        bad = {
+            "expired": await expired(client, good),
+            "of-another-audience": await token(client, "web", audience="another"),
+            "revoked": bound,
+        }
+        async with agent(cluster.environment(tmp_path, "web-1", good), log):
+            await holds(client, "Gateway", "web", "Programmed")
+            async with traffic("127.0.0.1") as answers:
+                for name, text in bad.items():
+                    said = log.stat().st_size
+                    (tmp_path / "token").write_text(text)
+                    await asyncio.sleep(0.3)
+                    await client.create(resources.HTTP_ROUTES, route(name, f"/{name}"))
+
+                    async def refused(name: str = name) -> bool:
+                        found = await client.get(resources.GATEWAYS, "web", "default")
+                        conditions = str(found.get("status", {}).get("conditions"))
+                        return "could not be fetched: UNAUTHENTICATED" in conditions
+
+                    await until(refused)
+                    assert (await get("127.0.0.1", "/")) == (200, "app"), log.read_text()[said:]
+                    (tmp_path / "token").write_text(good)
+                    await holds(client, "HTTPRoute", name, "Accepted")
+
+                    async def served(name: str = name) -> bool:
+                        return await get("127.0.0.1", f"/{name}") == (200, "app")
+
+                    await until(served)
+                    await holds(client, "Gateway", "web", "Programmed")
+            assert answers.keys() == {"200"}
+
+
+async def test_the_data_planes_are_handed_other_authorities_when_the_file_changes(
+    cluster: Cluster, client: kube.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "CA_SECONDS", 0.05)
+
+    async def handed() -> str:
+        with contextlib.suppress(kube.NotFound):
+            name = f"web-{SUFFIX}-agent"
+            found = await client.get(resources.CONFIG_MAPS, name, "default")
+            return str(found["data"]["ca.crt"])
+        return ""
+
+    first = cluster.ca.read_text()
+    second = Authority(cluster.state.directory).pem.decode()
+    async with cluster.controller():
+        await apply(client, hello())
+        assert await until(handed) == first
+        # Half-written, which is nothing to be handed on.
+        cluster.ca.write_text(second[:100])
+        await asyncio.sleep(0.2)
+        assert await handed() == first
+        cluster.ca.write_text(first + second)
+
+        async def both() -> bool:
+            return await handed() == first + second
+
+        await until(both)
+
+
+@contextlib.contextmanager
+def _controller_process(cluster: Cluster) -> Any:
+    pair = cluster.state.pki.leaf(pki.CHANNEL)
+    address = f"127.0.0.1:{cluster.port}"
+    command = (
+        *(sys.executable, "-m", "gatehouse", "controller"),
+        *("--kubeconfig", str(cluster.state.controller_kubeconfig), "--ca", str(cluster.ca)),
+        *("--agent-bind", address, "--agent-advertise", address),
+        *("--tls-cert", str(pair.cert), "--tls-key", str(pair.key)),
+    )
+    process = subprocess.Popen(command, env=dict(os.environ))
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+async def test_the_channel_speaks_tls_1_3_and_nothing_older(cluster: Cluster) -> None:
+    async def shake(version: ssl.TLSVersion) -> str:
+        context = ssl.create_default_context(cafile=str(cluster.state.pki.ca().cert))
+        context.minimum_version = context.maximum_version = version
+        context.set_alpn_protocols(["h2"])
+        _, writer = await asyncio.open_connection(
+            "127.0.0.1", cluster.port, ssl=context, server_hostname=controller.SERVER_NAME
+        )
+        found: str = writer.get_extra_info("ssl_object").version()
+        writer.close()
+        return found
+
+    with _controller_process(cluster):
+
+        async def listening() -> bool:
+            with contextlib.suppress(ConnectionRefusedError):
+                return await shake(ssl.TLSVersion.TLSv1_3) == "TLSv1.3"
+            return False
+
+        await until(listening)
+        with pytest.raises((ssl.SSLError, ConnectionResetError)):
+            await shake(ssl.TLSVersion.TLSv1_2)
+        assert await listening()

@@ -215,7 +215,8 @@ async def test_what_a_token_does_not_cover_is_denied_and_told_once_on_both_gatew
                 (
                     "Gateway",
                     "other",
-                    "Pod default/pod-other claimed to be a Pod of another Gateway, and was refused.",
+                    "Pod default/pod-other claimed to be a Pod of another Gateway, "
+                    "and was refused.",
                 ),
             }
 

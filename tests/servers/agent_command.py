@@ -18,13 +18,16 @@ COMMAND = (sys.executable, "-m", "gatehouse", "agent")
 async def agent(
     environ: dict[str, str], log: Path, *arguments: str, inside: Sequence[str] = ()
 ) -> AsyncIterator[subprocess.Popen[bytes]]:
-    """Run an agent, with its log in a file; ``inside``: words in front, of a program to run it."""
-    with log.open("ab") as output:
+    """Run an agent with what it writes on stdout in a file, and on stderr in one beside that.
+
+    ``inside``: words in front, of a program to run it.
+    """
+    with log.open("ab") as output, log.with_suffix(".stderr").open("ab") as errors:
         process = subprocess.Popen(  # noqa: ASYNC220 (nothing else is to run yet)
             [*inside, *COMMAND, *arguments],
             env=dict(os.environ) | environ,
             stdout=output,
-            stderr=subprocess.STDOUT,
+            stderr=errors,
             stdin=subprocess.DEVNULL,
         )
     try:

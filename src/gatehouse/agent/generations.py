@@ -142,6 +142,7 @@ class Generations:
         """Take in a content; raises :class:`Refused` if it is not what its hash says."""
         if hashlib.sha256(content).hexdigest() != entry.digest:
             raise Refused(f"{entry.path}: content of {len(content)} bytes has another hash")
+        private.refuse_links(self._root, self._objects.name)
         staged = self._objects / f".{entry.digest}"
         staged.unlink(missing_ok=True)
         private.write(staged, content, 0o600 if entry.secret else 0o644)

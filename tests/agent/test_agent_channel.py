@@ -6,16 +6,20 @@ import asyncio
 import shutil
 import ssl
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from agent_command import agent
 from agent_control_plane import GATEWAY, ControlPlane, authenticate
 from authority import Authority
+from click.testing import CliRunner
 from cryptography import x509
 
 from gatehouse.bundle import Bundle, File
+from gatehouse.cli.certs import certs
 from gatehouse.delivery import DataPlaneReport
+from gatehouse.standalone import pki
 from gatehouse.transports.server import AgentServer, Identity
 
 pytestmark = pytest.mark.process
@@ -203,3 +207,34 @@ async def test_the_next_call_after_a_change_of_the_token_carries_the_new_one(
         await plane.programmed(idle("one"))
         assert seen == ["good:pod-1", "good:pod-1#second"]
         assert channel.log.read_text().count('"connected"') == 1, "nothing was connected anew"
+
+
+async def test_what_gatehouse_certs_renews_is_taken_over_by_whoever_runs(
+    channel: Channel,
+) -> None:
+    plane, directory = channel.plane, channel.directory / "certs"
+    directory.mkdir()
+    almost_over = datetime.now(UTC) - pki.CA_LIFE + timedelta(days=30)
+    pki.ensure_channel(directory, ["control.plane"], [], almost_over)
+    pair = pki.Pair(directory / "tls.crt", directory / "tls.key")
+    authority = pki.Pair(directory / "ca.crt", directory / "ca.key")
+    leaf = pki.Leaf("tls", "control.plane", dns=("control.plane",), server=True)
+    pki.issue(authority, leaf, pair, datetime.now(UTC) - pki.LEAF_LIFE + timedelta(days=30))
+    plane.cert, plane.key = pair.cert, pair.key
+    known_for_long = channel.directory / "known-for-long.pem"
+    _replace(authority.cert, known_for_long)
+    await plane.restart()
+    async with agent(channel.environment("pod-old", known_for_long), channel.log):
+        await channel.connected("pod-old")
+        shown = await channel.shown()
+        words = ["--dir", str(directory), "--name", "control.plane"]
+        made = await asyncio.to_thread(CliRunner().invoke, certs, words)
+        assert "ca.crt" in made.output
+        assert "tls.crt" in made.output
+        assert await channel.shown() != shown
+        async with agent(channel.environment("pod-new", authority.cert), channel.log):
+            await channel.connected("pod-old", "pod-new")
+            await plane.programmed(idle("one"))
+            # Who knows only the authority as it was comes back too: it kept its key.
+            await plane.restart()
+            await channel.connected("pod-old", "pod-new")

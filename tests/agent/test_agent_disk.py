@@ -7,14 +7,23 @@ from pathlib import Path
 import pytest
 
 from gatehouse.agent import main_conf
+from gatehouse.agent.channel import Token
 from gatehouse.agent.error_log import ErrorLog, emergencies
 from gatehouse.agent.generations import Entry, Generations, Manifest, entry_of
+from gatehouse.agent.link import manifest_of
 from gatehouse.agent.mailbox import Mailbox
 from gatehouse.agent.nginx_binary import NginxBinary, NginxMissingError, find, probe
-from gatehouse.agent.options import OptionsError, load_options, options_from_environment
+from gatehouse.agent.options import (
+    KEYS,
+    OptionsError,
+    load_options,
+    options_from_environment,
+)
 from gatehouse.agent.places import SOCKET_PATH_MAX, places
 from gatehouse.agent.private import Refused
 from gatehouse.bundle import digest_of
+from gatehouse.cli.agent import agent_command, flag
+from gatehouse.wire.mpi.v1 import files_pb2
 
 REQUIRED = {
     "NGINX_AGENT_COMMAND_SERVER_HOST": "control.plane",
@@ -55,6 +64,16 @@ def test_flags_go_before_the_environment_and_that_before_the_file(tmp_path: Path
         ({"NGINX_AGENT_COMMAND_SERVER_HOST": ""}, "command.server.host"),
         ({"NGINX_AGENT_COMMAND_SERVER_PORT": "70000"}, "command.server.port"),
         ({"NGINX_AGENT_COMMAND_AUTH_TOKENPATH": "/t"}, "command.tls.ca"),
+        ({"NGINX_AGENT_COMMAND_AUTH_TOKEN": "t"}, "command.tls.ca"),
+        ({"NGINX_AGENT_COMMAND_TLS_CERT": "/c"}, "command.tls.cert and command.tls.key"),
+        ({"NGINX_AGENT_COMMAND_TLS_SKIP_VERIFY": "true"}, "command.tls.skip_verify"),
+        ({"NGINX_AGENT_COMMAND_TLS_SKIP_VERIFY": "maybe"}, "command.tls.skip_verify"),
+        ({"NGINX_AGENT_COMMAND_SERVER_TYPE": "http"}, "command.server.type"),
+        ({"NGINX_AGENT_FEATURES": "metrics"}, "features"),
+        ({"NGINX_AGENT_ALLOWED_DIRECTORIES": "/etc/nginx,/"}, "allowed_directories"),
+        ({"NGINX_AGENT_ALLOWED_DIRECTORIES": "etc/nginx"}, "allowed_directories"),
+        ({"NGINX_AGENT_LOG_LEVEL": "loud"}, "log.level"),
+        ({"GATEHOUSE_LOG_FORMAT": "xml"}, "gatehouse.log_format"),
         ({"NGINX_AGENT_LABELS": "a=b,c"}, "labels"),
         ({"GATEHOUSE_AGENT_WORKERS": "0"}, "gatehouse.workers"),
         ({"GATEHOUSE_AGENT_RUN_DIR": '/run/"; x'}, "gatehouse.run_dir"),
@@ -63,6 +82,68 @@ def test_flags_go_before_the_environment_and_that_before_the_file(tmp_path: Path
 def test_a_wrong_option_is_named(change: dict[str, str], named: str) -> None:
     with pytest.raises(OptionsError, match=named):
         options_from_environment(REQUIRED | change)
+
+
+def test_a_file_of_the_fields_agent_is_taken_and_what_is_not_had_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "nginx-agent.conf"
+    file.write_text(
+        """
+command:
+  server: {host: control.svc, port: 443, type: grpc}
+  auth: {tokenpath: /var/run/token}
+  tls: {cert: /tls.crt, key: /tls.key, ca: /ca.crt, server_name: control, skip_verify: false}
+labels: {owner-name: shop_web, owner-type: Deployment}
+log: {level: warn, path: /var/log}
+allowed_directories: [/etc/nginx/, /usr/share/nginx]
+features: [configuration, certificates, metrics]
+data_plane_config: {nginx: {treat_warnings_as_errors: true, reload_monitoring_period: 5s}}
+collector: {log: {path: stdout}}
+"""
+    )
+    options = load_options({}, file=file)
+    assert (options.server_host, options.server_port) == ("control.svc", 443)
+    assert options.token_path == Path("/var/run/token")
+    assert (options.cert, options.key, options.ca) == (
+        Path("/tls.crt"),
+        Path("/tls.key"),
+        Path("/ca.crt"),
+    )
+    assert dict(options.labels) == {"owner-name": "shop_web", "owner-type": "Deployment"}
+    assert options.log_level == "warning"
+    assert options.allowed_directories == ("/etc/nginx", "/usr/share/nginx")
+    assert options.treat_warnings_as_errors
+    assert options.left_out == (
+        "log.path",
+        "data_plane_config.nginx.reload_monitoring_period",
+        "collector.log.path",
+        "features.certificates",
+        "features.metrics",
+    )
+
+
+def test_every_option_can_be_said_as_a_flag_and_in_the_environment() -> None:
+    flags = {parameter.name for parameter in agent_command.params}
+    assert {flag(key).replace("-", "_") for key in KEYS} | {"config"} == flags
+    assert len(set(KEYS.values())) == len(KEYS)
+    assert KEYS["command.tls.server_name"] == "NGINX_AGENT_COMMAND_TLS_SERVER_NAME"
+
+
+def test_only_files_in_allowed_directories_are_taken() -> None:
+    overview = files_pb2.FileOverview()
+    for path in ("a/x", "b/y"):
+        about = overview.files.add().file_meta
+        about.name, about.hash, about.permissions = f"/etc/nginx/{path}", digest_of(b""), "0644"
+    assert len(manifest_of(overview).entries) == 2
+    with pytest.raises(Refused, match=r"/etc/nginx/b/y: not in an allowed directory"):
+        manifest_of(overview, ("/etc/nginx/a", "/usr/share/nginx"))
+
+
+@pytest.mark.parametrize("content", [b"", b" \n", b"two\nlines", "schl\u00fcssel".encode()])
+def test_a_file_that_has_no_token_in_it_is_named(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(content)
+    with pytest.raises(OSError, match="has no token in it"):
+        Token(file).read()
 
 
 @pytest.mark.parametrize(

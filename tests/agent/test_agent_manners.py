@@ -332,3 +332,21 @@ async def test_its_log_is_on_stdout_in_the_form_and_from_the_level_asked_for(
     else:
         assert not any(line.startswith("{") for line in lines)
         assert "options that this agent does not have" in lines[0]
+
+
+@pytest.mark.parametrize("strict", ["true", "false"])
+async def test_what_nginx_warns_of_is_refused_where_that_is_asked_for(
+    control_plane: ControlPlane, tmp_path: Path, strict: str
+) -> None:
+    port = free_port()
+    key = "NGINX_AGENT_DATA_PLANE_CONFIG_NGINX_TREAT_WARNINGS_AS_ERRORS"
+    server = f"server {{ listen 127.0.0.1:{port}; server_name twice.example; }}\n"
+    doubtful = Bundle([File.make("gatehouse/http.conf", 2 * server)])
+    async with agent(environment(control_plane, tmp_path) | {key: strict}, tmp_path / "log"):
+        await control_plane.until(lambda report: bool(report.instances))
+        if strict == "false":
+            await control_plane.programmed(doubtful)
+            return
+        control_plane.server.publish(GATEWAY, doubtful)
+        report = await control_plane.until(lambda report: bool(report.error))
+        assert 'conflicting server name "twice.example"' in report.error

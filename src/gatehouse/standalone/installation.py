@@ -9,12 +9,18 @@ from pathlib import Path
 
 import aiohttp
 import msgspec
+import structlog
 
 from gatehouse.standalone import pki
 from gatehouse.standalone.state import Chosen, State, split_address
 from gatehouse.standalone.supervisor import Part, Supervisor
 
+log = structlog.get_logger("gatehouse.up")
+
 READY_POLL = 0.05
+
+RENEW_SECONDS = 6 * 3600.0
+"""How often certificates are looked at."""
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -50,7 +56,22 @@ async def run(
     server = f"https://{addresses.api}"
     state.write_kubeconfigs(server)
     supervisor = Supervisor(_parts(options, state, addresses), state.run)
-    await supervisor.run(stop, lambda: on_ready(state, server))
+    renewing = asyncio.create_task(_renew(state))
+    try:
+        await supervisor.run(stop, lambda: on_ready(state, server))
+    finally:
+        renewing.cancel()
+        await asyncio.gather(renewing, return_exceptions=True)
+
+
+async def _renew(state: State) -> None:
+    """Renew certificates in time, for ever. The agents' channel takes its own over as it runs."""
+    while True:
+        await asyncio.sleep(RENEW_SECONDS)
+        try:
+            await asyncio.to_thread(state.pki.ensure)
+        except (OSError, ValueError) as error:
+            log.warning("certificates not renewed", reason=str(error))
 
 
 def _parts(options: Options, state: State, addresses: Chosen) -> list[Part]:

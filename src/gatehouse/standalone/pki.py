@@ -17,7 +17,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 CA_LIFE = timedelta(days=3650)
 LEAF_LIFE = timedelta(days=365)
 RENEW_BEFORE = timedelta(days=60)
-"""A certificate with less than this left is made anew at the next start."""
+"""A certificate with less than this left is made anew."""
 
 CONTROLLER_NAME = "gatehouse-controller.gatehouse-system.svc"
 """DNS name of the agents' channel."""

@@ -1,0 +1,72 @@
+"""`gatehouse up` renews what will expire, and the agents' channel takes it over as it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from gatehouse.standalone import installation, pki
+from gatehouse.standalone.state import State
+
+pytestmark = pytest.mark.process
+
+
+async def shown(address: str, ca: Path) -> x509.Certificate | None:
+    """Give the certificate that the agents' channel shows a new connection."""
+    host, _, port = address.rpartition(":")
+    context = ssl.create_default_context(cafile=str(ca))
+    context.set_alpn_protocols(["h2"])
+    try:
+        _, writer = await asyncio.open_connection(
+            host, int(port), ssl=context, server_hostname=pki.CONTROLLER_NAME
+        )
+    except OSError:
+        return None
+    found = writer.get_extra_info("ssl_object").getpeercert(True)
+    writer.close()
+    return x509.load_der_x509_certificate(found)
+
+
+async def test_the_channels_certificate_is_renewed_before_it_expires(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(installation, "RENEW_SECONDS", 2.0)
+    with tempfile.TemporaryDirectory(prefix="gh-") as directory:
+        stop, ready = asyncio.Event(), asyncio.Event()
+        options = installation.Options(
+            state_dir=Path(directory),
+            api_address="127.0.0.1:0",
+            agent_address="127.0.0.1:0",
+            address_pool="127.99.77.0/28",
+        )
+        states: list[State] = []
+
+        def on_ready(state: State, _server: str) -> None:
+            states.append(state)
+            ready.set()
+
+        task = asyncio.create_task(installation.run(options, stop, on_ready))
+        try:
+            async with asyncio.timeout(60):
+                await ready.wait()
+                (state,) = states
+                ca, channel = state.pki.ca(), state.pki.leaf(pki.CHANNEL)
+                chosen = state.addresses(options.api_address, options.agent_address).agent
+                soon = datetime.now(UTC) - pki.LEAF_LIFE + timedelta(days=30)
+                pki.issue(ca, pki.CHANNEL, channel, soon)
+                short = x509.load_pem_x509_certificate(channel.cert.read_bytes())
+                while True:
+                    written = x509.load_pem_x509_certificate(channel.cert.read_bytes())
+                    if written != short and await shown(chosen, ca.cert) == written:
+                        break
+                    await asyncio.sleep(0.1)
+                assert written.not_valid_after_utc - datetime.now(UTC) > pki.RENEW_BEFORE
+        finally:
+            stop.set()
+            await task

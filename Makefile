@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 .DEFAULT_GOAL := help
 .PHONY: help env env-dev demo test check lint types contracts format golden conformance \
-  differential bench bench-routes bench-apiserver bench-endpoints bench-throughput kinds gateway-api \
+  differential bench bench-routes bench-apiserver bench-endpoints bench-throughput bench-agent kinds gateway-api \
   nginx-gateway cover lock clean
 
 help:  ## This list
@@ -59,6 +59,9 @@ bench-endpoints: env-dev  ## Measure how soon a change of endpoints is in traffi
 
 bench-throughput: env-dev  ## Measure NGINX as configured here beside a configuration by hand (needs wrk)
 	$(BIN)/python bench/throughput.py $(ARGS)
+
+bench-agent: env-dev  ## Measure what an agent costs, and how soon it serves
+	$(BIN)/python bench/agent_start.py $(ARGS)
 
 kinds: env-dev  ## Follow another Kubernetes: rewrite the table of its types (needs Go)
 	$(BIN)/python scripts/kinds.py src/gatehouse/apiserver/builtin/kinds.txt

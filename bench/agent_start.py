@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -76,17 +77,21 @@ class ControlPlane:
         certificate, key = self.directory / "tls.crt", self.directory / "tls.key"
         self.port = await self.server.start("127.0.0.1:0", certificate, key)
 
+    async def until(self, condition: Callable[[DataPlaneReport], bool]) -> None:
+        """Wait until the report is as it should be."""
+        async with asyncio.timeout(60):
+            while not condition(self.server.report(GATEWAY)):
+                self._changed.clear()
+                await self._changed.wait()
+
     async def programmed(self, wanted: Bundle) -> float:
         """Publish and wait until it is confirmed; give the moment."""
         self.server.publish(GATEWAY, wanted)
-        async with asyncio.timeout(60):
-            while not self.server.report(GATEWAY).programmed:
-                self._changed.clear()
-                await self._changed.wait()
+        await self.until(lambda report: report.programmed)
         return time.perf_counter()
 
     @contextlib.asynccontextmanager
-    async def agent(self, health: int) -> Any:
+    async def agent(self, health: int) -> AsyncIterator[subprocess.Popen[bytes]]:
         """Run an agent with nothing on its disk, until it has ended as told."""
         directory = Path(tempfile.mkdtemp(prefix="gh-"))
         command = [sys.executable, "-m", "gatehouse", "--log-level", "warning", "agent"]
@@ -100,7 +105,8 @@ class ControlPlane:
             "GATEHOUSE_AGENT_RUN_DIR": str(directory / "run"),
             "GATEHOUSE_AGENT_HEALTH_ADDRESS": f"127.0.0.1:{health}",
         }
-        process = subprocess.Popen(command, env=dict(os.environ) | variables)
+        environment = dict(os.environ) | variables
+        process = subprocess.Popen(command, env=environment)  # noqa: ASYNC220
         try:
             yield process
         finally:
@@ -129,12 +135,6 @@ def processor(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-async def gone(plane: ControlPlane) -> None:
-    """Wait until no instance is connected."""
-    while plane.server.report(GATEWAY).instances:
-        await asyncio.sleep(0.01)
-
-
 async def measure(starts: int, applies: int, rest: float) -> dict[str, Any]:
     """Do all of it."""
     directory = Path(tempfile.mkdtemp(prefix="gh-"))
@@ -158,7 +158,7 @@ async def measure(starts: int, applies: int, rest: float) -> dict[str, Any]:
                     await plane.programmed(bundle(port, change))
                 found["s_per_apply"] = round((time.perf_counter() - begun) / applies, 3)
                 found["rss_mb_after_applies"] = resident(process.pid)
-        await gone(plane)
+        await plane.until(lambda report: not report.instances)
     found["start_s_p50"] = round(statistics.median(took), 2)
     found["start_s_max"] = round(max(took), 2)
     found["start_cpu_s_p50"] = round(statistics.median(spent), 2)

@@ -49,3 +49,17 @@ def test_routes_are_measured_and_each_status_is_written_once() -> None:
     assert "httproutes: 20," in attach
     assert re.search(r"httproutes: [1-3],", change)
     assert "httproutes" not in detach
+
+
+@pytest.mark.process
+def test_an_agent_is_measured_and_takes_less_than_60_mb() -> None:
+    command = (sys.executable, str(ROOT / "bench" / "agent_start.py"))
+    small = ("--starts", "2", "--applies", "10", "--rest", "1")
+    done = subprocess.run(
+        (*command, *small), capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout[done.stdout.index("{\n") :])
+    assert 20 < found["rss_mb_at_rest"] < 60
+    assert 20 < found["rss_mb_after_applies"] < 60
+    assert found["start_s_p50"] > 0

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import installation
 import jwt
 import pytest
 from agent_command import agent
-from agent_v3 import claimant
+from agent_v3 import Claimant, claimant
 from authority import Authority
 from inprocess import Server
 from installation import apply, get, hello, holds, route, traffic, until
@@ -301,7 +301,7 @@ async def test_the_data_planes_are_handed_other_authorities_when_the_file_change
 
 
 @contextlib.contextmanager
-def _controller_process(cluster: Cluster) -> Any:
+def _controller_process(cluster: Cluster, *more: str) -> Iterator[None]:
     pair = cluster.state.pki.leaf(pki.CHANNEL)
     address = f"127.0.0.1:{cluster.port}"
     command = (
@@ -309,6 +309,7 @@ def _controller_process(cluster: Cluster) -> Any:
         *("--kubeconfig", str(cluster.state.controller_kubeconfig), "--ca", str(cluster.ca)),
         *("--agent-bind", address, "--agent-advertise", address),
         *("--tls-cert", str(pair.cert), "--tls-key", str(pair.key)),
+        *more,
     )
     process = subprocess.Popen(command, env=dict(os.environ))
     try:
@@ -341,3 +342,30 @@ async def test_the_channel_speaks_tls_1_3_and_nothing_older(cluster: Cluster) ->
         with pytest.raises((ssl.SSLError, ConnectionResetError)):
             await shake(ssl.TLSVersion.TLSv1_2)
         assert await listening()
+
+
+async def test_a_controller_that_demands_certificates_of_agents_hears_nobody_without(
+    cluster: Cluster,
+) -> None:
+    trusted = cluster.state.pki.ca().cert
+    mine = cluster.state.pki.leaf(pki.NODE)
+    names = (("grpc.ssl_target_name_override", controller.SERVER_NAME),)
+
+    async def verdict(*shown: bytes) -> grpc.StatusCode:
+        credentials = grpc.ssl_channel_credentials(trusted.read_bytes(), *shown)
+        target = f"127.0.0.1:{cluster.port}"
+        async with grpc.aio.secure_channel(target, credentials, names) as channel:
+            agent = Claimant(channel, "not a token", {})
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await agent.overview()
+            return refused.value.code()
+
+    with _controller_process(cluster, "--client-ca", str(trusted)):
+
+        async def heard() -> bool:
+            # Who is heard is told that the token is none.
+            found = await verdict(mine.key.read_bytes(), mine.cert.read_bytes())
+            return found == grpc.StatusCode.UNAUTHENTICATED
+
+        await until(heard)
+        assert await verdict() == grpc.StatusCode.UNAVAILABLE

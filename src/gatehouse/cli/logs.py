@@ -6,12 +6,15 @@ import logging
 import sys
 from typing import Any, TextIO
 
-# structlog takes rich for its tracebacks where there is one: 4 MB and 60 ms of every process, of
-# which an agent has a third of a second until it serves.
-sys.modules["rich"] = None  # type: ignore[assignment]
+# structlog takes rich for its tracebacks where there is one: 4 MB of every process, and 60 ms of
+# the third of a second in which an agent starts. None stands for what cannot be imported.
+_HIDDEN = "rich" not in sys.modules
+if _HIDDEN:
+    sys.modules["rich"] = None  # type: ignore[assignment]
 import structlog  # noqa: E402
 
-del sys.modules["rich"]
+if _HIDDEN:
+    del sys.modules["rich"]
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("auto", "console", "json")

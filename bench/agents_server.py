@@ -61,7 +61,7 @@ def _class() -> Object:
         "apiVersion": resources.GATEWAY_CLASSES.api_version,
         "kind": "GatewayClass",
         "metadata": {"name": "gatehouse-nginx"},
-        "spec": {"controllerName": gateway_api.Settings().controller_name},
+        "spec": {"controllerName": "gatehouse.dev/nginx"},
     }
 
 

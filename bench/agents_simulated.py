@@ -17,6 +17,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -108,9 +109,8 @@ class Agent:
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))
 
     async def _unary(self, path: str, request: bytes, seconds: float) -> bytes:
-        reply: bytes = await self._channel.unary_unary(path)(
-            request, metadata=self._metadata, timeout=seconds
-        )
+        method: Any = self._channel.unary_unary(path)
+        reply: bytes = await method(request, metadata=self._metadata, timeout=seconds)
         return reply
 
     async def _connect_once(self) -> None:
@@ -120,7 +120,7 @@ class Agent:
             overview=files_pb2.FileOverview(config_version=version)
         )
         await self._unary(FILE + "UpdateOverview", has.SerializeToString(), UNARY_SECONDS)
-        call = self._channel.stream_stream(COMMAND + "Subscribe")(metadata=self._metadata)
+        call: Any = self._channel.stream_stream(COMMAND + "Subscribe")(metadata=self._metadata)
         self.connected = True
         while isinstance(raw := await call.read(), bytes):
             request = command_pb2.ManagementPlaneRequest.FromString(raw)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Protocol
 
 import msgspec
@@ -29,8 +30,19 @@ class InstanceReport(msgspec.Struct, frozen=True):
     """What its agent can do beyond writing files, such as ``endpoints`` and ``connectors``."""
 
 
-class DataPlaneReport(msgspec.Struct, frozen=True):
-    """The connected instances of one gateway's data plane, sorted by name."""
+class Equipment(msgspec.Struct, frozen=True):
+    """What instances have, as an :class:`InstanceReport` says it of one."""
+
+    proxy: str
+    modules: tuple[str, ...]
+    features: frozenset[str]
+
+
+class DataPlaneReport(msgspec.Struct, frozen=True, dict=True):
+    """The connected instances of one gateway's data plane, sorted by name.
+
+    There may be thousands, so what is asked of all of them is found once for each report.
+    """
 
     gateway: str
     """``namespace/name`` of the Gateway."""
@@ -41,11 +53,23 @@ class DataPlaneReport(msgspec.Struct, frozen=True):
     @property
     def programmed(self) -> bool:
         """Whether at least one instance is connected and every one confirmed the version."""
-        return bool(self.desired and self.instances) and all(
-            instance.confirmed == self.desired for instance in self.instances
+        return bool(self.desired) and self.confirmed == {self.desired}
+
+    @cached_property
+    def confirmed(self) -> frozenset[str]:
+        """The versions that instances confirmed; "" is among them if one has confirmed none."""
+        return frozenset(instance.confirmed for instance in self.instances)
+
+    @cached_property
+    def equipment(self) -> frozenset[Equipment]:
+        """What instances have, as far as they have said it; as a rule all have the same."""
+        return frozenset(
+            Equipment(instance.proxy, instance.modules, instance.features)
+            for instance in self.instances
+            if instance.proxy
         )
 
-    @property
+    @cached_property
     def error(self) -> str:
         """The first refusal of the desired version, prefixed with its instance; empty if none."""
         for instance in self.instances:
@@ -57,8 +81,8 @@ class DataPlaneReport(msgspec.Struct, frozen=True):
 class Delivery(Protocol):
     """Carries bundles to data planes. Nothing here blocks; everything is idempotent."""
 
-    on_report: Callable[[DataPlaneReport], None]
-    """Called, in the event loop, whenever a gateway's report changed. Must not raise or block."""
+    on_report: Callable[[str], None]
+    """Called, in the event loop, with a gateway whose report changed. Must not raise or block."""
 
     def publish(self, gateway: str, bundle: Bundle) -> None:
         """Make ``bundle`` the one that every instance of ``gateway`` is to have; latest wins."""

@@ -71,7 +71,7 @@ class Fleet:
     """A delivery whose only instance does what the test says."""
 
     def __init__(self) -> None:
-        self.on_report: Callable[[DataPlaneReport], None] = lambda report: None
+        self.on_report: Callable[[str], None] = lambda gateway: None
         self.bundles: list[Bundle] = []
         self.instance: InstanceReport | None = None
 
@@ -93,7 +93,7 @@ class Fleet:
         before = self.instance.confirmed if self.instance else ""
         now = self.bundles[bundle].version if confirmed else before
         self.instance = InstanceReport("pod", desired, now, error, "nginx/1.31.3")
-        self.on_report(self.report("ns/gw"))
+        self.on_report("ns/gw")
 
 
 class Written:

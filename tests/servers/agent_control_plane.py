@@ -82,7 +82,7 @@ class ControlPlane:
         server.on_report = self._on_report
         return server
 
-    def _on_report(self, _report: DataPlaneReport) -> None:
+    def _on_report(self, _gateway: str) -> None:
         self._wake = asyncio.ensure_future(self._notify())
 
     async def _notify(self) -> None:

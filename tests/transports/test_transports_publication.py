@@ -11,15 +11,17 @@ from gatehouse.delivery import DataPlaneReport
 from gatehouse.transports.agents import session
 from gatehouse.transports.agents.authentication import (
     REMEMBERED_SECONDS,
+    REVIEWS_MAX,
     Denied,
     Identity,
     TokenReviews,
     token_in,
 )
-from gatehouse.transports.agents.fleet import Apply, Fleet
+from gatehouse.transports.agents.fleet import STREAMS_MAX, Fleet
 from gatehouse.transports.agents.publication import Publication
+from gatehouse.transports.agents.stream import MESSAGES_MAX, Apply, Stream
 from gatehouse.transports.mpi import messages
-from gatehouse.wire.mpi.v1 import command_pb2
+from gatehouse.wire.mpi.v1 import command_pb2, files_pb2
 
 
 def bundle(text: str) -> Bundle:
@@ -49,6 +51,14 @@ def test_a_streamed_file_is_its_announced_pieces(size: int) -> None:
     assert b"".join(piece.content.data for piece in rest) == file.content
 
 
+def test_the_reply_with_a_file_is_what_the_protocol_says() -> None:
+    for content in (b"", b"x", b"\0" * (1 << 20)):
+        reply = files_pb2.GetFileResponse.FromString(
+            messages.file_response(File.make("gatehouse/a", content))
+        )
+        assert reply.contents.contents == content
+
+
 def test_old_contents_stay_while_an_instance_may_fetch_them() -> None:
     one, two = bundle("one"), bundle("two")
     kept = Publication(keep_seconds=10.0)
@@ -63,28 +73,100 @@ def test_old_contents_stay_while_an_instance_may_fetch_them() -> None:
 
 
 async def test_reports_come_only_when_something_changed_and_only_of_listening_instances() -> None:
-    reports: list[DataPlaneReport] = []
+    reports: list[str] = []
     fleet = Fleet(60.0, asyncio.get_running_loop().time, reports.append)
     identity = Identity("ns/gw", "pod-1")
     wanted = bundle("one")
     fleet.publish("ns/gw", wanted)
     fleet.publish("ns/gw", bundle("one"))
-    assert [report.instances for report in reports] == [()]
     fleet.greet(identity, session.Register("id", "nginx/1.31.3"))
+    assert (reports, fleet.report("ns/gw").instances) == (["ns/gw"], ())
     stream = fleet.open(identity)
-    asked = stream.outgoing.get_nowait()
+    assert stream is not None
+    asked = await stream.next()
     assert isinstance(asked, Apply)
     assert (asked.version, asked.about.nginx_id) == (wanted.version, "id")
+    told = fleet.report("ns/gw")
+    assert [(each.desired, each.confirmed) for each in told.instances] == [(wanted.version, "")]
+    fleet.receive(identity, session.Register("id", "nginx/1.31.3"))
+    assert fleet.report("ns/gw") is told
     fleet.receive(identity, session.Answer(asked.correlation))
-    assert [report.programmed for report in reports] == [False, False, True]
+    assert (len(reports), fleet.report("ns/gw").programmed) == (3, True)
     fleet.close(stream)
-    assert reports[-1].instances == ()
+    assert (len(reports), fleet.report("ns/gw").instances) == (4, ())
     fleet.publish("ns/gw", None)
     assert fleet.report("ns/gw") == DataPlaneReport(gateway="ns/gw", desired="")
 
 
+async def test_a_change_of_what_a_gateway_is_to_have_is_one_report_however_many_have_it() -> None:
+    reports: list[str] = []
+    fleet = Fleet(60.0, asyncio.get_running_loop().time, reports.append)
+    for number in range(50):
+        identity = Identity("ns/gw", f"pod-{number}")
+        fleet.greet(identity, session.Register("id", "nginx/1.31.3"))
+        assert fleet.open(identity) is not None
+    reports.clear()
+    fleet.publish("ns/gw", bundle("one"))
+    assert reports == ["ns/gw"]
+    report = fleet.report("ns/gw")
+    assert {each.desired for each in report.instances} == {report.desired}
+    assert [each.proxy for each in report.equipment] == ["nginx/1.31.3"]
+
+
+async def test_an_instance_that_never_listens_is_forgotten_whatever_it_said_first() -> None:
+    fleet = Fleet(0.05, asyncio.get_running_loop().time, lambda _gateway: None)
+    identity = Identity("ns/gw", "pod-1")
+    fleet.receive(identity, session.Register("id", "nginx/1.31.3"))
+    assert fleet.knows(identity)
+    async with asyncio.timeout(5):
+        while fleet.knows(identity):
+            await asyncio.sleep(0.01)
+
+
+async def test_a_stream_holds_the_newest_request_only() -> None:
+    fleet = Fleet(0.05, asyncio.get_running_loop().time, lambda _gateway: None)
+    identity = Identity("ns/gw", "pod-1")
+    fleet.greet(identity, session.Register("id", "nginx/1.31.3"))
+    stream = fleet.open(identity)
+    assert stream is not None
+    for text in ("one", "two", "three"):
+        fleet.publish("ns/gw", bundle(text))
+        async with asyncio.timeout(5):
+            while not fleet.report("ns/gw").error:
+                await asyncio.sleep(0.01)
+    asked = await stream.next()
+    assert isinstance(asked, Apply)
+    assert asked.version == bundle("three").version
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(stream.next(), 0.01)
+    fleet.publish("ns/gw", None)
+    fleet.close(stream)
+
+
+async def test_an_instance_with_too_many_streams_that_do_not_end_gets_no_other() -> None:
+    fleet = Fleet(60.0, asyncio.get_running_loop().time, lambda _gateway: None)
+    identity = Identity("ns/gw", "pod-1")
+    streams = [fleet.open(identity) for _ in range(STREAMS_MAX)]
+    assert fleet.open(identity) is None
+    assert fleet.open(Identity("ns/gw", "pod-2")) is not None
+    assert streams[0] is not None
+    fleet.close(streams[0])
+    assert fleet.open(identity) is not None
+
+
+async def test_a_stream_whose_client_asks_and_takes_nothing_is_ended() -> None:
+    ended: list[bool] = []
+    stream = Stream(Identity("ns/gw", "pod-1"), 1)
+    stream.on_end = lambda: ended.append(True)
+    for _ in range(MESSAGES_MAX):
+        stream.say(b"x")
+    assert not ended
+    stream.say(b"x")
+    assert ended
+
+
 async def test_a_gateway_gets_no_other_gateways_files() -> None:
-    fleet = Fleet(60.0, asyncio.get_running_loop().time, lambda _report: None)
+    fleet = Fleet(60.0, asyncio.get_running_loop().time, lambda _gateway: None)
     wanted = bundle("one")
     fleet.publish("ns/a", wanted)
     digest = wanted.files["gatehouse/k"].digest
@@ -110,6 +192,52 @@ async def test_a_token_is_reviewed_once_a_minute_and_never_remembered_when_bad()
         with pytest.raises(Denied):
             await reviews.identify([("authorization", "bad")])
     assert asked == ["pod", "pod", "bad", "bad"]
+
+
+async def test_calls_with_one_token_share_a_review_and_reviews_are_few_at_once() -> None:
+    running, most, asked = 0, 0, list[str]()
+
+    async def authenticate(token: str) -> Identity:
+        nonlocal running, most
+        asked.append(token)
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.001)
+        running -= 1
+        return Identity("ns/gw", token)
+
+    reviews = TokenReviews(authenticate, asyncio.get_running_loop().time)
+    tokens = [f"pod-{number}" for number in range(5 * REVIEWS_MAX)]
+    found = await asyncio.gather(
+        *(reviews.identify([("authorization", token)]) for token in 3 * tokens)
+    )
+    assert [each.instance for each in found] == 3 * tokens
+    assert sorted(asked) == sorted(tokens)
+    assert most == REVIEWS_MAX
+
+
+async def test_a_review_goes_on_for_those_who_wait_and_ends_when_nobody_does() -> None:
+    asked, answer = list[str](), asyncio.Event()
+
+    async def authenticate(token: str) -> Identity:
+        asked.append(token)
+        await answer.wait()
+        return Identity("ns/gw", token)
+
+    reviews = TokenReviews(authenticate, asyncio.get_running_loop().time)
+    calls = [asyncio.create_task(reviews.identify([("authorization", "pod")])) for _ in range(2)]
+    abandoned = asyncio.create_task(reviews.identify([("authorization", "other")]))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    for call in (calls[0], abandoned):
+        call.cancel()
+    await asyncio.gather(calls[0], abandoned, return_exceptions=True)
+    answer.set()
+    assert (await calls[1]).instance == "pod"
+    assert sorted(asked) == ["other", "pod"]
+    await reviews.identify([("authorization", "pod")])
+    await reviews.identify([("authorization", "other")])
+    assert sorted(asked) == ["other", "other", "pod"]
 
 
 def test_a_call_without_a_token_is_denied() -> None:

@@ -58,6 +58,32 @@ def test_an_instance_that_has_the_version_is_not_told_again() -> None:
     assert (state.confirmed, state.told) == ("v1", "v1")
 
 
+def test_an_instance_that_said_what_it_has_before_that_was_published_is_not_told_again() -> None:
+    state = session()
+    for event in (Reconnect(ABOUT), HasVersion("v1"), StreamOpen(1)):
+        assert state.receive(event, 0.0) == []
+    assert state.confirmed == ""
+    assert state.receive(Publish("v1"), 1.0) == []
+    assert (state.confirmed, state.told) == ("v1", "v1")
+    assert state.receive(Publish("v2"), 2.0) == [Send(1, "v2", "c1")]
+
+
+@pytest.mark.parametrize("then", [Reconnect(ABOUT), Restarted(ABOUT), HasVersion("")])
+def test_what_an_instance_said_it_has_holds_no_longer_than_it_says_so(then: Event) -> None:
+    state = session()
+    for event in (Reconnect(ABOUT), HasVersion("v1"), StreamOpen(1), then):
+        state.receive(event, 0.0)
+    assert state.receive(Publish("v1"), 1.0) == [Send(1, "v1", "c1")]
+
+
+def test_what_an_instance_said_it_has_holds_until_it_is_asked_for_another() -> None:
+    state = session()
+    for event in (Reconnect(ABOUT), HasVersion("v1"), StreamOpen(1), Publish("v2")):
+        state.receive(event, 0.0)
+    assert state.receive(Publish("v1"), 1.0) == []
+    assert state.receive(Answer("c1"), 2.0) == [Send(1, "v1", "c2")]
+
+
 def test_an_instance_that_reconnects_without_saying_what_it_has_is_told() -> None:
     state = connected()
     state.receive(Answer("c1"), 1.0)

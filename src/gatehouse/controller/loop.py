@@ -7,6 +7,7 @@ could not be provisioned. Each is noted and wakes the loop; a pass takes in all 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,7 +20,7 @@ from gatehouse.controller.compilation import Compilation, Pass
 from gatehouse.controller.holding import Holding
 from gatehouse.controller.publication import Publisher
 from gatehouse.controller.status_writer import StatusWriter
-from gatehouse.delivery import DataPlaneReport, Delivery
+from gatehouse.delivery import Delivery
 from gatehouse.frontends import gateway_api
 from gatehouse.query import Key
 
@@ -30,6 +31,13 @@ HOLDOFF = 0.01
 
 LONGEST_HOLDOFF = 0.1
 """Seconds after which a pass runs even though changes keep coming."""
+
+REST = 3.0
+"""How many times as long as a turn that only took in reports nothing is done about more of them:
+thousands come at once, and agents, informers and status writes are to have most of the time."""
+
+LONGEST_REST = 1.0
+"""Seconds."""
 
 
 class Loop:
@@ -50,6 +58,8 @@ class Loop:
         self._provision = provision
         self._fetch = fetch
         self._woken = asyncio.Event()
+        self._urged = asyncio.Event()
+        """Something else than a report happened."""
         self._stale = True
         """Whether an input changed since the last pass."""
         self._last = Pass(gateways={}, statuses={}, attached={})
@@ -87,6 +97,7 @@ class Loop:
         name = "/".join(gateway)
         if self._trouble.get(name, "") != trouble:
             self._trouble[name] = trouble
+            self._urged.set()
             self._woken.set()
 
     def on_fetched(self, fetch: gateway_api.Fetch, found: gateway_api.Fetched | None) -> None:
@@ -96,10 +107,10 @@ class Loop:
 
     def _changed(self) -> None:
         self._stale = True
+        self._urged.set()
         self._woken.set()
 
-    def _on_report(self, report: DataPlaneReport) -> None:
-        log.debug("report", gateway=report.gateway, programmed=report.programmed)
+    def _on_report(self, _gateway: str) -> None:
         self._woken.set()
 
     async def run(self) -> None:
@@ -108,7 +119,17 @@ class Loop:
         while True:
             await self._next()
             self._woken.clear()
+            urged = self._urged.is_set()
+            self._urged.clear()
+            started = time.monotonic()
             self._turn()
+            if not urged:
+                await self._rest(time.monotonic() - started)
+
+    async def _rest(self, turn: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(REST * turn, LONGEST_REST)):
+                await self._urged.wait()
 
     async def _next(self) -> None:
         release = self._holding.next_release()
@@ -185,6 +206,13 @@ class Loop:
     def _write(self, found: Pass) -> None:
         """Hand over new statuses; a route's waits until the change it speaks of is in traffic."""
         now = time.monotonic()
+        if found is not self._last:
+            self._hold(found, now)
+        served = {key: self._served(key) for key in found.gateways}
+        for key, status in self._holding.released(served, now):
+            self._statuses.want(key, status)
+
+    def _hold(self, found: Pass, now: float) -> None:
         newest = {key: self._publisher.newest(_name(key)) for key in found.gateways}
         for key, status in found.statuses.items():
             if self._last.statuses.get(key) is not status:
@@ -193,9 +221,6 @@ class Loop:
         for key in self._last.statuses.keys() - found.statuses.keys():
             self._holding.forget(key)
             self._statuses.forget(key)
-        served = {key: self._served(key) for key in found.gateways}
-        for key, status in self._holding.released(served, now):
-            self._statuses.want(key, status)
 
     def _served(self, key: Key) -> int:
         """Give the newest bundle of a Gateway that need not be waited for."""

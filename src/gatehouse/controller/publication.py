@@ -70,7 +70,7 @@ class Publisher:
     def served(self, name: str) -> int:
         """Give the number of the bundle that every instance has confirmed, or a newer one of."""
         history = self._histories.get(name, _History())
-        confirmed = (each.confirmed for each in self._delivery.report(name).instances)
+        confirmed = self._delivery.report(name).confirmed
         return min((history.numbers.get(version, 0) for version in confirmed), default=0)
 
     def retain(self, names: set[str]) -> None:
@@ -85,12 +85,11 @@ def _capabilities(report: DataPlaneReport) -> nginx.Capabilities | None:
     """Give what every connected instance can do: that of the oldest NGINX among them."""
     return nginx.Capabilities.common(
         nginx.Capabilities.parse(
-            instance.proxy,
-            instance.modules,
-            named_endpoints="endpoints" in instance.features,
-            connectors="connectors" in instance.features,
-            authenticators="authenticators" in instance.features,
+            each.proxy,
+            each.modules,
+            named_endpoints="endpoints" in each.features,
+            connectors="connectors" in each.features,
+            authenticators="authenticators" in each.features,
         )
-        for instance in report.instances
-        if instance.proxy
+        for each in report.equipment
     )

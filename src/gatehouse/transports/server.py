@@ -37,6 +37,13 @@ OPTIONS = (
     ("grpc.keepalive_time_ms", 15_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.max_send_message_length", -1),
+    # Calls that wait to be taken up. gRPC's defaults reject them at random from a thousand on, as
+    # CANCELLED, after which agent v3 does not try again; their own deadlines are to decide, and
+    # what one agent may have open at once bounds them.
+    ("grpc.server.max_pending_requests", 1_000_000),
+    ("grpc.server.max_pending_requests_hard_limit", 1_000_000),
+    ("grpc.server_max_unrequested_time_in_server", 90),
+    ("grpc.max_concurrent_streams", 100),
     # Two servers on one port would each get half of the agents.
     ("grpc.so_reuseport", 0),
 )
@@ -57,8 +64,8 @@ class AgentServer:
         ``config_dir``: where agents v3 have their files; ``apply_deadline``: seconds within which
         an agent must answer a request to apply.
         """
-        self.on_report: Callable[[DataPlaneReport], None] = lambda _report: None
-        self._fleet = Fleet(apply_deadline, time.monotonic, lambda report: self.on_report(report))
+        self.on_report: Callable[[str], None] = lambda _gateway: None
+        self._fleet = Fleet(apply_deadline, time.monotonic, lambda gateway: self.on_report(gateway))
         self.on_trespass: Callable[[Trespass], None] = lambda _trespass: None
         """Called when an agent was refused what is not its gateway's. Must not raise or block."""
         reviews = TokenReviews(authenticate, time.monotonic)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable
 
@@ -9,6 +10,9 @@ import msgspec
 
 REMEMBERED_SECONDS = 60.0
 """How long a review holds, and so how long a revoked token may still be used."""
+
+REVIEWS_MAX = 32
+"""Reviews at once: thousands of agents that connect at one moment must not flood who reviews."""
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -48,6 +52,14 @@ def token_in(metadata: Iterable[tuple[str, str | bytes]]) -> str:
     raise Denied("the call carries no token in its metadata 'authorization'")
 
 
+class _Review:
+    """One that is waited for, by however many calls."""
+
+    def __init__(self, work: asyncio.Task[Identity]) -> None:
+        self.work = work
+        self.awaited_by = 0
+
+
 class TokenReviews:
     """Remembers good reviews, so that fetching a thousand files costs one review."""
 
@@ -55,6 +67,9 @@ class TokenReviews:
         self._authenticate = authenticate
         self._clock = clock
         self._known: dict[bytes, tuple[float, Identity]] = {}
+        """Until when, in this order; by the token's hash."""
+        self._reviews: dict[bytes, _Review] = {}
+        self._slots = asyncio.Semaphore(REVIEWS_MAX)
 
     async def identify(self, metadata: Iterable[tuple[str, str | bytes]]) -> Identity:
         """Give the caller's identity; raises :class:`Denied` or :class:`Unavailable`."""
@@ -63,8 +78,28 @@ class TokenReviews:
         found = self._known.get(key)
         if found is not None and self._clock() < found[0]:
             return found[1]
-        identity = await self._authenticate(token)
-        now = self._clock()
-        self._known = {key: entry for key, entry in self._known.items() if now < entry[0]}
-        self._known[key] = (now + REMEMBERED_SECONDS, identity)
+        review = self._reviews.get(key)
+        if review is None:
+            review = self._reviews[key] = _Review(asyncio.create_task(self._review(key, token)))
+        review.awaited_by += 1
+        try:
+            # One call that is given up must not end the review that others wait for.
+            return await asyncio.shield(review.work)
+        finally:
+            review.awaited_by -= 1
+            if not review.awaited_by:
+                review.work.cancel()
+                self._reviews.pop(key, None)
+
+    async def _review(self, key: bytes, token: str) -> Identity:
+        async with self._slots:
+            identity = await self._authenticate(token)
+        self._remember(key, identity)
         return identity
+
+    def _remember(self, key: bytes, identity: Identity) -> None:
+        now = self._clock()
+        self._known.pop(key, None)
+        while self._known and now >= self._known[oldest := next(iter(self._known))][0]:
+            del self._known[oldest]
+        self._known[key] = (now + REMEMBERED_SECONDS, identity)

@@ -17,7 +17,8 @@ from gatehouse.transports.agents.authentication import (
     TokenReviews,
     Unavailable,
 )
-from gatehouse.transports.agents.fleet import Apply, Fleet, Stream
+from gatehouse.transports.agents.fleet import Fleet
+from gatehouse.transports.agents.stream import Apply, Stream
 
 log = structlog.get_logger("gatehouse.agents")
 
@@ -116,8 +117,11 @@ async def converse(
     ``read`` takes in what comes; ``encode`` writes a request to apply in the dialect's words.
     """
     stream = fleet.open(identity)
+    if stream is None:
+        await abort(context, grpc.StatusCode.UNAVAILABLE, "older streams have not ended yet")
     reading = asyncio.create_task(read(stream))
     writing = asyncio.create_task(_write(stream, context, encode))
+    stream.on_end = writing.cancel
     try:
         await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
         if writing.done():
@@ -130,5 +134,8 @@ async def converse(
 
 
 async def _write(stream: Stream, context: Context, encode: Callable[[Apply], bytes]) -> None:
-    while (message := await stream.outgoing.get()) is not None:
+    # At once: an agent that has everything already is told nothing more for a long time.
+    await context.send_initial_metadata(())
+    while True:
+        message = await stream.next()
         await context.write(message if isinstance(message, bytes) else encode(message))

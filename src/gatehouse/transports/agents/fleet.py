@@ -6,7 +6,6 @@ import asyncio
 import uuid
 from collections.abc import Callable
 
-import msgspec
 import structlog
 
 from gatehouse.bundle import Bundle, File
@@ -14,6 +13,7 @@ from gatehouse.delivery import DataPlaneReport, InstanceReport
 from gatehouse.transports.agents import session
 from gatehouse.transports.agents.authentication import Identity
 from gatehouse.transports.agents.publication import Publication, Published
+from gatehouse.transports.agents.stream import Apply, Stream
 
 log = structlog.get_logger("gatehouse.agents")
 
@@ -22,27 +22,9 @@ REMEMBERED_SECONDS = 3600.0
 """How long an instance without a stream is remembered. Agent v2 says what it is only when it
 starts; trying every minute, it has come back within an hour, or never will."""
 
-
-class Apply(msgspec.Struct, frozen=True):
-    """A request to apply a bundle, and what its instance said of itself."""
-
-    published: Published
-    correlation: str
-    about: session.Register
-
-    @property
-    def version(self) -> str:
-        """The bundle's."""
-        return self.published.bundle.version
-
-
-class Stream:
-    """The way to one instance: requests to apply, messages of the dialect's own; None ends it."""
-
-    def __init__(self, identity: Identity, generation: int) -> None:
-        self.identity = identity
-        self.generation = generation
-        self.outgoing: asyncio.Queue[Apply | bytes | None] = asyncio.Queue()
+STREAMS_MAX = 16
+"""Streams that one instance may have, of which all but the newest are ending. One whose client
+takes nothing ends only with its connection, and holds what was sent until then."""
 
 
 class _Peer:
@@ -65,10 +47,44 @@ class _Peer:
 
 
 class _DataPlane:
-    def __init__(self, publication: Publication) -> None:
+    def __init__(self, gateway: str, publication: Publication) -> None:
+        self.gateway = gateway
         self.publication = publication
         self.peers: dict[str, _Peer] = {}
-        self.reported: DataPlaneReport | None = None
+        self._instances: dict[str, InstanceReport] = {}
+        self._report: DataPlaneReport | None = None
+
+    def noted(self, instance: str) -> bool:
+        """Take note of what an instance's session says now; returns whether the report changed."""
+        peer = self.peers.get(instance)
+        known = self._instances.get(instance)
+        if peer is None or not peer.session.generation:
+            if known is None:
+                return False
+            del self._instances[instance]
+        else:
+            found = _instance_report(instance, peer.session)
+            if found == known:
+                return False
+            self._instances[instance] = found
+        self._report = None
+        return True
+
+    def published(self) -> None:
+        """Another bundle is the current one."""
+        self._report = None
+
+    @property
+    def report(self) -> DataPlaneReport:
+        """Made when it is asked for, not at each of the thousand changes before."""
+        if self._report is None:
+            current = self.publication.current
+            self._report = DataPlaneReport(
+                gateway=self.gateway,
+                desired=current.bundle.version if current else "",
+                instances=tuple(found for _, found in sorted(self._instances.items())),
+            )
+        return self._report
 
 
 class Fleet:
@@ -78,7 +94,7 @@ class Fleet:
         self,
         apply_deadline: float,
         clock: Callable[[], float],
-        on_report: Callable[[DataPlaneReport], None],
+        on_report: Callable[[str], None],
     ) -> None:
         self._apply_deadline = apply_deadline
         self._clock = clock
@@ -96,9 +112,11 @@ class Fleet:
         if not plane.publication.publish(bundle, in_flight, self._clock()):
             return
         version = "" if bundle is None else bundle.version
-        for instance in list(plane.peers):
-            self.receive(Identity(gateway, instance), session.Publish(version))
-        self._report(gateway)
+        plane.published()
+        for instance, peer in plane.peers.items():
+            self._feed(Identity(gateway, instance), peer, session.Publish(version))
+            plane.noted(instance)
+        self._on_report(gateway)
         self._forget_if_idle(gateway)
 
     def report(self, gateway: str) -> DataPlaneReport:
@@ -106,16 +124,7 @@ class Fleet:
         plane = self._gateways.get(gateway)
         if plane is None:
             return DataPlaneReport(gateway=gateway, desired="")
-        current = plane.publication.current
-        return DataPlaneReport(
-            gateway=gateway,
-            desired=current.bundle.version if current else "",
-            instances=tuple(
-                _instance_report(name, peer.session)
-                for name, peer in sorted(plane.peers.items())
-                if peer.session.generation
-            ),
-        )
+        return plane.report
 
     def find(self, identity: Identity, digest: str) -> File | None:
         """Give a file of the caller's own gateway by its content."""
@@ -161,18 +170,20 @@ class Fleet:
         return peer.apply(published, correlation) if published else None
 
     def greet(self, identity: Identity, about: session.Register) -> None:
-        """Take note of a new connection, which comes before its stream.
-
-        An instance that never opens one is forgotten a deadline later.
-        """
+        """Take note of a new connection, which comes before its stream."""
         self.receive(identity, session.Reconnect(about))
         self._forget_after(self._apply_deadline, identity)
 
-    def open(self, identity: Identity) -> Stream:
-        """Give a stream to ``identity``; an older one of the same instance is ended."""
+    def open(self, identity: Identity) -> Stream | None:
+        """Give a stream to ``identity``; an older one of the same instance is ended.
+
+        None: too many have not ended yet.
+        """
+        peer = self._peer(identity)
+        if len(peer.streams) >= STREAMS_MAX:
+            return None
         self._generation += 1
         stream = Stream(identity, self._generation)
-        peer = self._peer(identity)
         peer.cancel_timers()
         peer.streams[stream.generation] = stream
         self.receive(identity, session.StreamOpen(stream.generation))
@@ -188,16 +199,17 @@ class Fleet:
         if not peer.streams:
             self._forget_after(REMEMBERED_SECONDS, identity)
             log.info("instance gone", gateway=identity.gateway, instance=identity.instance)
-        self._report(identity.gateway)
-        self._forget_if_idle(identity.gateway)
 
     def receive(self, identity: Identity, event: session.Event) -> None:
         """Hand an event to the instance's session, and do what follows from it."""
-        peer = self._peer(identity)
+        self._feed(identity, self._peer(identity), event)
+        if self._plane(identity.gateway).noted(identity.instance):
+            self._on_report(identity.gateway)
+
+    def _feed(self, identity: Identity, peer: _Peer, event: session.Event) -> None:
         for effect in peer.session.receive(event, self._clock()):
             self._carry_out(identity, peer, effect)
         self._set_timer(identity, peer)
-        self._report(identity.gateway)
 
     def end_all(self) -> None:
         """Ask every stream to end."""
@@ -205,19 +217,19 @@ class Fleet:
             for peer in plane.peers.values():
                 peer.cancel_timers()
                 for stream in peer.streams.values():
-                    stream.outgoing.put_nowait(None)
+                    stream.end()
 
     def _carry_out(self, identity: Identity, peer: _Peer, effect: session.Effect) -> None:
         stream = peer.streams.get(effect.generation)
         if stream is None:
             return
         if isinstance(effect, session.End):
-            stream.outgoing.put_nowait(None)
+            stream.end()
             return
         current = self._plane(identity.gateway).publication.current
         assert current is not None
         assert current.bundle.version == effect.version
-        stream.outgoing.put_nowait(peer.apply(current, effect.correlation))
+        stream.ask(peer.apply(current, effect.correlation))
         log.debug(
             "apply sent",
             gateway=identity.gateway,
@@ -242,7 +254,7 @@ class Fleet:
         if plane is None:
             # A real agent fetches for up to a minute after its request; twice that is plenty.
             publication = Publication(keep_seconds=2 * self._apply_deadline)
-            plane = self._gateways[gateway] = _DataPlane(publication)
+            plane = self._gateways[gateway] = _DataPlane(gateway, publication)
         return plane
 
     def _peer(self, identity: Identity) -> _Peer:
@@ -254,6 +266,7 @@ class Fleet:
             current = plane.publication.current
             if current is not None:
                 state.receive(session.Publish(current.bundle.version), self._clock())
+            self._forget_after(self._apply_deadline, identity)
         return peer
 
     def _forget_after(self, seconds: float, identity: Identity) -> None:
@@ -271,13 +284,6 @@ class Fleet:
         plane = self._gateways.get(gateway)
         if plane is not None and plane.publication.current is None and not plane.peers:
             del self._gateways[gateway]
-
-    def _report(self, gateway: str) -> None:
-        plane = self._gateways[gateway]
-        report = self.report(gateway)
-        if report != plane.reported:
-            plane.reported = report
-            self._on_report(report)
 
 
 def _instance_report(name: str, state: session.Session) -> InstanceReport:

@@ -123,6 +123,8 @@ class Session:
         """Number of the open stream; 0: none."""
         self.in_flight: _Request | None = None
         self._told = ""
+        self._claimed = ""
+        """What it said it was serving when it connected, until it is asked for anything."""
         self._fresh = False
         self._overdue: _Request | None = None
         self._failures = 0
@@ -163,7 +165,7 @@ class Session:
             case Register():
                 self._register(event)
             case Reconnect(about):
-                self.about, self._fresh = about, True
+                self.about, self._fresh, self._claimed = about, True, ""
             case Restarted(about):
                 self._restarted(about)
             case HasVersion(version):
@@ -185,6 +187,9 @@ class Session:
         self.desired = version
         # Another version is worth an attempt at once, however the last one went.
         self._failures, self._retry_at, self.error = 0, 0.0, ""
+        if version and version == self._claimed:
+            # Known only now, because this control plane is younger than what the instance has.
+            self.confirmed = version
         if self.confirmed == version:
             self._told = version
 
@@ -200,7 +205,7 @@ class Session:
         )
 
     def _restarted(self, about: Register) -> None:
-        self.about = about
+        self.about, self._claimed = about, ""
         # What its predecessor had, or may still have been about to answer, says nothing of it.
         self.confirmed = self.error = ""
         self._overdue = None
@@ -208,7 +213,10 @@ class Session:
         self._failures, self._retry_at = 0, 0.0
 
     def _has_version(self, version: str) -> None:
-        if version and version == self.desired and self.in_flight is None:
+        if self.in_flight is not None:
+            return
+        self._claimed = version
+        if version and version == self.desired:
             self.confirmed = self._told = version
             self.error, self._fresh = "", False
 
@@ -270,5 +278,5 @@ class Session:
         if self.in_flight is not None or not self._wanting or now < self._retry_at:
             return []
         request = _Request(self.desired, self._new_id(), now + self._apply_deadline)
-        self.in_flight, self._told = request, request.version
+        self.in_flight, self._told, self._claimed = request, request.version, ""
         return [Send(self.generation, request.version, request.correlation)]

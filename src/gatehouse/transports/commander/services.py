@@ -10,8 +10,9 @@ import grpc
 from google.protobuf import empty_pb2
 
 from gatehouse.transports.agents.calls import Callers, Context, converse
-from gatehouse.transports.agents.fleet import Apply, Fleet, Stream
+from gatehouse.transports.agents.fleet import Fleet
 from gatehouse.transports.agents.session import Answer, Restarted
+from gatehouse.transports.agents.stream import Apply, Stream
 from gatehouse.transports.commander import main_file, messages, payload
 from gatehouse.wire.agent_sdk import commander_pb2
 
@@ -86,7 +87,7 @@ class Services:
 
     def _register(self, stream: Stream, command: commander_pb2.Command) -> None:
         # An agent does this once in its life: one that only reconnects does not.
-        stream.outgoing.put_nowait(messages.connected(command.meta.message_id))
+        stream.say(messages.connected(command.meta.message_id))
         about = messages.registered(command.agent_connect_request)
         self._fleet.receive(stream.identity, Restarted(about))
 
@@ -140,7 +141,7 @@ def _wish_for_upload(stream: Stream, status: commander_pb2.DataplaneStatus) -> b
     if len(status.healths) != 1:
         return False
     nginx_id = status.healths[0].nginx_id
-    stream.outgoing.put_nowait(messages.wish_for_upload(status.system_id, nginx_id))
+    stream.say(messages.wish_for_upload(status.system_id, nginx_id))
     return True
 
 

@@ -60,6 +60,11 @@ def apply_request(shared: bytes, version: str, nginx_id: str, correlation: str) 
     return head.SerializeToString() + _embedded(5, body)
 
 
+def file_response(file: File) -> bytes:
+    """Serialise the reply that is a file. A thousand instances fetch it: it is copied, no more."""
+    return _embedded(1, _embedded(1, file.content))
+
+
 def _embedded(field: int, message: bytes) -> bytes:
     length, rest = bytearray(), len(message)
     while rest > 0x7F:

@@ -12,8 +12,9 @@ from gatehouse.bundle import File
 from gatehouse.transports.agents import session
 from gatehouse.transports.agents.authentication import Identity
 from gatehouse.transports.agents.calls import Callers, Context, converse
-from gatehouse.transports.agents.fleet import Apply, Fleet, Stream
+from gatehouse.transports.agents.fleet import Fleet
 from gatehouse.transports.agents.publication import Published
+from gatehouse.transports.agents.stream import Apply, Stream
 from gatehouse.transports.mpi import messages
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 
@@ -48,7 +49,9 @@ class Services:
         file = {
             "GetOverview": _unary(self._get_overview, files_pb2.GetOverviewRequest),
             "UpdateOverview": _unary(self._update_overview, files_pb2.UpdateOverviewRequest),
-            "GetFile": _unary(self._get_file, files_pb2.GetFileRequest),
+            "GetFile": grpc.unary_unary_rpc_method_handler(
+                self._get_file, request_deserializer=files_pb2.GetFileRequest.FromString
+            ),
             "UpdateFile": _unary(self._update_file, files_pb2.UpdateFileRequest),
             "GetFileStream": grpc.unary_stream_rpc_method_handler(
                 self._get_file_stream,
@@ -174,11 +177,8 @@ class Services:
             await self._callers.missing(context, identity, "a file", holder, why)
         return file
 
-    async def _get_file(
-        self, request: files_pb2.GetFileRequest, context: Context
-    ) -> files_pb2.GetFileResponse:
-        file = await self._file(request, context)
-        return files_pb2.GetFileResponse(contents=files_pb2.FileContents(contents=file.content))
+    async def _get_file(self, request: files_pb2.GetFileRequest, context: Context) -> bytes:
+        return messages.file_response(await self._file(request, context))
 
     async def _get_file_stream(
         self, request: files_pb2.GetFileRequest, context: Context

@@ -189,7 +189,7 @@ class Session:
         self._failures, self._retry_at, self.error = 0, 0.0, ""
         if version and version == self._claimed:
             # Known only now, because this control plane is younger than what the instance has.
-            self.confirmed = version
+            self.confirmed, self._fresh = version, False
         if self.confirmed == version:
             self._told = version
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+import structlog
 from agent_control_plane import (
     GATEWAY,
     ControlPlane,
@@ -148,14 +149,30 @@ async def test_a_restarted_control_plane_finds_its_version_confirmed(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     port = free_port()
-    options = main.options_from_environment(control_plane.environment(tmp_path))
+    health = free_port()
+    environ = control_plane.environment(tmp_path) | {
+        "GATEHOUSE_AGENT_HEALTH_ADDRESS": f"127.0.0.1:{health}"
+    }
     bundle = answering(port, "same")
-    async with running(options):
+
+    async def connected() -> bool:
+        return "gatehouse_agent_connected 1" in (await get(health, "/metrics"))[1]
+
+    async with running(main.options_from_environment(environ)):
         await control_plane.until(lambda report: bool(report.instances))
         await control_plane.programmed(bundle)
         workers = processes.children(master_pid(tmp_path))
-        await control_plane.restart()
-        await control_plane.programmed(bundle)
+        with structlog.testing.capture_logs() as logs:
+            await control_plane.restart()
+            await control_plane.until(lambda report: bool(report.instances))
+            # Before anything is published, and ready all the while.
+            async with asyncio.timeout(20):
+                while not await connected():
+                    await asyncio.sleep(0.02)
+            assert (await get(health, "/readyz"))[0] == 200
+            report = await control_plane.programmed(bundle)
+        assert report.instances[0].confirmed == bundle.version
+        assert not [each for each in logs if each["event"] == "apply sent"]
         assert processes.children(master_pid(tmp_path)) == workers
 
 

@@ -27,6 +27,11 @@ _OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 
+Requests = grpc.aio.StreamStreamCall[
+    command_pb2.DataPlaneResponse, command_pb2.ManagementPlaneRequest
+]
+"""The stream of what the control plane asks for."""
+
 Metadata = tuple[tuple[str, str], ...]
 
 
@@ -146,16 +151,12 @@ class Connection:
                 pieces[chunk.content.chunk_id] = chunk.content.data
         return b"".join(data for _, data in sorted(pieces.items()))
 
-    def subscribe(
-        self, answers: AsyncIterable[command_pb2.DataPlaneResponse]
-    ) -> AsyncIterable[command_pb2.ManagementPlaneRequest]:
+    def subscribe(self, answers: AsyncIterable[command_pb2.DataPlaneResponse]) -> Requests:
         """Open the stream of requests; it carries our answers the other way."""
         method: Any = self._channel.stream_stream(
             "/mpi.v1.CommandService/Subscribe",
             request_serializer=command_pb2.DataPlaneResponse.SerializeToString,
             response_deserializer=command_pb2.ManagementPlaneRequest.FromString,
         )
-        call: AsyncIterable[command_pb2.ManagementPlaneRequest] = method(
-            answers, metadata=self._metadata()
-        )
+        call: Requests = method(answers, metadata=self._metadata())
         return call

@@ -12,8 +12,8 @@ import grpc.aio
 import msgspec
 import structlog
 
-from gatehouse.agent.apply import Applier, Outcome
-from gatehouse.agent.channel import Connection, Token
+from gatehouse.agent.apply import EMPTY, Applier, Outcome
+from gatehouse.agent.channel import Connection, Requests, Token
 from gatehouse.agent.descriptions import Describer, meta
 from gatehouse.agent.fetching import Fetcher
 from gatehouse.agent.generations import (
@@ -121,7 +121,7 @@ class Link:
     async def _connect_once(self) -> None:
         connection = Connection(self._options, self._token, self._describer.resource_id)
         self._connection = connection
-        reporting: asyncio.Task[None] | None = None
+        beside: list[asyncio.Task[None]] = []
         try:
             await connection.create_connection(
                 command_pb2.CreateConnectionRequest(
@@ -129,18 +129,26 @@ class Link:
                 )
             )
             await self._report_overview(connection)
-            reporting = asyncio.create_task(self._report_changes(connection))
-            async for request in connection.subscribe(_outgoing(self._fresh_answers())):
-                if not self.connected:
-                    self.connected = True
-                    log.info("connected", server=self._options.server_host)
+            call = connection.subscribe(_outgoing(self._fresh_answers()))
+            beside = [
+                asyncio.create_task(self._report_changes(connection)),
+                asyncio.create_task(self._note_connected(call)),
+            ]
+            async for request in call:
                 self._receive(request)
         finally:
             self._connection = None
-            if reporting is not None:
-                reporting.cancel()
-                await asyncio.gather(reporting, return_exceptions=True)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
             await connection.close()
+
+    async def _note_connected(self, call: Requests) -> None:
+        # Not the first request, which an agent that has everything already may never get.
+        await call.initial_metadata()
+        if not call.done():
+            self.connected = True
+            log.info("connected", server=self._options.server_host)
 
     def _fresh_answers(self) -> Answers:
         """Give a queue of a new connection's own, with what was not sent yet.
@@ -155,8 +163,8 @@ class Link:
         return answers
 
     async def _report_overview(self, connection: Connection) -> None:
-        # Not while an apply runs: what is served then is about to change, and its answer says it.
-        served = self._applier.served()
+        # Nothing while an apply runs: what is served then is about to change.
+        served = EMPTY if self._mailbox.in_progress else self._applier.served()
         await connection.update_overview(
             files_pb2.UpdateOverviewRequest(
                 message_meta=meta(), overview=self._describer.overview(served)

@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 ARGS ?=
 .DEFAULT_GOAL := help
 .PHONY: help env env-dev demo test check lint types contracts format golden conformance \
-  differential bench bench-routes bench-apiserver bench-endpoints bench-throughput bench-agent kinds gateway-api \
-  nginx-gateway cover lock clean
+  differential bench bench-routes bench-agents bench-apiserver bench-endpoints bench-throughput bench-agent \
+  kinds gateway-api nginx-gateway cover lock clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -50,6 +50,9 @@ bench: env-dev  ## Measure route propagation at 10, 1,000 and 5,000 routes
 
 bench-routes: env-dev  ## Measure attaching, changing and endpoints of 1,000 routes
 	$(BIN)/python bench/routes.py $(ARGS)
+
+bench-agents: env-dev  ## Measure thousands of agents under one control plane
+	$(BIN)/python bench/agents.py $(ARGS)
 
 bench-apiserver: env-dev  ## Measure the API server beside etcd (needs wrk and etcd)
 	$(BIN)/python bench/apiserver.py $(ARGS)

@@ -12,6 +12,7 @@ import yaml
 
 from gatehouse.apis import resources
 from gatehouse.bundle import Bundle
+from gatehouse.controller import loop
 from gatehouse.controller.compilation import Compilation
 from gatehouse.controller.loop import Loop
 from gatehouse.delivery import DataPlaneReport, InstanceReport
@@ -249,6 +250,39 @@ async def test_a_routes_status_does_not_wait_for_what_comes_after_it(story: Stor
     assert generation() == 1
     story.fleet.say(confirmed=True)
     await story.until(lambda: generation() == 2)
+
+
+async def test_reports_wait_for_each_other_and_a_change_waits_for_none_of_them(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.fleet.say()
+    story.apply(BASE)
+    await story.until(lambda: story.fleet.bundles)
+    story.fleet.say(confirmed=True)
+    await story.until(lambda: story.written.condition(GATEWAY, "Programmed")["status"] == "True")
+    await story.quiet()
+    # The next turn over reports alone is the last before something else happens.
+    monkeypatch.setattr(loop, "REST", 1e9)
+    monkeypatch.setattr(loop, "LONGEST_REST", 3600.0)
+    asked = 0
+    report = story.fleet.report
+
+    def counted(gateway: str) -> DataPlaneReport:
+        nonlocal asked
+        asked += 1
+        return report(gateway)
+
+    monkeypatch.setattr(story.fleet, "report", counted)
+    story.fleet.say(confirmed=True)
+    await story.until(lambda: asked)
+    story.fleet.say(error="[emerg] unknown directive")
+    before = asked
+    await story.quiet()
+    assert asked == before
+    assert story.written.condition(GATEWAY, "Programmed")["status"] == "True"
+    story.apply(ROUTE)
+    await story.until(lambda: len(story.fleet.bundles) == 2)
+    assert asked > before
 
 
 async def test_a_refusal_shows_in_the_gateway_and_goes_when_mended(story: Story) -> None:

@@ -63,3 +63,22 @@ def test_an_agent_is_measured_and_takes_less_than_60_mb() -> None:
     assert 20 < found["rss_mb_at_rest"] < 60
     assert 20 < found["rss_mb_after_applies"] < 60
     assert found["start_s_p50"] > 0
+
+
+@pytest.mark.process
+def test_agents_are_measured_and_a_new_control_plane_sends_nothing_again() -> None:
+    command = (sys.executable, str(ROOT / "bench" / "agents.py"))
+    small = ("--agents", "20", "--instances", "8", "--gateways", "3", "--routes", "3")
+    done = subprocess.run(
+        (*command, *small, "--changes", "1", "--processes", "2"),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    _, _, connect, broadcast, reconnect = done.stdout.splitlines()
+    assert "bundles: 20," in connect
+    assert "errors: {}" in connect
+    assert "bundles: 8, files: 8 " in broadcast
+    assert "bundles: 0, files: 0," in reconnect

@@ -51,6 +51,17 @@ def test_a_streamed_file_is_its_announced_pieces(size: int) -> None:
     assert b"".join(piece.content.data for piece in rest) == file.content
 
 
+def test_the_reply_with_an_overview_is_what_the_protocol_says() -> None:
+    wanted = bundle("x")
+    version = files_pb2.ConfigVersion(instance_id="id", version=wanted.version)
+    shared = messages.overview(wanted, "/etc/nginx")
+    reply = files_pb2.GetOverviewResponse.FromString(messages.overview_response(shared, version))
+    assert reply.overview.config_version == version
+    assert [file.file_meta.hash for file in reply.overview.files] == [
+        file.digest for file in wanted.files.values()
+    ]
+
+
 def test_the_reply_with_a_file_is_what_the_protocol_says() -> None:
     for content in (b"", b"x", b"\0" * (1 << 20)):
         reply = files_pb2.GetFileResponse.FromString(

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatehouse.transports.agents.session import (
+    ERROR_MAX,
     RETRY_MAX,
     Answer,
     Elapsed,
@@ -116,6 +117,13 @@ def test_a_refused_version_is_tried_again_ever_more_rarely() -> None:
         assert state.error == "no such directive"
     assert pauses[:4] == [1.0, 2.0, 4.0, 8.0]
     assert pauses[-1] == RETRY_MAX
+
+
+def test_of_a_refusal_however_long_the_beginning_is_kept() -> None:
+    state = connected()
+    state.receive(Answer("c1", "no such directive" + " " * 4_000_000), 0.0)
+    assert state.error.startswith("no such directive")
+    assert len(state.error) == ERROR_MAX
 
 
 def test_a_newer_version_does_not_wait_for_the_pause_of_a_refused_one() -> None:

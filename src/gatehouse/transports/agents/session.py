@@ -15,6 +15,9 @@ RETRY_FIRST = 1.0
 RETRY_MAX = 60.0
 """Seconds between attempts at one version: doubled from the first to the maximum."""
 
+ERROR_MAX = 8192
+"""Characters of a refusal that are kept: an agent may say as much as fits into a message."""
+
 
 class Publish(msgspec.Struct, frozen=True, tag=True):
     """The instance is to have ``version``; empty: nothing more is to be told."""
@@ -263,7 +266,7 @@ class Session:
     def _refused(self, version: str, error: str, now: float) -> None:
         if version != self.desired:
             return
-        self.error = error
+        self.error = error[:ERROR_MAX]
         self._retry_at = now + min(RETRY_FIRST * 2**self._failures, RETRY_MAX)
         self._failures = min(self._failures + 1, 16)
 

@@ -60,6 +60,12 @@ def apply_request(shared: bytes, version: str, nginx_id: str, correlation: str) 
     return head.SerializeToString() + _embedded(5, body)
 
 
+def overview_response(shared: bytes, version: files_pb2.ConfigVersion) -> bytes:
+    """Serialise the reply that is an overview, around the bytes of :func:`overview`."""
+    own = files_pb2.FileOverview(config_version=version)
+    return _embedded(1, shared + own.SerializeToString())
+
+
 def file_response(file: File) -> bytes:
     """Serialise the reply that is a file. A thousand instances fetch it: it is copied, no more."""
     return _embedded(1, _embedded(1, file.content))

@@ -47,7 +47,9 @@ class Services:
             ),
         }
         file = {
-            "GetOverview": _unary(self._get_overview, files_pb2.GetOverviewRequest),
+            "GetOverview": grpc.unary_unary_rpc_method_handler(
+                self._get_overview, request_deserializer=files_pb2.GetOverviewRequest.FromString
+            ),
             "UpdateOverview": _unary(self._update_overview, files_pb2.UpdateOverviewRequest),
             "GetFile": grpc.unary_unary_rpc_method_handler(
                 self._get_file, request_deserializer=files_pb2.GetFileRequest.FromString
@@ -143,9 +145,7 @@ class Services:
                 correlation = answer.message_meta.correlation_id
                 self._fleet.receive(stream.identity, session.Answer(correlation, refusal))
 
-    async def _get_overview(
-        self, request: files_pb2.GetOverviewRequest, context: Context
-    ) -> files_pb2.GetOverviewResponse:
+    async def _get_overview(self, request: files_pb2.GetOverviewRequest, context: Context) -> bytes:
         identity = await self._identify(context)
         current = self._fleet.current(identity)
         version = request.config_version.version
@@ -155,9 +155,7 @@ class Services:
             holder = "" if self._fleet.published(identity, version) else holder
             why = "there is no such version"
             await self._callers.missing(context, identity, "a configuration", holder, why)
-        overview = files_pb2.FileOverview.FromString(self._overview(current))
-        overview.config_version.CopyFrom(request.config_version)
-        return files_pb2.GetOverviewResponse(overview=overview)
+        return messages.overview_response(self._overview(current), request.config_version)
 
     async def _update_overview(
         self, request: files_pb2.UpdateOverviewRequest, context: Context

@@ -176,6 +176,25 @@ async def test_a_stream_whose_client_asks_and_takes_nothing_is_ended() -> None:
     assert ended
 
 
+async def test_an_instance_that_fetches_is_waited_for() -> None:
+    fleet = Fleet(0.2, asyncio.get_running_loop().time, lambda _gateway: None)
+    identity, silent = Identity("ns/gw", "pod-1"), Identity("ns/gw", "pod-2")
+    wanted = bundle("one")
+    fleet.publish("ns/gw", wanted)
+    for each in (identity, silent):
+        fleet.greet(each, session.Register("id", "nginx/1.31.3"))
+        assert fleet.open(each) is not None
+    async with asyncio.timeout(5):
+        while not fleet.report("ns/gw").error:
+            assert fleet.find(identity, wanted.files["gatehouse/a"].digest) is not None
+            await asyncio.sleep(0.01)
+    assert [each.error for each in fleet.report("ns/gw").instances] == [
+        "",
+        "no answer within 0.2 s",
+    ]
+    fleet.publish("ns/gw", None)
+
+
 async def test_a_gateway_gets_no_other_gateways_files() -> None:
     fleet = Fleet(60.0, asyncio.get_running_loop().time, lambda _gateway: None)
     wanted = bundle("one")

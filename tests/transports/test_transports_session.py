@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from gatehouse.transports.agents.session import (
     ERROR_MAX,
+    PATIENCE,
     RETRY_MAX,
     Answer,
     Elapsed,
     End,
     Event,
+    Fetching,
     HasVersion,
     Publish,
     Reconnect,
@@ -139,6 +141,18 @@ def test_silence_is_a_refusal_when_the_deadline_has_passed() -> None:
     assert state.receive(Elapsed(), DEADLINE) == []
     assert state.error == "no answer within 60 s"
     assert state.wake_at == DEADLINE + 1
+
+
+def test_an_instance_that_fetches_is_not_silent_but_not_waited_for_for_ever() -> None:
+    state = connected()
+    moments = [50.0, 100.0, 150.0, 200.0, 250.0, 299.0]
+    for now in moments:
+        assert state.receive(Fetching(), now) == []
+        assert state.receive(Elapsed(), now) == []
+        assert state.wake_at == min(now + DEADLINE, PATIENCE * DEADLINE)
+    assert state.error == ""
+    state.receive(Elapsed(), PATIENCE * DEADLINE)
+    assert state.error == "no answer within 60 s"
 
 
 def test_an_answer_that_comes_after_the_deadline_still_counts() -> None:

@@ -129,7 +129,13 @@ class Fleet:
     def find(self, identity: Identity, digest: str) -> File | None:
         """Give a file of the caller's own gateway by its content."""
         plane = self._gateways.get(identity.gateway)
-        return plane.publication.find(digest) if plane else None
+        if plane is None:
+            return None
+        peer = plane.peers.get(identity.instance)
+        if peer is not None:
+            # It moves a deadline at most, which the timer finds out when it rings.
+            peer.session.receive(session.Fetching(), self._clock())
+        return plane.publication.find(digest)
 
     def current(self, identity: Identity) -> Published | None:
         """Give what the caller's gateway is to have."""

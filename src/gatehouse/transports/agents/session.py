@@ -15,6 +15,10 @@ RETRY_FIRST = 1.0
 RETRY_MAX = 60.0
 """Seconds between attempts at one version: doubled from the first to the maximum."""
 
+PATIENCE = 5
+"""How many deadlines long an instance that keeps fetching may be about its answer: when thousands
+fetch at once, each takes longer."""
+
 ERROR_MAX = 8192
 """Characters of a refusal that are kept: an agent may say as much as fits into a message."""
 
@@ -73,6 +77,10 @@ class Answer(msgspec.Struct, frozen=True, tag=True):
     error: str = ""
 
 
+class Fetching(msgspec.Struct, frozen=True, tag=True):
+    """The instance fetched something, so it is at work on what it was asked."""
+
+
 class Elapsed(msgspec.Struct, frozen=True, tag=True):
     """Time passed."""
 
@@ -86,6 +94,7 @@ Event = (
     | StreamOpen
     | StreamClosed
     | Answer
+    | Fetching
     | Elapsed
 )
 
@@ -107,10 +116,12 @@ class End(msgspec.Struct, frozen=True):
 Effect = Send | End
 
 
-class _Request(msgspec.Struct, frozen=True):
+class _Request(msgspec.Struct):
     version: str
     correlation: str
     deadline: float
+    latest: float
+    """Beyond which no fetching moves the deadline."""
 
 
 class Session:
@@ -180,6 +191,10 @@ class Session:
                     self._close()
             case Answer(correlation, error):
                 self._answer(correlation, error, now)
+            case Fetching():
+                if self.in_flight is not None:
+                    until = min(now + self._apply_deadline, self.in_flight.latest)
+                    self.in_flight.deadline = max(self.in_flight.deadline, until)
             case Elapsed():
                 self._expire(now)
         return effects + self._ask(now)
@@ -280,6 +295,7 @@ class Session:
     def _ask(self, now: float) -> list[Effect]:
         if self.in_flight is not None or not self._wanting or now < self._retry_at:
             return []
-        request = _Request(self.desired, self._new_id(), now + self._apply_deadline)
+        seconds = self._apply_deadline
+        request = _Request(self.desired, self._new_id(), now + seconds, now + PATIENCE * seconds)
         self.in_flight, self._told, self._claimed = request, request.version, ""
         return [Send(self.generation, request.version, request.correlation)]

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import nginx_plus_binary
 import pytest
 import yaml
 
@@ -104,10 +105,12 @@ def outputs(case: str) -> tuple[dict[str, str], Bundle | None]:
             gateway = ask(gateway_api.compile_gateway, key)
             if gateway is None:
                 continue
+            plus = "plus" in case
             capabilities = nginx.Capabilities.parse(
-                "1.31.3",
-                MODULES,
-                named_endpoints="named" in case,
+                "1.29.3 (nginx-plus-r36)" if plus else "1.31.3",
+                MODULES[:1] if plus else MODULES,
+                named_endpoints="named" in case or (plus and "actions" not in case),
+                api_actions=plus,
                 connectors=True,
                 authenticators=True,
             )
@@ -188,9 +191,10 @@ def test_nginx_accepts_every_golden_file(case: str, tmp_path: Path) -> None:
     if "gatehouse/stream.conf" in bundle.files:
         main += f" stream {{ {resolver} include gatehouse/stream.conf; }}"
     (tmp_path / "nginx.conf").write_text(main)
+    conf = tmp_path / "nginx.conf"
+    if "plus" in case:
+        conf = nginx_plus_binary.translate(conf, tmp_path, tmp_path / "api.sock")
     command = [str(nginx_binary.find(None)), "-t", "-q", "-e", "stderr", "-p", str(tmp_path)]
-    done = subprocess.run(
-        [*command, "-c", str(tmp_path / "nginx.conf")], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*command, "-c", str(conf)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "[warn]" not in done.stderr

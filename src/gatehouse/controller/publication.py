@@ -90,6 +90,7 @@ def _capabilities(report: DataPlaneReport) -> nginx.Capabilities | None:
             named_endpoints="endpoints" in each.features,
             connectors="connectors" in each.features,
             authenticators="authenticators" in each.features,
+            api_actions="api-action" in each.features,
         )
         for each in report.equipment
     )

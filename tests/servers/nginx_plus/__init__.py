@@ -7,7 +7,8 @@ or an order open (what a DELETE gives back, the wording of some errors) the choi
 - ``addresses``: what a server's parameters may be.
 - ``faults``: answers that are late, wrong or missing, for the requests that a test names.
 - ``api``: the REST API, over TCP, TLS (also mutual) and unix sockets.
-- ``bridge``: a program that passes for NGINX Plus: the open-source NGINX with this API beside it.
+- ``bridge``: this API over the upstreams of a running open-source NGINX, which follows it. The
+  module ``nginx_plus_binary``, beside this package, makes a program of both.
 
 Never imported by the product, and imports nothing of it.
 """

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import ssl
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,10 @@ class FakePlus:
         self.plus = plus
         self.faults: list[Fault] = []
         self.calls: list[Call] = []
+        self.before: Callable[[], None] = lambda: None
+        """Called before a request is looked at."""
+        self.after: Callable[[Call], None] = lambda _: None
+        """Called with each call that was answered."""
         self._prefix, self._authorization = prefix, authorization
         self._runner: web.AppRunner | None = None
 
@@ -75,6 +79,7 @@ class FakePlus:
         return [call for call in self.calls if call.method != "GET"]
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
+        self.before()
         path = request.path.removeprefix(self._prefix)
         if self._authorization and request.headers.get("Authorization") != self._authorization:
             return _page(401, "Authorization Required")
@@ -89,15 +94,19 @@ class FakePlus:
         if fault is None or fault.after or not (fault.status or fault.cut):
             answer = self._answer(request, path, raw)
         if fault is not None and fault.cut:
-            self.calls.append(Call(request.method, rest, 0, _decoded(raw)))
+            self._note(Call(request.method, rest, 0, _decoded(raw)))
             assert request.transport is not None
             request.transport.abort()
             return web.Response()
         if fault is not None and fault.status:
             answer = _faulty(fault)
         assert answer is not None
-        self.calls.append(Call(request.method, rest, answer.status, _decoded(raw)))
+        self._note(Call(request.method, rest, answer.status, _decoded(raw)))
         return answer
+
+    def _note(self, call: Call) -> None:
+        self.calls.append(call)
+        self.after(call)
 
     def _answer(self, request: web.Request, path: str, raw: bytes) -> web.Response:
         names = [name for name in path.split("/") if name]

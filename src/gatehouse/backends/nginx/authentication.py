@@ -25,7 +25,7 @@ def guard(context: Context, route: str, wanted: ir.Authentication | None) -> Gua
             )
         case ir.Jwt():
             if not context.capabilities.jwt:
-                raise UnwritableError("signed tokens need an NGINX with the module nginx-auth-jwt")
+                raise UnwritableError("signed tokens need the module nginx-auth-jwt, or NGINX Plus")
             return _Tokens(f"{context.scope}/{route}").guard(wanted)
         case ir.Oidc():
             return authenticating.guard(context, wanted)

@@ -9,6 +9,8 @@ import msgspec
 
 _VERSION = re.compile(r"-[0-9][0-9.]*$")
 
+_RELEASE = re.compile(r"nginx-plus-r(\d+)")
+
 
 class Capabilities(msgspec.Struct, frozen=True):
     """Of one binary."""
@@ -22,6 +24,10 @@ class Capabilities(msgspec.Struct, frozen=True):
     """Whether its agent runs a connector beside it."""
     authenticators: bool = False
     """Whether it runs an authenticator."""
+    plus: int = 0
+    """The release of NGINX Plus; 0: it is the open-source NGINX."""
+    api_actions: bool = False
+    """Whether its agent takes changes of upstreams apart from files, for NGINX Plus' API."""
 
     @classmethod
     def parse(
@@ -32,6 +38,7 @@ class Capabilities(msgspec.Struct, frozen=True):
         named_endpoints: bool = False,
         connectors: bool = False,
         authenticators: bool = False,
+        api_actions: bool = False,
     ) -> Capabilities:
         """Read a version such as ``1.31.3``, ``nginx/1.22.1`` or ``1.27.2 (nginx-plus-r33)``.
 
@@ -40,7 +47,16 @@ class Capabilities(msgspec.Struct, frozen=True):
         found = re.search(r"(\d+)\.(\d+)\.(\d+)", text)
         version = (int(found[1]), int(found[2]), int(found[3])) if found else (1, 22, 0)
         names = frozenset(_VERSION.sub("", each) for each in modules)
-        return cls(version, names, named_endpoints, connectors, authenticators)
+        release = _RELEASE.search(text)
+        return cls(
+            version,
+            names,
+            named_endpoints,
+            connectors,
+            authenticators,
+            int(release[1]) if release else 0,
+            api_actions,
+        )
 
     @classmethod
     def common(cls, everyone: Iterable[Capabilities]) -> Capabilities | None:
@@ -53,7 +69,9 @@ class Capabilities(msgspec.Struct, frozen=True):
         connectors = all(each.connectors for each in found)
         authenticators = all(each.authenticators for each in found)
         version = min(each.version for each in found)
-        return cls(version, modules, named, connectors, authenticators)
+        plus = min(each.plus for each in found)
+        actions = all(each.api_actions for each in found)
+        return cls(version, modules, named, connectors, authenticators, plus, actions)
 
     @property
     def auth_request(self) -> bool:
@@ -62,8 +80,8 @@ class Capabilities(msgspec.Struct, frozen=True):
 
     @property
     def jwt(self) -> bool:
-        """``auth_jwt`` of the module nginx-auth-jwt."""
-        return "nginx-auth-jwt" in self.modules
+        """``auth_jwt``: of the module nginx-auth-jwt, or of NGINX Plus (``_require``: R25)."""
+        return "nginx-auth-jwt" in self.modules or self.plus >= 25
 
     @property
     def keepalive_min_timeout(self) -> bool:
@@ -77,8 +95,8 @@ class Capabilities(msgspec.Struct, frozen=True):
 
     @property
     def least_time(self) -> bool:
-        """``least_time`` (1.31.0)."""
-        return self.version >= (1, 31, 0)
+        """``least_time`` (1.31.0; in every NGINX Plus)."""
+        return self.plus > 0 or self.version >= (1, 31, 0)
 
     @property
     def http2_directive(self) -> bool:
@@ -88,7 +106,25 @@ class Capabilities(msgspec.Struct, frozen=True):
     @property
     def resolving_upstreams(self) -> bool:
         """``server … resolve``, asking the agent: endpoints change without a reload (1.27.3)."""
-        return self.named_endpoints and self.version >= (1, 27, 3)
+        return self.named_endpoints and not self.plus and self.version >= (1, 27, 3)
+
+    @property
+    def state_files(self) -> str:
+        """The directory of ``state`` files, for servers that come by NGINX Plus' API; or empty.
+
+        That of our agent's is the agent's own; that of others is where NGINX Plus' documentation
+        and images have it.
+        """
+        if not self.plus:
+            return ""
+        if self.named_endpoints:
+            return "state"
+        return "/var/lib/nginx/state" if self.api_actions else ""
+
+    @property
+    def status_zones(self) -> bool:
+        """``status_zone``: figures of each virtual server."""
+        return self.plus > 0
 
     @property
     def http2_upstreams(self) -> bool:

@@ -137,6 +137,7 @@ class Generator:
                 hidden.get(listener.port, 0),
                 tuple(host.hostname for host in shared.virtual_hosts) if shared else (),
                 gateway.edge,
+                self._capabilities.status_zones,
             )
             try:
                 connecting.check(self._capabilities, streams.used(listener, clusters))
@@ -148,7 +149,7 @@ class Generator:
         for name, shares in streams.upstreams(gateway, clusters).items():
             text = upstreams.stream_upstream(self._capabilities, name, shares)
             files.append(File.make(names.stream_upstream_file(name), text))
-            files += self._endpoints(name, shares)
+            files += upstreams.endpoints_files(self._capabilities, name, shares)
         return files
 
     def _zone(self, name: str, gateway: ir_gateway.Gateway) -> list[Directive]:
@@ -158,16 +159,10 @@ class Generator:
         count = 2 * sum(len(cluster.endpoints) for cluster in gateway.clusters)
         return [upstreams.zone(name, count)]
 
-    def _endpoints(self, name: str, shares: upstreams.Shares) -> list[File]:
-        return (
-            [upstreams.endpoints_file(name, shares)]
-            if upstreams.by_name(self._capabilities, shares)
-            else []
-        )
-
     def _upstream(self, name: str, shares: upstreams.Shares, by: str = "") -> tuple[File, ...]:
         text = upstreams.upstream(self._capabilities, name, shares, by=by)
-        return (File.make(names.upstream_file(name), text), *self._endpoints(name, shares))
+        apart = upstreams.endpoints_files(self._capabilities, name, shares)
+        return (File.make(names.upstream_file(name), text), *apart)
 
     def _cluster_files(self, cluster: ir.Cluster) -> tuple[File, ...]:
         return self._upstream(cluster.name, [(cluster, 1)])

@@ -98,6 +98,16 @@ def endpoints_file(upstream: str) -> str:
     return f"{ROOT}/endpoints/{endpoints(upstream)}.json"
 
 
+def servers_file(upstream: str) -> str:
+    """Give the file of the endpoints that come by NGINX Plus' API, which knows the whole name."""
+    return f"{ROOT}/endpoints/{upstream}.json"
+
+
+def status_zone(port: int, hostname: str) -> str:
+    """Give the name under which NGINX Plus counts what a virtual server does."""
+    return f"{hostname or '_'}:{port}"
+
+
 def stream_file(port: int, protocol: str) -> str:
     """Give the file of a port whose connections are forwarded as they are."""
     return f"{ROOT}/streams/{port}-{protocol.lower()}.conf"

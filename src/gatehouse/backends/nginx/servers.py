@@ -14,6 +14,7 @@ from gatehouse.backends.nginx import (
     snippets,
     upstreams,
 )
+from gatehouse.backends.nginx.capabilities import Capabilities
 from gatehouse.backends.nginx.conditions import Condition, conditions, path_condition
 from gatehouse.backends.nginx.locations import Target, locations
 from gatehouse.backends.nginx.quoting import UnwritableError
@@ -65,6 +66,7 @@ def server(port: Port, host: ir.VirtualHost, context: Context) -> Server:
     inner = [
         *_listen(port, default=not host.hostname),
         simple("server_name", quoting.literal(host.hostname or "_")),
+        *_counted(port, host, context.capabilities),
         *_tls(port, host),
         *_misdirected(port, host),
         *settings.clients(host.settings.client, context.capabilities),
@@ -76,6 +78,11 @@ def server(port: Port, host: ir.VirtualHost, context: Context) -> Server:
         *_fixed(),
     ]
     return Server(write([*definitions, block("server", (), inner)]), tuple(unsupported))
+
+
+def _counted(port: Port, host: ir.VirtualHost, capabilities: Capabilities) -> list[Directive]:
+    zone = quoting.literal(names.status_zone(port.number, host.hostname))
+    return [simple("status_zone", zone)] if capabilities.status_zones else []
 
 
 def default_server(port: Port) -> str:

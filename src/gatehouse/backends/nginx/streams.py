@@ -37,6 +37,12 @@ class Ports(msgspec.Struct, frozen=True):
     """Of the HTTPS listener that shares the port; 0 for none."""
     https_names: tuple[str, ...] = ()
     edge: Edge = Edge()
+    status_zones: bool = False
+
+    def counted(self, port: int, name: str) -> list[Directive]:
+        """Give the directive by which NGINX Plus counts what a server does."""
+        zone = quoting.literal(names.status_zone(port, name))
+        return [simple("status_zone", zone)] if self.status_zones else []
 
     def listens(self, port: int, *words: str) -> list[Directive]:
         """Give the directives that listen for clients on a port."""
@@ -73,7 +79,8 @@ def _plain(
     chosen = _target(f"{listener.port}/{listener.protocol}", host, clusters)
     listens = ports.listens(listener.port, *(("udp", "reuseport") if udp else ()))
     idle = simple("proxy_timeout", UDP_IDLE if udp else IDLE)
-    return [*chosen.definitions, block("server", (), [*listens, idle, *chosen.inner])]
+    counted = ports.counted(listener.port, listener.protocol.lower())
+    return [*chosen.definitions, block("server", (), [*listens, *counted, idle, *chosen.inner])]
 
 
 def _by_name(
@@ -103,6 +110,7 @@ def _preread(
     return block("server", (), [
         *ports.listens(listener.port, *(() if name else ("default_server",))),
         simple("server_name", quoting.literal(name)),
+        *ports.counted(listener.port, name),
         simple("ssl_preread", "on"),
         *inner,
     ])  # fmt: skip

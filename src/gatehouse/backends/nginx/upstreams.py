@@ -1,7 +1,8 @@
 """Upstreams: one per cluster, in a file of its own, apart from everything that names it.
 
-Where NGINX can follow names and its agent answers them, that file stays the same while endpoints
-change: they are in another file, which only the agent reads. Sockets of connectors have no names.
+Where NGINX can follow names and its agent answers them, or where it is NGINX Plus and has an API,
+that file stays the same while endpoints change: they are in another file, which only the agent
+reads. Sockets of connectors have no names.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ PEER_BYTES = 2048
 SMALLEST_ZONE = 16
 """MiB. Memory is taken as it is used; that of a new configuration is beside the old one's."""
 
+SMALLEST_OWN_ZONE = 1
+"""MiB of one upstream's own."""
+
 Shares = Sequence[tuple[ir.Cluster, int]]
 """Clusters, which have endpoints, and their weights."""
 
@@ -59,26 +63,48 @@ def stream_upstream(capabilities: Capabilities, name: str, shares: Shares) -> st
 
 def zone(name: str, endpoints: int) -> Directive:
     """Give the upstream that is only there to say how large the zone of all others is."""
-    size = SMALLEST_ZONE
+    idle = simple("server", quoting.word("127.0.0.1:9"), "down")
+    size = _size(SMALLEST_ZONE, endpoints)
+    return block("upstream", (quoting.word(name),), [simple("zone", name, size), idle])
+
+
+def _size(least: int, endpoints: int) -> str:
+    """Give the size of a zone that holds so many, in few steps: another size is a reload."""
+    size = least
     while size << 20 < endpoints * PEER_BYTES:
         size *= 4
-    idle = simple("server", quoting.word("127.0.0.1:9"), "down")
-    return block("upstream", (quoting.word(name),), [simple("zone", name, f"{size}m"), idle])
+    return f"{size}m"
 
 
 def by_name(capabilities: Capabilities, shares: Shares) -> bool:
     """Whether NGINX asks the agent for the endpoints of an upstream."""
-    plain = any(connecting.connected(cluster) for cluster, _ in shares)
-    return capabilities.resolving_upstreams and not plain
+    return capabilities.resolving_upstreams and not _plain(shares)
 
 
-def endpoints_file(name: str, shares: Shares) -> File:
-    """Give the file of an upstream's endpoints, which the agent reads."""
+def by_api(capabilities: Capabilities, shares: Shares) -> bool:
+    """Whether an upstream's endpoints come by NGINX Plus' API."""
+    return bool(capabilities.state_files) and not _plain(shares)
+
+
+def _plain(shares: Shares) -> bool:
+    return any(connecting.connected(cluster) for cluster, _ in shares)
+
+
+def endpoints_files(capabilities: Capabilities, name: str, shares: Shares) -> list[File]:
+    """Give the file of an upstream's endpoints, if they are apart from its configuration."""
+    if by_api(capabilities, shares):
+        return [_endpoints_file(names.servers_file(name), shares)]
+    if by_name(capabilities, shares):
+        return [_endpoints_file(names.endpoints_file(name), shares)]
+    return []
+
+
+def _endpoints_file(path: str, shares: Shares) -> File:
     members = [
         {"address": endpoint.address, "port": endpoint.port, "weight": weight}
         for _, endpoint, weight in _weights(shares)
     ]
-    return File.make(names.endpoints_file(name), msgspec.json.encode(members))
+    return File.make(path, msgspec.json.encode(members))
 
 
 def missing(settings: UpstreamSettings, capabilities: Capabilities) -> list[str]:
@@ -133,6 +159,10 @@ def _memory(
         return [simple("zone", quoting.word(name), str(own))]
     if by_name(capabilities, shares):
         return [simple("zone", quoting.word(shared))]
+    if by_api(capabilities, shares):
+        # Twice: there may be more before the next reload.
+        count = 2 * sum(len(cluster.endpoints) for cluster, _ in shares)
+        return [simple("zone", quoting.word(name), _size(SMALLEST_OWN_ZONE, count))]
     # One count for all workers, or each would begin its own round.
     return [simple("zone", quoting.word(name), "64k")] if len(shares) > 1 else []
 
@@ -143,6 +173,8 @@ def _servers(capabilities: Capabilities, name: str, shares: Shares) -> list[Dire
         server = _server(f"{label}.gatehouse", "service=endpoints", "resolve")
         # What the upstream begins with, which is there only until it has learned the rest.
         return [server, simple("include", quoting.word(f"seeds/{label}/*.conf"))]
+    if by_api(capabilities, shares):
+        return [simple("state", quoting.word(f"{capabilities.state_files}/{name}.conf"))]
     return [
         _server(address(cluster, endpoint), *([f"weight={weight}"] if len(shares) > 1 else []))
         for cluster, endpoint, weight in _weights(shares)

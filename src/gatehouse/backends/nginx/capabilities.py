@@ -99,6 +99,11 @@ class Capabilities(msgspec.Struct, frozen=True):
         return self.plus > 0 or self.version >= (1, 31, 0)
 
     @property
+    def random_least_time(self) -> bool:
+        """``random two least_time=…``, which the open-source NGINX refuses (1.31.3)."""
+        return self.plus > 0
+
+    @property
     def http2_directive(self) -> bool:
         """``http2 on``: HTTP/1.1 and HTTP/2 with prior knowledge on one plain port (1.25.1)."""
         return self.version >= (1, 25, 1)

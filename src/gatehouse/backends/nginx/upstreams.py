@@ -109,9 +109,12 @@ def _endpoints_file(path: str, shares: Shares) -> File:
 
 def missing(settings: UpstreamSettings, capabilities: Capabilities) -> list[str]:
     """Say what of the settings this NGINX leaves out."""
-    if "least_time" in settings.balancing and not capabilities.least_time:
-        return [f"loadBalancingMethod {settings.balancing} needs NGINX 1.31.0 or newer"]
-    return []
+    needs = ""
+    if "least_time=" in settings.balancing and not capabilities.random_least_time:
+        needs = "NGINX Plus"
+    elif "least_time" in settings.balancing and not capabilities.least_time:
+        needs = "NGINX 1.31.0 or newer"
+    return [f"loadBalancingMethod {settings.balancing} needs {needs}"] if needs else []
 
 
 def balancing(settings: UpstreamSettings, capabilities: Capabilities) -> list[Directive]:

@@ -1,0 +1,70 @@
+"""What an NGINX and its agent can do, from what they say."""
+
+from __future__ import annotations
+
+import pytest
+
+from gatehouse.backends.nginx import Capabilities, upstreams
+from gatehouse.ir.settings import UpstreamSettings
+
+PLUS = "nginx/1.29.3 (nginx-plus-r36-p1)"
+
+
+def test_a_release_of_nginx_plus_is_told_from_its_version() -> None:
+    assert Capabilities.parse(PLUS).plus == 36
+    assert Capabilities.parse(PLUS).version == (1, 29, 3)
+    assert Capabilities.parse("nginx/1.31.3").plus == 0
+
+
+@pytest.mark.parametrize(
+    ("named", "actions", "directory"),
+    [(True, False, "state"), (True, True, "state"), (False, True, "/var/lib/nginx/state")],
+)
+def test_servers_come_by_the_api_where_an_agent_brings_them(
+    named: bool, actions: bool, directory: str
+) -> None:
+    known = Capabilities.parse(PLUS, named_endpoints=named, api_actions=actions)
+    assert (known.state_files, known.resolving_upstreams) == (directory, False)
+
+
+def test_without_such_an_agent_nginx_plus_gets_its_servers_in_its_configuration() -> None:
+    assert Capabilities.parse(PLUS).state_files == ""
+    assert Capabilities.parse("nginx/1.31.3", api_actions=True).state_files == ""
+
+
+def test_among_several_only_what_all_can_do_is_used() -> None:
+    ours = Capabilities.parse(PLUS, named_endpoints=True, api_actions=True)
+    other = Capabilities.parse("1.29.3 (nginx-plus-r33)", api_actions=True)
+    both = Capabilities.common([ours, other])
+    assert both is not None
+    assert (both.plus, both.state_files) == (33, "/var/lib/nginx/state")
+    mixed = Capabilities.common([ours, Capabilities.parse("1.31.3", named_endpoints=True)])
+    assert mixed is not None
+    assert (mixed.plus, mixed.state_files) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("version", "method", "missing"),
+    [
+        ("1.31.3", "least_time header", ""),
+        ("1.29.3", "least_time header", "NGINX 1.31.0 or newer"),
+        (PLUS, "least_time last_byte inflight", ""),
+        ("1.31.3", "random two least_time=header", "NGINX Plus"),
+        (PLUS, "random two least_time=header", ""),
+        ("1.22.1", "random two least_conn", ""),
+    ],
+)
+def test_a_method_is_left_out_where_nginx_would_refuse_it(
+    version: str, method: str, missing: str
+) -> None:
+    capabilities = Capabilities.parse(version)
+    settings = UpstreamSettings(balancing=method)
+    told = upstreams.missing(settings, capabilities)
+    assert told == ([f"loadBalancingMethod {method} needs {missing}"] if missing else [])
+    assert bool(upstreams.balancing(settings, capabilities)) == (not missing)
+
+
+def test_tokens_are_checked_by_nginx_plus_itself() -> None:
+    assert Capabilities.parse(PLUS).jwt
+    assert not Capabilities.parse("1.25.1 (nginx-plus-r24)").jwt
+    assert not Capabilities.parse("1.31.3").jwt

@@ -24,7 +24,6 @@ from pathlib import Path
 import msgspec
 
 from gatehouse.agent import nginx_binary
-from gatehouse.agent.endpoints import Endpoint
 from gatehouse.agent.nameserver import HOST as HOST_OF_NAMES
 from gatehouse.agent.nameserver import Nameserver
 from gatehouse.authenticator import cookies
@@ -33,6 +32,7 @@ from gatehouse.authenticator.sessions import Keeper, Session
 from gatehouse.backends import nginx
 from gatehouse.companion import control
 from gatehouse.connector import description as connecting
+from gatehouse.endpoints import Endpoint
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import http as ir
 from gatehouse.ir.authentication import Oidc

@@ -4,7 +4,9 @@
 - ``channel``, ``link``, ``descriptions``: the connection, its sequence, what it says of itself.
 - ``mailbox``: newest request wins. Pure.
 - ``apply``, ``fetching``, ``confirmation``: from a request to a confirmed reload, or back.
-- ``endpoints``, ``nameserver``, ``answers``, ``live``: endpoints, which a running NGINX asks for.
+- ``staging``: a generation made, and tested by NGINX.
+- ``upstreams``: how endpoints reach a running NGINX. It asks for them (``endpoints``, ``live``,
+  ``nameserver``, ``answers``); NGINX Plus is told (``plus``).
 - ``generations``, ``main_conf``, ``places``, ``private``: what is on disk, and for whom.
 - ``supervision``, ``master``, ``error_log``, ``nginx_binary``: the NGINX.
 - ``companions``: the processes beside NGINX that do what it cannot.

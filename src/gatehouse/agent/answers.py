@@ -16,7 +16,7 @@ import dns.rcode
 import dns.rdatatype
 import dns.rrset
 
-from gatehouse.agent.endpoints import Endpoints
+from gatehouse.endpoints import Endpoints
 
 ZONE = "gatehouse"
 SERVICE = "_endpoints._tcp"

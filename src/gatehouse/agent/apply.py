@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
 
 import msgspec
 import structlog
 
-from gatehouse.agent import confirmation, endpoints, live, main_conf, master, system_trust
+from gatehouse.agent import confirmation, upstreams
 from gatehouse.agent.companions import Companion, CompanionError
-from gatehouse.agent.endpoints import Endpoints
-from gatehouse.agent.error_log import message
-from gatehouse.agent.generations import MAIN, SYSTEM_TRUST, Entry, Generations, Manifest
-from gatehouse.agent.live import Live
+from gatehouse.agent.generations import Entry, Generations, Manifest
 from gatehouse.agent.nginx_binary import NginxBinary
 from gatehouse.agent.places import Places
+from gatehouse.agent.staging import ApplyError, Stager
 from gatehouse.agent.supervision import Supervisor
+from gatehouse.agent.upstreams import NotTakenError, Upstreams
 
 log = structlog.get_logger("gatehouse.agent")
-
-TEST_SECONDS = 60.0
-"""``nginx -t`` of 5,000 servers takes 2 s at most; beyond this it waits for something."""
 
 QUIET_SECONDS = 5.0
 """How long nothing is to be applied before a reload only leaves out what is needed no more."""
 
+STEP_SECONDS = 10.0
+STEP_MAX = 60.0
+"""Seconds between looks at what NGINX has: always, and after failures."""
+
 EMPTY = Manifest(version="", entries=())
-
-
-class ApplyError(Exception):
-    """The configuration cannot be had or is not accepted; in NGINX's own words if it spoke."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -61,7 +55,7 @@ class Applier:
         places: Places,
         generations: Generations,
         supervisor: Supervisor,
-        known: Live,
+        known: Upstreams,
         companions: Sequence[Companion],
         *,
         workers: str,
@@ -69,7 +63,9 @@ class Applier:
     ) -> None:
         """``strict``: what NGINX warns of is refused as well."""
         self.confirmed: str | None = None
-        """The version seen to be served; empty: that without any bundle; None: not seen yet."""
+        """The version seen to be served, with its endpoints; None: that is not known."""
+        self.seen: str | None = None
+        """The version that workers answer with; empty: that without any bundle."""
         self.reloads = 0
         self.endpoint_updates = 0
         """How often endpoints reached NGINX without a reload."""
@@ -77,14 +73,12 @@ class Applier:
         """How often something new was asked for, and how often that could not be served."""
         self.observe: Callable[[str, float], None] = lambda _step, _seconds: None
         """Told how long a step took, as :data:`gatehouse.agent.measurements.STEPS` names them."""
-        self._binary = binary
+        self._stager = Stager(binary, places, generations, workers, strict=strict)
         self._places = places
         self._generations = generations
         self._supervisor = supervisor
         self._live = known
         self._companions = companions
-        self._workers = workers
-        self._strict = strict
         self._turn = asyncio.Lock()
         self._applied_at = 0.0
         supervisor.before_start = self._seed
@@ -116,9 +110,11 @@ class Applier:
             old = self._supervisor.reload()
         if await self._confirm(manifest.served, old, position, confirmation.BASE_SECONDS):
             return
-        self.confirmed = manifest.version
+        self.seen = manifest.served
+        with contextlib.suppress(NotTakenError):
+            await self._bring(manifest)
         log.info("serving", version=manifest.version)
-        if manifest.nameserver != self._live.nameserver.port:
+        if manifest.nameserver != self._live.port:
             # Somebody else has the port at which its upstreams ask.
             await self._reload(manifest)
 
@@ -131,10 +127,40 @@ class Applier:
                 if current is None or time.monotonic() - self._applied_at < QUIET_SECONDS:
                     continue
                 manifest = self._generations.manifest(current)
-                if not manifest.seeds or self._live.unlearned(manifest.seeds):
+                if not self._live.outlived(manifest):
                     continue
                 outcome = await self._reload(manifest)
                 log.info("seeds left out", upstreams=len(manifest.seeds), error=outcome.error)
+
+    async def keep_in_step(self) -> None:
+        """Set right, again and again, what others change in a running NGINX, until cancelled."""
+        pause = STEP_SECONDS
+        while True:
+            await asyncio.sleep(pause)
+            async with self._turn:
+                current = self._generations.current()
+                if current is None or self.seen is None or not self._supervisor.running:
+                    continue
+                try:
+                    await self._bring(self._generations.manifest(current))
+                    pause = STEP_SECONDS
+                except NotTakenError:
+                    pause = min(2 * pause, STEP_MAX)
+
+    async def exclusively(self, act: Callable[[], Awaitable[Outcome]]) -> Outcome:
+        """Do something else to NGINX, when nothing is being applied."""
+        async with self._turn:
+            return await act()
+
+    async def _bring(self, manifest: Manifest) -> None:
+        """See to it that NGINX has the endpoints of a generation whose text it has."""
+        try:
+            await self._live.settle(manifest)
+        except NotTakenError as error:
+            log.warning("endpoints not in step", reason=str(error))
+            raise
+        if manifest.served == self.seen:
+            self.confirmed = manifest.version
 
     async def _choose(self) -> None:
         for number in reversed(self._generations.numbers()):
@@ -152,13 +178,13 @@ class Applier:
 
     def _seed(self) -> None:
         """Have a new master begin with the endpoints there are now: it has learned none yet."""
-        self._live.forget()
         current = self._generations.current()
         assert current is not None
         manifest = self._generations.manifest(current)
-        seeds = self._live.unlearned(self._live.read(manifest))
+        self._live.restarting(manifest)
+        seeds = self._live.seeds(manifest)
         if seeds != manifest.seeds:
-            self._generations.swap(self._make(manifest, seeds))
+            self._generations.swap(self._stager.make(manifest, seeds, self._live.port))
 
     async def apply(self, manifest: Manifest, fetch: Fetch) -> Outcome:
         """Apply ``manifest``; never raises for what a configuration can cause."""
@@ -177,55 +203,49 @@ class Applier:
             await fetch(missing)
             self.observe("fetch", time.monotonic() - begun)
             updated = await self._update(manifest)
-        except (ApplyError, OSError, ValueError) as error:
+        except (ApplyError, NotTakenError, OSError, ValueError) as error:
             return _failed(error)
         return Outcome("Config apply successful") if updated else await self._reload(manifest)
 
     async def _update(self, manifest: Manifest) -> bool:
         """Bring endpoints to NGINX without a reload, if nothing else differs and it takes them."""
         current = self._generations.current()
-        if current is None or self.confirmed is None or not self._supervisor.running:
+        if current is None or self.seen is None or not self._supervisor.running:
             return False
         present = self._generations.manifest(current)
-        if present.version != self.confirmed or not live.only_endpoints_differ(present, manifest):
+        if present.served != self.seen or not upstreams.only_endpoints_differ(present, manifest):
             return False
-        known = self._live.read(manifest)
-        if not live.seeds_remain(present, known):
+        if not self._live.admits(present, manifest):
             return False
         amended = msgspec.structs.replace(
             present, version=manifest.version, entries=manifest.entries, loaded=present.served
         )
         # First on disk: an agent that is killed now must not answer with older ones again.
         self._generations.amend(current, amended)
-        changed = self._live.offer(known)
-        if not await self._live.nameserver.taken(changed, live.TAKEN_SECONDS):
-            log.warning("endpoints not taken without a reload", upstreams=changed[:10])
+        if not await self._live.update(manifest):
             return False
         self.confirmed = manifest.version
         self.endpoint_updates += 1
-        log.info("endpoints applied", version=manifest.version, upstreams=len(changed))
+        log.info("endpoints applied", version=manifest.version)
         return True
 
     async def _reload(self, manifest: Manifest) -> Outcome:
         try:
-            known = self._live.read(manifest)
             staged, seconds = await self._stage(manifest)
             await self._accompany_also(staged)
+            self._live.reloading(manifest)
         except (ApplyError, OSError, ValueError) as error:
             return _failed(error)
         self._applied_at = time.monotonic()
-        before = self._live.nameserver.known()
-        self._live.offer(known)
-        self._live.nameserver.replaced()
         outcome = await self._go_live(staged, manifest.version, confirmation.patience(seconds))
         if outcome.error:
-            self._live.nameserver.retained()
-            self._live.nameserver.publish(before)
+            self._live.retained()
             return outcome
-        self._live.loaded(known, self._generations.manifest(staged).seeds)
-        changed = [name for name, found in known.items() if before.get(name, found) != found]
-        if not await self._live.nameserver.taken(changed, live.LOADED_SECONDS):
-            log.warning("endpoints not taken yet", upstreams=changed[:10])
+        try:
+            await self._live.loaded(self._generations.manifest(staged))
+        except NotTakenError as error:
+            return _failed(error)
+        self.confirmed = manifest.version
         self._applied_at = time.monotonic()
         return outcome
 
@@ -245,7 +265,7 @@ class Applier:
         if not error:
             self.observe("reload", answered - begun)
             self.observe("confirm", time.monotonic() - answered)
-            self.confirmed = version
+            self.seen, self.confirmed = version, None
             await self._accompany()
             keep = {staged} if previous is None else {staged, previous}
             await asyncio.to_thread(self._generations.sweep, keep)
@@ -269,12 +289,14 @@ class Applier:
         if answer is not None and answer[0] == manifest.served:
             # NGINX refused before it changed anything, so the old workers never stopped.
             return True
-        self.confirmed = None
+        self.seen = self.confirmed = None
         position = self._supervisor.error_log.position()
         old = self._supervisor.reload()
         if await self._confirm(manifest.served, old, position, seconds):
             return False
-        self.confirmed = manifest.version
+        self.seen = manifest.served
+        with contextlib.suppress(NotTakenError):
+            await self._bring(manifest)
         return True
 
     async def _accompany_also(self, staged: int) -> None:
@@ -325,33 +347,13 @@ class Applier:
         current = self._generations.current()
         return current is not None and self._generations.manifest(current).same(manifest)
 
-    def _make(self, manifest: Manifest, seeds: Mapping[str, Endpoints]) -> int:
-        """Make a generation of what is in the store; returns its number."""
-        port = self._live.nameserver.port
-        text = main_conf.render(
-            self._binary,
-            self._places,
-            manifest.version,
-            {entry.path for entry in manifest.entries},
-            workers=self._workers,
-            # Else the workers of a root master would become "nobody", who may not open the
-            # temporary directories; a root without capabilities is a sandbox's root.
-            user="root" if os.geteuid() == 0 else "",
-            nameserver=port,
-        )
-        made = Manifest(manifest.version, manifest.entries, nameserver=port, seeds=seeds)
-        own: dict[str, str | Path] = {MAIN: text, **endpoints.seed_files(seeds)}
-        if trusted := system_trust.bundle():
-            own[SYSTEM_TRUST] = trusted
-        return self._generations.stage(made, own)
-
     async def _stage(self, manifest: Manifest) -> tuple[int, float]:
         """Make and test a generation; returns its number and how long the test took."""
-        seeds = self._live.unlearned(await asyncio.to_thread(self._live.read, manifest))
-        staged = await asyncio.to_thread(self._make, manifest, seeds)
+        seeds = await asyncio.to_thread(self._live.seeds, manifest)
+        staged = await asyncio.to_thread(self._stager.make, manifest, seeds, self._live.port)
         begun = time.monotonic()
         try:
-            await asyncio.to_thread(self._test, staged)
+            await asyncio.to_thread(self._stager.test, staged)
         except BaseException:
             kept = set(self._generations.numbers()) - {staged}
             await asyncio.to_thread(self._generations.sweep, kept)
@@ -359,28 +361,6 @@ class Applier:
         seconds = time.monotonic() - begun
         self.observe("test", seconds)
         return staged, seconds
-
-    def _test(self, number: int) -> None:
-        conf = self._generations.directory(number) / MAIN
-        command = [*master.command(self._binary, self._places, conf), "-t", "-q"]
-        try:
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                timeout=TEST_SECONDS,
-                check=False,
-                text=True,
-                errors="replace",
-                stdin=subprocess.DEVNULL,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise ApplyError(f"nginx -t took more than {TEST_SECONDS:g} s") from error
-        if done.returncode != 0 or (self._strict and "[warn]" in done.stderr):
-            said = [message(line) for line in done.stderr.splitlines()]
-            text = "; ".join(line for line in said if line and "test failed" not in line)
-            # Paths as the control plane knows them, not where this agent keeps generations.
-            text = text.replace(f"{conf.parent}/", "")
-            raise ApplyError(text or f"nginx -t ended with status {done.returncode}")
 
     def _switch(self, number: int, keep: int) -> None:
         self._generations.swap(number)

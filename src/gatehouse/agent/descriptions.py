@@ -13,6 +13,7 @@ from pathlib import Path
 from gatehouse.agent.generations import CONFIG_DIR, MAIN, Manifest
 from gatehouse.agent.nginx_binary import NginxBinary
 from gatehouse.agent.options import Options
+from gatehouse.agent.plus.api import LOCATION
 from gatehouse.agent.supervision import Supervisor
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 
@@ -55,7 +56,13 @@ class Describer:
     """Makes the messages that describe this agent; reads what changes at each call."""
 
     def __init__(
-        self, options: Options, binary: NginxBinary, supervisor: Supervisor, *, endpoints: bool
+        self,
+        options: Options,
+        binary: NginxBinary,
+        supervisor: Supervisor,
+        api_socket: Path,
+        *,
+        endpoints: bool,
     ) -> None:
         self.resource_id = resource_id(options)
         prefix = binary.argument("prefix", "/usr/local/nginx")
@@ -66,8 +73,9 @@ class Describer:
         # That this agent runs companions, and brings endpoints to its NGINX apart from the
         # configuration.
         own = ["connectors", "authenticators", *(["endpoints"] if endpoints else [])]
+        own += ["api-action"] if binary.plus else []
         self._features = ["configuration", *own]
-        self._binary = binary
+        self._binary, self._api_socket = binary, api_socket
         self._supervisor = supervisor
 
     def resource(self) -> command_pb2.Resource:
@@ -112,15 +120,23 @@ class Describer:
             process_id=master.pid if master else 0,
             binary_path=str(self._binary.path),
             config_path=f"{CONFIG_DIR}/{MAIN}",
-            nginx_runtime_info=command_pb2.NGINXRuntimeInfo(dynamic_modules=self._binary.modules),
         )
+        if self._binary.plus:
+            details = runtime.nginx_plus_runtime_info
+            details.plus_api.location = LOCATION
+            details.plus_api.listen = f"unix:{self._api_socket}"
+            details.dynamic_modules.extend(self._binary.modules)
+        else:
+            runtime.nginx_runtime_info.dynamic_modules.extend(self._binary.modules)
         for pid in sorted(master.workers() if master else ()):
             runtime.instance_children.add(process_id=pid)
         return command_pb2.Instance(
             instance_meta=command_pb2.InstanceMeta(
                 instance_id=self.nginx_id,
-                instance_type=_TYPES.INSTANCE_TYPE_NGINX,
-                version=self._binary.version,
+                instance_type=_TYPES.INSTANCE_TYPE_NGINX_PLUS
+                if self._binary.plus
+                else _TYPES.INSTANCE_TYPE_NGINX,
+                version=self._binary.described,
             ),
             instance_runtime=runtime,
         )

@@ -1,52 +1,13 @@
-"""Endpoints as a bundle delivers them: one small file per upstream, apart from NGINX's text."""
+"""What upstreams that follow names begin with, as files of a generation."""
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
-from pathlib import PurePosixPath
 
-import msgspec
-
-DIRECTORY = "gatehouse/endpoints"
-"""Where a bundle has them; the file's name is the upstream's name in DNS."""
+from gatehouse.endpoints import Endpoints
 
 SEEDS = "seeds"
 """Where a generation has what upstreams begin with; one directory each, for NGINX looks for it."""
-
-
-class Endpoint(msgspec.Struct, frozen=True):
-    """Where an upstream sends traffic, and its share of it."""
-
-    address: str
-    port: int
-    weight: int = 1
-
-    def __post_init__(self) -> None:
-        # Also what keeps anything else than an address out of NGINX's configuration.
-        ipaddress.ip_address(self.address)
-        if not (0 < self.port < 65536 and 0 < self.weight < 65536):
-            raise ValueError(f"port {self.port} or weight {self.weight} is out of range")
-
-    @property
-    def written(self) -> str:
-        """The endpoint as NGINX writes it."""
-        host = f"[{self.address}]" if ":" in self.address else self.address
-        return f"{host}:{self.port}"
-
-
-Endpoints = tuple[Endpoint, ...]
-
-
-def name_of(path: str) -> str:
-    """Give the upstream whose endpoints a file of a bundle holds; empty: it holds none."""
-    split = PurePosixPath(path)
-    return split.stem if str(split.parent) == DIRECTORY and split.suffix == ".json" else ""
-
-
-def decode(content: bytes) -> Endpoints:
-    """Read a file; raises msgspec.DecodeError."""
-    return msgspec.json.decode(content, type=Endpoints)
 
 
 def seed_files(seeds: Mapping[str, Endpoints]) -> dict[str, str]:

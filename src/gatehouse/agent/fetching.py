@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from gatehouse.agent import descriptions
-from gatehouse.agent.apply import ApplyError
+from gatehouse.agent.staging import ApplyError
 from gatehouse.agent.channel import Connection
 from gatehouse.agent.generations import CONFIG_DIR, Entry, Generations
 from gatehouse.wire.mpi.v1 import files_pb2

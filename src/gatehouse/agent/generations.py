@@ -18,8 +18,8 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from gatehouse.agent import private
-from gatehouse.agent.endpoints import Endpoints
 from gatehouse.agent.private import Refused
+from gatehouse.endpoints import Endpoints
 
 CONFIG_DIR = "/etc/nginx"
 """Where a control plane believes the files to be."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Iterable, Sequence
+from pathlib import Path
 
 import grpc
 import grpc.aio
@@ -25,6 +26,7 @@ from gatehouse.agent.generations import (
 )
 from gatehouse.agent.mailbox import Mailbox
 from gatehouse.agent.options import Options
+from gatehouse.agent.plus import actions
 from gatehouse.agent.private import Refused
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 
@@ -81,9 +83,17 @@ class Link:
     """Keeps connected to one control plane and does what it asks."""
 
     def __init__(
-        self, options: Options, describer: Describer, applier: Applier, generations: Generations
+        self,
+        options: Options,
+        describer: Describer,
+        applier: Applier,
+        generations: Generations,
+        plus_api: Path | None = None,
     ) -> None:
+        """``plus_api``: the socket of NGINX Plus' API; None: it is another NGINX."""
         self.connected = False
+        self._plus_api = plus_api
+        self._acting: set[asyncio.Task[None]] = set()
         self._options = options
         self._describer = describer
         self._applier = applier
@@ -202,6 +212,8 @@ class Link:
         match request.WhichOneof("request"):
             case "config_apply_request":
                 self._offer(correlation, request.config_apply_request.overview)
+            case "action_request":
+                self._begin_action(correlation, request.action_request)
             case "health_request":
                 self._changed.set()
                 text = "Successfully sent health status update"
@@ -226,6 +238,29 @@ class Link:
             outcome = Outcome("Config apply failed", f"superseded by {version.version}")
             self._answer(replaced.correlation, _TYPE.CONFIG_APPLY_REQUEST, outcome)
         self._arrived.set()
+
+    def _begin_action(self, correlation: str, asked: command_pb2.APIActionRequest) -> None:
+        refused = ""
+        if asked.instance_id != self._describer.nginx_id:
+            refused = "Instance ID not found"
+        elif self._plus_api is None or asked.WhichOneof("action") is None:
+            refused = "the instance is not NGINX Plus, or nothing that it can do is asked"
+        if refused:
+            self._answer(correlation, _TYPE.API_ACTION_REQUEST, Outcome("", refused))
+            return
+        task = asyncio.create_task(self._act(correlation, asked.nginx_plus_action))
+        self._acting.add(task)
+        task.add_done_callback(self._acting.discard)
+
+    async def _act(self, correlation: str, action: command_pb2.NGINXPlusAction) -> None:
+        socket = self._plus_api
+        assert socket is not None
+        try:
+            outcome = await self._applier.exclusively(lambda: actions.act(socket, action))
+        except Exception as error:
+            log.exception("action broke")
+            outcome = Outcome("", f"{type(error).__name__}: {error}")
+        self._answer(correlation, _TYPE.API_ACTION_REQUEST, outcome)
 
     async def apply_requests(self) -> None:
         """Apply what was asked for, one at a time, newest first, until cancelled."""

@@ -1,4 +1,4 @@
-"""Endpoints in a running NGINX: what it learns by name, and what it must begin with.
+"""Endpoints in a running NGINX that asks for them: what it learns, and what it must begin with.
 
 An upstream that NGINX never had is empty until its first question is answered, and requests fail
 meanwhile. It therefore begins with *seeds*, the same endpoints in its configuration, which a later
@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
+import structlog
 
-from gatehouse.agent import endpoints
-from gatehouse.agent.endpoints import Endpoints
 from gatehouse.agent.generations import Generations, Manifest
 from gatehouse.agent.nameserver import Nameserver
+from gatehouse.agent.upstreams import Reader
+from gatehouse.endpoints import Endpoints
+
+log = structlog.get_logger("gatehouse.agent")
 
 TAKEN_SECONDS = 7.0
 """How long NGINX may take to ask for a change; it repeats a question that was lost after 5 s."""
@@ -24,74 +26,88 @@ LOADED_SECONDS = 2.0
 
 
 class Live:
-    """The endpoints of the generation that is served, and how much of them NGINX has learned."""
+    """The endpoints of the generation that is served, and how much of them NGINX has learned.
+
+    Implements :class:`~gatehouse.agent.upstreams.Upstreams`.
+    """
 
     def __init__(self, nameserver: Nameserver, generations: Generations) -> None:
-        self.nameserver = nameserver
-        self._generations = generations
+        self._nameserver = nameserver
+        self._reader = Reader(generations)
         self._learned: set[str] = set()
-        self._decoded: dict[str, Endpoints] = {}
+        self._before: dict[str, Endpoints] = {}
 
-    def read(self, manifest: Manifest) -> dict[str, Endpoints]:
-        """Give the endpoints of a manifest by upstream; raises OSError or ValueError."""
-        known: dict[str, Endpoints] = {}
-        decoded: dict[str, Endpoints] = {}
-        for entry in manifest.entries:
-            name = endpoints.name_of(entry.path)
-            if not name:
-                continue
-            found = self._decoded.get(entry.digest)
-            if found is None:
-                try:
-                    found = endpoints.decode(self._generations.content(entry))
-                except msgspec.DecodeError as error:
-                    raise ValueError(f"{entry.path}: {error}") from error
-            known[name] = decoded[entry.digest] = found
-        self._decoded = decoded
-        return known
+    @property
+    def port(self) -> int:
+        """See the protocol."""
+        return self._nameserver.port
 
     def adopt(self, manifest: Manifest) -> None:
-        """Begin with what NGINX has loaded, or will: it has learned what has no seeds."""
-        known = self.read(manifest)
+        """NGINX has learned what has no seeds."""
+        known = self._reader.read(manifest)
         self._learned = known.keys() - manifest.seeds.keys()
-        self.nameserver.publish(known)
+        self._nameserver.publish(known)
 
-    def forget(self) -> None:
+    def restarting(self, manifest: Manifest) -> None:
         """NGINX ended, and with it what it learned."""
+        del manifest
         self._learned.clear()
-        self.nameserver.replaced()
+        self._nameserver.replaced()
 
-    def unlearned(self, known: Mapping[str, Endpoints]) -> dict[str, Endpoints]:
+    def seeds(self, manifest: Manifest) -> Mapping[str, Endpoints]:
         """Give what NGINX would not have if it loaded a configuration without seeds now."""
+        return self._unlearned(self._reader.read(manifest))
+
+    def outlived(self, manifest: Manifest) -> bool:
+        """Whether every seed was learned since."""
+        return bool(manifest.seeds) and not self._unlearned(manifest.seeds)
+
+    def admits(self, present: Manifest, wanted: Manifest) -> bool:
+        """Whether everything that upstreams began with is still an endpoint of theirs."""
+        known = self._reader.read(wanted)
+        return all(set(seeds) <= set(known.get(name, ())) for name, seeds in present.seeds.items())
+
+    async def update(self, manifest: Manifest) -> bool:
+        """Answer with the new endpoints, and wait until NGINX has asked."""
+        changed = self._offer(self._reader.read(manifest))
+        if await self._nameserver.taken(changed, TAKEN_SECONDS):
+            return True
+        log.warning("endpoints not taken without a reload", upstreams=changed[:10])
+        return False
+
+    def reloading(self, manifest: Manifest) -> None:
+        """Answer with these too, before workers ask."""
+        self._before = self._nameserver.known()
+        self._offer(self._reader.read(manifest))
+        self._nameserver.replaced()
+
+    def retained(self) -> None:
+        """Answer as before."""
+        self._nameserver.retained()
+        self._nameserver.publish(self._before)
+
+    async def loaded(self, manifest: Manifest) -> None:
+        """Wait shortly until the new workers have asked for what is new."""
+        known = self._reader.read(manifest)
+        self._learned = known.keys() - manifest.seeds.keys()
+        self._nameserver.publish(known)
+        before = self._before
+        changed = [name for name, found in known.items() if before.get(name, found) != found]
+        if not await self._nameserver.taken(changed, LOADED_SECONDS):
+            log.warning("endpoints not taken yet", upstreams=changed[:10])
+
+    async def settle(self, manifest: Manifest) -> None:
+        """Do nothing: NGINX asks for what it does not have."""
+
+    def _unlearned(self, known: Mapping[str, Endpoints]) -> dict[str, Endpoints]:
         return {
             name: found
             for name, found in known.items()
-            if found and name not in self._learned and not self.nameserver.settled(name)
+            if found and name not in self._learned and not self._nameserver.settled(name)
         }
 
-    def offer(self, known: Mapping[str, Endpoints]) -> list[str]:
-        """Answer with these too, before workers ask; returns the names with something new."""
-        before = self.nameserver.known()
-        self.nameserver.publish(known, only=False)
+    def _offer(self, known: Mapping[str, Endpoints]) -> list[str]:
+        """Answer with these too; returns the names with something new."""
+        before = self._nameserver.known()
+        self._nameserver.publish(known, only=False)
         return [name for name, found in known.items() if before.get(name) != found]
-
-    def loaded(self, known: Mapping[str, Endpoints], seeds: Mapping[str, Endpoints]) -> None:
-        """Workers with this configuration took over."""
-        self._learned = known.keys() - seeds.keys()
-        self.nameserver.publish(known)
-
-
-def only_endpoints_differ(one: Manifest, other: Manifest) -> bool:
-    """Whether NGINX's text is the same in both, and so are the upstreams."""
-    return _text(one) == _text(other)
-
-
-def _text(manifest: Manifest) -> dict[str, object]:
-    return {
-        entry.path: None if endpoints.name_of(entry.path) else entry for entry in manifest.entries
-    }
-
-
-def seeds_remain(manifest: Manifest, known: Mapping[str, Endpoints]) -> bool:
-    """Whether everything that upstreams began with is still an endpoint of theirs."""
-    return all(set(seeds) <= set(known.get(name, ())) for name, seeds in manifest.seeds.items())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import structlog
 
@@ -21,7 +21,10 @@ from gatehouse.agent.measurements import Figure, Measurements
 from gatehouse.agent.nameserver import Nameserver
 from gatehouse.agent.options import Options, OptionsError, load_options, options_from_environment
 from gatehouse.agent.places import places
+from gatehouse.agent.plus import metrics as plus_metrics
+from gatehouse.agent.plus.upstreams import PlusUpstreams
 from gatehouse.agent.supervision import Supervisor
+from gatehouse.agent.upstreams import Upstreams
 
 __all__ = ["Options", "OptionsError", "load_options", "options_from_environment", "run"]
 
@@ -36,7 +39,10 @@ class Agent:
         self.places = places(options.root, options.run_dir)
         self.places.prepare()
         binary = nginx_binary.probe(nginx_binary.find(options.nginx))
-        log.info("nginx found", path=str(binary.path), version=binary.version)
+        log.info("nginx found", path=str(binary.path), version=binary.described)
+        self.plus = binary.plus
+        if self.plus:
+            self.places.prepare_plus()
         self.generations = Generations(options.root)
         self.nameserver = Nameserver()
         self.supervisor = Supervisor(binary, self.places)
@@ -46,21 +52,28 @@ class Agent:
             self.places,
             self.generations,
             self.supervisor,
-            Live(self.nameserver, self.generations),
+            self._upstreams(),
             self.companions,
             workers=options.workers,
             strict=options.treat_warnings_as_errors,
         )
-        self.resolving = binary.numbers >= nginx_binary.RESOLVING
-        describer = Describer(options, binary, self.supervisor, endpoints=self.resolving)
-        self.link = Link(options, describer, self.applier, self.generations)
+        self.resolving = binary.numbers >= nginx_binary.RESOLVING and not self.plus
+        socket = self.places.api_socket
+        describer = Describer(
+            options, binary, self.supervisor, socket, endpoints=self.resolving or self.plus
+        )
+        self.link = Link(
+            options, describer, self.applier, self.generations, socket if self.plus else None
+        )
         self.supervisor.on_change = self.link.touch
         labels = {
             "namespace": options.pod_namespace,
             "pod": options.pod_name,
             "gateway": options.gateway,
         }
-        self.measurements = Measurements(labels, self.figures, self.places.version_socket)
+        self.measurements = Measurements(
+            labels, self.figures, self.places.version_socket, self._plus_figures
+        )
         self.applier.observe = self.measurements.observe
         self.health = HealthServer(self.not_ready, self.measurements.text)
 
@@ -93,6 +106,16 @@ class Agent:
             about = "Companions that died while they were needed."
             yield Figure(f"{name}_companion_restarts", about, each.restarts, "counter", labels)
 
+    async def _plus_figures(self) -> Iterable[Figure]:
+        """What NGINX Plus counts; the open-source NGINX does not."""
+        return await plus_metrics.figures(self.places.api_socket) if self.plus else ()
+
+    def _upstreams(self) -> Upstreams:
+        if self.plus:
+            places = self.places
+            return PlusUpstreams(places.api_socket, places.states, self.generations)
+        return Live(self.nameserver, self.generations)
+
     async def start_nameserver(self) -> None:
         """Listen where the NGINX that may still run asks; raises OSError."""
         if self.resolving:
@@ -104,7 +127,7 @@ class Agent:
         """Why traffic should not come here yet; empty if it should."""
         if not self.supervisor.running:
             return "NGINX is not running"
-        if not self.applier.confirmed:
+        if not self.applier.seen:
             return "no configuration is confirmed to be served"
         return ""
 
@@ -152,6 +175,7 @@ async def _live(agent: Agent) -> None:
             group.create_task(companion.run())
             group.create_task(companion.log.forward(companion.name))
         await agent.applier.settle()
-        group.create_task(agent.applier.shed_seeds())
+        tending = agent.applier.keep_in_step if agent.plus else agent.applier.shed_seeds
+        group.create_task(tending())
         group.create_task(agent.link.apply_requests())
         group.create_task(agent.link.run())

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from gatehouse.agent.nameserver import HOST
 from gatehouse.agent.nginx_binary import NginxBinary
 from gatehouse.agent.places import TEMP_KINDS, Places
+from gatehouse.agent.plus.api import LOCATION
 
 MAIN_ENTRY = "gatehouse/main.conf"
 HTTP_ENTRY = "gatehouse/http.conf"
@@ -77,6 +78,13 @@ def _http(binary: NginxBinary, places: Places, version: str, paths: Collection[s
         *(["    location = /status { stub_status; }"] if STATUS in binary.modules else []),
         "}",
     ]
+    if binary.plus:
+        lines += [
+            "server {",
+            f'    listen "unix:{places.api_socket}";',
+            f"    location {LOCATION} {{ api write=on; }}",
+            "}",
+        ]
     if HTTP_ENTRY in paths:
         lines += [f"include {HTTP_ENTRY};"]
     return lines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -44,12 +44,16 @@ class Measurements(Collector):
     """Everything that is shown, each with the labels of this data plane."""
 
     def __init__(
-        self, labels: Mapping[str, str], figures: Callable[[], Iterable[Figure]], status: Path
+        self,
+        labels: Mapping[str, str],
+        figures: Callable[[], Iterable[Figure]],
+        status: Path,
+        more: Callable[[], Awaitable[Iterable[Figure]]],
     ) -> None:
-        """``status``: the socket on which NGINX tells how it is."""
+        """``status``: the socket on which NGINX tells how it is; ``more``: what else it counts."""
         self._labels = dict(labels)
         self._figures = figures
-        self._status = status
+        self._status, self._more = status, more
         self._nginx: tuple[Figure, ...] = ()
         self._registry = CollectorRegistry()
         self._durations = Histogram(
@@ -70,7 +74,7 @@ class Measurements(Collector):
     async def text(self) -> bytes:
         """Give what /metrics answers, after asking NGINX."""
         body = await confirmation.ask(self._status, "/status")
-        self._nginx = tuple(_nginx(body or ""))
+        self._nginx = (*_nginx(body or ""), *await self._more())
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:

@@ -21,7 +21,7 @@ from typing import cast
 import structlog
 
 from gatehouse.agent import answers
-from gatehouse.agent.endpoints import Endpoints
+from gatehouse.endpoints import Endpoints
 
 log = structlog.get_logger("gatehouse.agent")
 

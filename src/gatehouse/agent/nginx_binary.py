@@ -33,6 +33,18 @@ class NginxBinary(msgspec.Struct, frozen=True, dict=True):
     """Such as ``1.27.4``."""
     arguments: str
     """What it was configured with."""
+    release: str = ""
+    """Such as ``nginx-plus-r36``; empty for the open-source NGINX."""
+
+    @property
+    def plus(self) -> bool:
+        """Whether it is NGINX Plus."""
+        return bool(self.release)
+
+    @property
+    def described(self) -> str:
+        """Version and release, as NGINX writes them."""
+        return f"{self.version} ({self.release})" if self.plus else self.version
 
     @cached_property
     def numbers(self) -> tuple[int, ...]:
@@ -64,11 +76,14 @@ def probe(path: Path) -> NginxBinary:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NginxMissingError(f"{path} cannot be run: {error}") from error
-    version = re.search(r"nginx version: \S+?/(\d+\.\d+\.\d+)", done.stderr)
+    version = re.search(
+        r"nginx version: \S+?/(\d+\.\d+\.\d+)(?:[^\n(]*\((nginx-plus-[^)\s]+)\))?", done.stderr
+    )
     if version is None:
         raise NginxMissingError(f"{path} is no NGINX: {done.stderr[:200]!r}")
     arguments = re.search(r"configure arguments: (.*)", done.stderr)
-    return NginxBinary(path, version[1], arguments[1] if arguments else "")
+    built = arguments[1] if arguments else ""
+    return NginxBinary(path, version[1], built, version[2] or "")
 
 
 def find(named: str | None) -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from gatehouse.agent import private
+from gatehouse.agent.plus import state
 from gatehouse.authenticator import description as authenticating
 from gatehouse.connector import description as connecting
 
@@ -51,6 +52,16 @@ class Places(msgspec.Struct, frozen=True):
         """Where the workers tell which version they serve."""
         return self.run / "version.sock"
 
+    @property
+    def api_socket(self) -> Path:
+        """Where NGINX Plus has its API; in a directory that nobody else may enter."""
+        return self.run / "api" / "plus.sock"
+
+    @property
+    def states(self) -> Path:
+        """Where NGINX Plus keeps the servers of upstreams."""
+        return self.root / state.DIRECTORY
+
     def sockets(self, companion: str) -> Path:
         """A companion's sockets; by a name relative to the run directory in bundles."""
         return self.run / _SOCKETS[companion]
@@ -71,9 +82,14 @@ class Places(msgspec.Struct, frozen=True):
             # Whoever connects there is taken for NGINX.
             private.directory(self.sockets(companion))
 
+    def prepare_plus(self) -> None:
+        """Make the directories that only NGINX Plus needs; raises OSError."""
+        private.directory(self.api_socket.parent)
+        private.directory(self.states)
+
     def remove_sockets(self) -> None:
         """Remove sockets a killed NGINX left: those that nobody listens on any more."""
-        for path in self.run.iterdir():
+        for path in (*self.run.iterdir(), self.api_socket):
             if path.is_socket() and _abandoned(path):
                 path.unlink(missing_ok=True)
 

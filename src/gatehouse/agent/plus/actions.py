@@ -1,0 +1,65 @@
+"""Requests of the control plane that name upstreams of NGINX Plus themselves.
+
+A control plane that knows our agent sends endpoints as files; others send these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from google.protobuf import json_format, struct_pb2
+
+from gatehouse.agent.apply import Outcome
+from gatehouse.agent.plus.api import Api, PlusError
+from gatehouse.agent.plus.upstreams import synchronise
+from gatehouse.wire.mpi.v1 import command_pb2
+
+_WHOLE = ("weight", "max_conns", "max_fails")
+
+
+async def act(socket: Path, action: command_pb2.NGINXPlusAction) -> Outcome:
+    """Do what is asked; the answer is as the field's agent gives it."""
+    try:
+        return Outcome(await _act(Api(socket), action))
+    except PlusError as error:
+        return Outcome("", str(error))
+
+
+async def _act(api: Api, action: command_pb2.NGINXPlusAction) -> str:
+    match action.WhichOneof("action"):
+        case "update_http_upstream_servers":
+            asked = action.update_http_upstream_servers
+            await synchronise(api, "http", asked.http_upstream_name, _servers(asked.servers))
+            return "Successfully updated HTTP Upstreams"
+        case "update_stream_servers":
+            stream = action.update_stream_servers
+            await synchronise(api, "stream", stream.upstream_stream_name, _servers(stream.servers))
+            return "Successfully updated stream upstream servers"
+        case "get_http_upstream_servers":
+            name = action.get_http_upstream_servers.http_upstream_name
+            return _text(await api.get("http", "upstreams", name, "servers"))
+        case "get_upstreams":
+            return _text(await api.get("http", "upstreams"))
+        case "get_stream_upstreams":
+            return _text(await api.get("stream", "upstreams"))
+        case other:
+            raise PlusError(f"{other} is not supported by this agent")
+
+
+def _servers(given: Iterable[struct_pb2.Struct]) -> list[dict[str, Any]]:
+    """Give the servers of an action: all numbers of a Struct are of floating point."""
+    found = []
+    for each in given:
+        server = json_format.MessageToDict(each)
+        if not isinstance(server.get("server"), str):
+            raise PlusError(f'a server without "server": {server}')
+        server |= {key: int(server[key]) for key in _WHOLE if key in server}
+        found.append(server)
+    return found
+
+
+def _text(found: Any) -> str:
+    return msgspec.json.encode(found).decode()

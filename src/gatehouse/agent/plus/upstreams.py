@@ -1,0 +1,193 @@
+"""Endpoints and key-value zones of generations in a running NGINX Plus."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import structlog
+
+from gatehouse.agent.generations import Generations, Manifest
+from gatehouse.agent.plus import keyvals, servers, state
+from gatehouse.agent.plus.api import Api, PlusError
+from gatehouse.agent.upstreams import NotTakenError, Reader
+from gatehouse.endpoints import Endpoints, stream_file
+
+log = structlog.get_logger("gatehouse.agent")
+
+PARALLEL = 8
+"""Upstreams that are changed at a time."""
+
+
+class PlusUpstreams:
+    """Implements :class:`~gatehouse.agent.upstreams.Upstreams` by API and state files."""
+
+    def __init__(self, socket: Path, states: Path, generations: Generations) -> None:
+        self._socket, self._states = socket, states
+        self._generations = generations
+        self._reader = Reader(generations)
+        self._held: dict[str, Endpoints] = {}
+        """What NGINX is known to have, by upstream; what is in doubt is left out."""
+        self._before: dict[str, Endpoints] = {}
+
+    @property
+    def port(self) -> int:
+        """There is no name server."""
+        return 0
+
+    def adopt(self, manifest: Manifest) -> None:
+        """Nothing is known of what NGINX has before it is looked at."""
+        self._reader.read(manifest)
+        self._held = {}
+
+    def restarting(self, manifest: Manifest) -> None:
+        """Have a new master begin with the endpoints there are now, whatever it had."""
+        known = self._reader.read(manifest)
+        for name, found in known.items():
+            state.write(self._states, name, found)
+        self._held = known
+
+    def seeds(self, manifest: Manifest) -> Mapping[str, Endpoints]:
+        """Seed the state files of upstreams that are new, and give nothing that is in files.
+
+        Those of others hold what NGINX would begin with if it died now.
+        """
+        for name, found in self._reader.read(manifest).items():
+            if not state.there(self._states, name):
+                state.write(self._states, name, found)
+        return {}
+
+    def outlived(self, manifest: Manifest) -> bool:
+        """Whether there are seeds, which only another NGINX had."""
+        return bool(manifest.seeds)
+
+    def admits(self, present: Manifest, wanted: Manifest) -> bool:
+        """Endpoints always go by the API."""
+        del wanted
+        return not present.seeds
+
+    async def update(self, manifest: Manifest) -> bool:
+        """Bring what differs from what NGINX is known to have."""
+        known = self._reader.read(manifest)
+        changed = [name for name, found in known.items() if self._held.get(name) != found]
+        await self._bring(Api(self._socket), manifest, changed, known)
+        return True
+
+    def reloading(self, manifest: Manifest) -> None:
+        """Have workers begin with these endpoints: they read the state files anew."""
+        known = self._reader.read(manifest)
+        self._before = dict(self._held)
+        for name, found in known.items():
+            if self._held.get(name) != found:
+                self._held.pop(name, None)
+                state.write(self._states, name, found)
+
+    def retained(self) -> None:
+        """Let the state files be again what the workers have, who go on with them."""
+        for name, found in self._before.items():
+            if name not in self._held:
+                state.write(self._states, name, found)
+        self._held = self._before
+
+    async def loaded(self, manifest: Manifest) -> None:
+        """Look at everything: a change during a reload may be lost."""
+        await self.settle(manifest)
+        kept = set(self._held)
+        await asyncio.to_thread(state.sweep, self._states, kept)
+
+    async def settle(self, manifest: Manifest) -> None:
+        """Look at everything, and set right what differs."""
+        known = self._reader.read(manifest)
+        self._held = {name: found for name, found in self._held.items() if name in known}
+        api = Api(self._socket)
+        changed = await self._differing(api, manifest, known)
+        await self._bring(api, manifest, changed, known)
+
+    async def _differing(
+        self, api: Api, manifest: Manifest, known: Mapping[str, Endpoints]
+    ) -> list[str]:
+        kinds = _kinds(manifest, known)
+        try:
+            shown = {kind: await api.get(kind, "upstreams") for kind in sorted(set(kinds.values()))}
+        except PlusError as error:
+            self._held.clear()
+            raise NotTakenError(f"NGINX Plus' API: {error}") from error
+        changed = []
+        for name, found in known.items():
+            peers = shown[kinds[name]].get(name, {}).get("peers")
+            if peers is not None and servers.same(found, peers):
+                self._held[name] = found
+            else:
+                changed.append(name)
+        return changed
+
+    async def _bring(
+        self,
+        api: Api,
+        manifest: Manifest,
+        changed: Sequence[str],
+        known: Mapping[str, Endpoints],
+    ) -> None:
+        """Change upstreams, each for itself: what fails in one keeps no other from its own."""
+        kinds = _kinds(manifest, changed)
+        places = asyncio.Semaphore(PARALLEL)
+
+        async def one(name: str) -> None:
+            async with places:
+                self._held.pop(name, None)
+                done = await synchronise(api, kinds[name], name, servers.wanted(known[name]))
+                self._held[name] = known[name]
+                if done:
+                    log.info("upstream changed", upstream=name, **_counts(done))
+
+        zones = keyvals.zones(self._generations, manifest)
+        await _all(
+            {
+                **{f"upstream {name}": one(name) for name in changed},
+                **{f"key-value zone {zone.name}": keyvals.synchronise(api, zone) for zone in zones},
+            }
+        )
+
+
+async def synchronise(
+    api: Api, kind: str, name: str, desired: Sequence[servers.Server]
+) -> servers.Changes:
+    """Make the servers of an upstream just these; gives what it took. Raises PlusError."""
+    path = (kind, "upstreams", name, "servers")
+    found = servers.changes(await api.get(*path), desired)
+    for server in found.add:
+        await api.post(*path, body=server)
+    for number, changed in found.change:
+        await api.patch(*path, str(number), body=changed)
+    for number in found.remove:
+        try:
+            await api.delete(*path, str(number))
+        except PlusError as error:
+            if error.code != "UpstreamServerNotFound":
+                raise
+    return found
+
+
+async def _all(tasks: Mapping[str, Awaitable[None]]) -> None:
+    """Wait for all; raises NotTakenError for those that failed."""
+    results = await asyncio.gather(*tasks.values(), return_exceptions=True)
+    told = []
+    for subject, result in zip(tasks, results, strict=True):
+        if isinstance(result, PlusError):
+            told.append(f"{subject}: {result}")
+        elif isinstance(result, BaseException):
+            raise result
+    if told:
+        more = f" (and {len(told) - 3} more)" if len(told) > 3 else ""
+        raise NotTakenError("; ".join(told[:3]) + more)
+
+
+def _kinds(manifest: Manifest, names: Iterable[str]) -> dict[str, str]:
+    """Tell upstreams of streams from others: by where their configuration is."""
+    paths = {entry.path for entry in manifest.entries}
+    return {name: "stream" if stream_file(name) in paths else "http" for name in names}
+
+
+def _counts(done: servers.Changes) -> dict[str, int]:
+    return {"added": len(done.add), "changed": len(done.change), "removed": len(done.remove)}

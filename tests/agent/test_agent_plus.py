@@ -1,0 +1,252 @@
+"""An agent beside what passes for NGINX Plus: endpoints go by its API, and traffic follows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+import aiohttp
+import pytest
+from agent_control_plane import GATEWAY, ControlPlane, free_port
+from nginx_plus import Fault
+from plus_running import FakeProgram, figure, forwarding, streaming, unreloaded
+from test_agent_endpoints import Backends, Load, connected
+from test_agent_process import get, master_pid, running, until
+
+from gatehouse.agent import apply, main, processes
+from gatehouse.bundle import File
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+
+HEALTH = "GATEHOUSE_AGENT_HEALTH_ADDRESS"
+
+
+@pytest.fixture
+def plus(tmp_path: Path) -> FakeProgram:
+    return FakeProgram(tmp_path)
+
+
+async def test_endpoints_change_by_the_api_and_nothing_is_reloaded(
+    control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
+) -> None:
+    port, health = free_port(), free_port()
+    environ = plus.environment(control_plane, tmp_path) | {HEALTH: f"127.0.0.1:{health}"}
+    async with (
+        Backends(3).serving() as backends,
+        running(main.options_from_environment(environ)),
+    ):
+        report = await connected(control_plane)
+        assert report.instances[0].proxy == "nginx/1.29.3 (nginx-plus-r36)"
+        assert {"endpoints", "api-action"} <= report.instances[0].features
+        await control_plane.programmed(forwarding(port, (backends.endpoints(0), 1)))
+        assert await get(port) == (200, "0")
+        assert plus.calls() == []
+        async with unreloaded(health), Load(port) as load:
+            for pair in ((0, 1), (1, 2), (2,)):
+                await control_plane.programmed(forwarding(port, (backends.endpoints(*pair), 1)))
+                await load.settles({str(each) for each in pair})
+            # (NGINX Plus drops none; this one really reloads, and its clients see it.)
+            assert set(load.failed) <= {"ServerDisconnectedError", "ClientOSError"}
+        assert [call.method for call in plus.calls()] == [
+            "POST", "POST", "DELETE", "DELETE",
+        ]  # fmt: skip
+        state = (tmp_path / "root" / "state" / "c-0.conf").read_text()
+        assert state == f"server {backends.addresses[2]}:{backends.port} max_fails=0;\n"
+        assert await figure(health, "gatehouse_agent_endpoint_updates_total") == 3
+        labels = f'upstream="c-0",server="{backends.addresses[2]}:{backends.port}"'
+        assert await figure(health, f"nginx_plus_http_upstream_server_up{{{labels}}}") == 1
+        zone = f'nginx_plus_http_server_requests_total{{zone="_:{port}"}}'
+        assert await figure(health, zone) == 0
+
+
+async def test_what_is_new_is_served_from_the_first_request_on(
+    control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
+) -> None:
+    port = free_port()
+    options = main.options_from_environment(plus.environment(control_plane, tmp_path))
+    async with Backends(2).serving() as backends, running(options):
+        await connected(control_plane)
+        await control_plane.programmed(forwarding(port, (backends.endpoints(0), 1)))
+        async with Load(port) as load:
+            for number in range(5):
+                shares = ((backends.endpoints(number % 2), 1),)
+                await control_plane.programmed(forwarding(port, *shares, cluster=f"d{number}"))
+            await load.settles({"0"})
+        assert load.failed == {}
+        assert plus.calls() == []
+        assert [path.name for path in (tmp_path / "root" / "state").iterdir()] == ["d4-0.conf"]
+
+
+async def test_shares_and_streams_go_the_same_way(
+    control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
+) -> None:
+    port, health = free_port(), free_port()
+    environ = plus.environment(control_plane, tmp_path) | {HEALTH: f"127.0.0.1:{health}"}
+    async with (
+        Backends(3).serving() as backends,
+        running(main.options_from_environment(environ)),
+    ):
+        await connected(control_plane)
+        first = (backends.endpoints(0), 3)
+        await control_plane.programmed(forwarding(port, first, (backends.endpoints(1), 1)))
+        async with unreloaded(health):
+            await control_plane.programmed(forwarding(port, first, (backends.endpoints(1, 2), 1)))
+        answers = [(await get(port))[1] for _ in range(16)]
+        assert sorted(answers) == sorted("0" * 12 + "11" + "22")
+        await control_plane.programmed(streaming(port, backends.endpoints(0)))
+        assert await get(port) == (200, "0")
+        async with unreloaded(health):
+            await control_plane.programmed(streaming(port, backends.endpoints(1)))
+        assert await get(port) == (200, "1")
+        assert await plus.servers("raw", "stream") == [f"{backends.addresses[1]}:{backends.port}"]
+
+
+async def test_a_new_master_begins_with_the_newest_endpoints(
+    control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
+) -> None:
+    port = free_port()
+    options = main.options_from_environment(plus.environment(control_plane, tmp_path))
+    async with Backends(2).serving() as backends, running(options):
+        await connected(control_plane)
+        await control_plane.programmed(forwarding(port, (backends.endpoints(0), 1)))
+        await control_plane.programmed(forwarding(port, (backends.endpoints(1), 1)))
+        dead = master_pid(tmp_path)
+        os.kill(dead, signal.SIGKILL)
+        await until(lambda: not processes.alive(dead))
+        statuses: list[tuple[int, str]] = []
+        async with asyncio.timeout(20):
+            while not statuses:
+                with contextlib.suppress(aiohttp.ClientError):
+                    statuses.append(await get(port))
+        assert statuses == [(200, "1")]
+        await control_plane.programmed(forwarding(port, (backends.endpoints(0), 1)))
+        assert await get(port) == (200, "0")
+
+
+async def test_an_agent_that_was_killed_adopts_nginx_and_what_it_has(
+    control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
+) -> None:
+    port = free_port()
+    options = main.options_from_environment(plus.environment(control_plane, tmp_path))
+    async with Backends(2).serving() as backends:
+        agent = asyncio.create_task(main.run(options, asyncio.Event()))
+        await connected(control_plane)
+        await control_plane.programmed(forwarding(port, (backends.endpoints(0), 1)))
+        master = master_pid(tmp_path)
+        agent.cancel()
+        await asyncio.gather(agent, return_exceptions=True)
+        await control_plane.until(lambda report: not report.instances)
+        await plus.ask("POST", "/http/upstreams/c-0/servers", {"server": "127.0.0.1:9"})
+        async with running(options):
+            await control_plane.until(lambda report: report.programmed)
+            assert await plus.servers("c-0") == [f"{backends.addresses[0]}:{backends.port}"]
+            await control_plane.programmed(forwarding(port, (backends.endpoints(1), 1)))
+            assert await get(port) == (200, "1")
+            assert master_pid(tmp_path) == master
+
+
+async def test_an_api_that_fails_is_told_of_and_asked_again(
+    control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
+) -> None:
+    port, health = free_port(), free_port()
+    environ = plus.environment(control_plane, tmp_path) | {HEALTH: f"127.0.0.1:{health}"}
+    async with (
+        Backends(2).serving() as backends,
+        running(main.options_from_environment(environ)),
+    ):
+        await connected(control_plane)
+        good = forwarding(port, (backends.endpoints(0), 1))
+        await control_plane.programmed(good)
+        async with unreloaded(health):
+            plus.fail(Fault("POST", status=500, text="no memory", times=-1))
+            control_plane.server.publish(GATEWAY, forwarding(port, (backends.endpoints(1), 1)))
+            report = await control_plane.until(lambda report: bool(report.error))
+            assert report.error == "pod-1: upstream c-0: 500 InternalError: no memory"
+            assert report.instances[0].confirmed == good.version
+            assert await get(port) == (200, "0")
+            assert (await get(health, "/readyz"))[0] == 200
+            # A lost answer to a request that was carried out is no reason to do it twice.
+            plus.fail(Fault("POST", cut=True, after=True))
+            await control_plane.until(lambda report: report.programmed)
+        assert await get(port) == (200, "1")
+        assert await plus.servers("c-0") == [f"{backends.addresses[1]}:{backends.port}"]
+
+
+async def test_what_others_change_in_our_upstreams_is_set_right(
+    control_plane: ControlPlane,
+    plus: FakeProgram,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(apply, "STEP_SECONDS", 0.3)
+    port = free_port()
+    options = main.options_from_environment(plus.environment(control_plane, tmp_path))
+    async with Backends(2).serving() as backends, running(options):
+        await connected(control_plane)
+        await control_plane.programmed(forwarding(port, (backends.endpoints(0), 1)))
+        (ours,) = await plus.ask("GET", "/http/upstreams/c-0/servers")
+        stranger = {"server": f"{backends.addresses[1]}:{backends.port}"}
+        await plus.ask("POST", "/http/upstreams/c-0/servers", stranger)
+        await plus.ask("PATCH", f"/http/upstreams/c-0/servers/{ours['id']}", {"down": True})
+        async with asyncio.timeout(20):
+            while await plus.ask("GET", "/http/upstreams/c-0/servers") != [ours]:
+                await asyncio.sleep(0.1)
+        assert await get(port) == (200, "0")
+
+
+async def test_what_nginx_refuses_leaves_upstreams_as_they_were(
+    control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
+) -> None:
+    port = free_port()
+    options = main.options_from_environment(plus.environment(control_plane, tmp_path))
+    async with Backends(2).serving() as backends, running(options):
+        await connected(control_plane)
+        await control_plane.programmed(forwarding(port, (backends.endpoints(0), 1)))
+        taken = await asyncio.start_server(lambda _r, _w: None, "127.0.0.1", 0)
+        busy = taken.sockets[0].getsockname()[1]
+        listen = File.make(
+            "gatehouse/servers/busy.conf", f"server {{ listen 127.0.0.1:{busy}; }}\n"
+        )
+        control_plane.server.publish(
+            GATEWAY, forwarding(port, (backends.endpoints(1), 1), files=(listen,))
+        )
+        report = await control_plane.until(lambda report: bool(report.error))
+        assert "in use" in report.error
+        assert await get(port) == (200, "0")
+        state = (tmp_path / "root" / "state" / "c-0.conf").read_text()
+        assert backends.addresses[0] in state
+        taken.close()
+        await taken.wait_closed()
+        await control_plane.until(lambda report: report.programmed)
+        assert await get(port) == (200, "1")
+
+
+async def test_key_value_zones_are_kept_in_step(
+    control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
+) -> None:
+    port, health = free_port(), free_port()
+    environ = plus.environment(control_plane, tmp_path) | {HEALTH: f"127.0.0.1:{health}"}
+
+    async with (
+        Backends(1).serving() as backends,
+        running(main.options_from_environment(environ)),
+    ):
+
+        async def hold(pairs: str) -> None:
+            zone = File.make("gatehouse/snippets.conf", "keyval_zone zone=split:32k;\n")
+            held = File.make("gatehouse/keyvals/split.json", pairs)
+            bundle = forwarding(port, (backends.endpoints(0), 1), files=(zone, held))
+            await control_plane.programmed(bundle)
+
+        await connected(control_plane)
+        await hold('{"a.example":"50","b.example":"10"}')
+        pairs = await plus.ask("GET", "/http/keyvals/split")
+        assert pairs == {"a.example": "50", "b.example": "10"}
+        await plus.ask("POST", "/http/keyvals/split", {"stranger": "1"})
+        async with unreloaded(health):
+            await hold('{"a.example":"95","c.example":"1"}')
+        pairs = await plus.ask("GET", "/http/keyvals/split")
+        assert pairs == {"a.example": "95", "c.example": "1"}

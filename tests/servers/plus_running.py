@@ -1,0 +1,107 @@
+"""An agent beside what passes for NGINX Plus, and what a test does to it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import nginx_plus_binary
+from agent_control_plane import GATEWAY, ControlPlane
+from nginx_plus import Call, Fault
+
+from gatehouse.agent import nginx_binary
+from gatehouse.backends import nginx
+from gatehouse.bundle import Bundle, File
+from gatehouse.ir import gateway as ir_gateway
+from gatehouse.ir import http as ir
+
+CAPABILITIES = nginx.Capabilities.parse("1.29.3 (nginx-plus-r36)", named_endpoints=True)
+
+
+class FakeProgram:
+    """A program that passes for NGINX Plus, under ``directory``."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory / "plus"
+        self.program = nginx_plus_binary.install(self.directory, nginx_binary.find(None))
+        self.socket = directory / "run" / "api" / "plus.sock"
+
+    def environment(self, plane: ControlPlane, directory: Path) -> dict[str, str]:
+        """What an agent with this program is started with."""
+        return plane.environment(directory) | {"GATEHOUSE_AGENT_NGINX": str(self.program)}
+
+    def fail(self, *faults: Fault) -> None:
+        """Have requests fail from now on; none: no more."""
+        new = self.directory / "new"
+        new.write_bytes(msgspec.json.encode(faults))
+        new.rename(self.directory / "faults.json")
+
+    def calls(self) -> list[Call]:
+        """Give what was asked of the API to change."""
+        path = self.directory / "calls.jsonl"
+        lines = path.read_bytes().splitlines() if path.exists() else []
+        found = [msgspec.json.decode(line, type=Call) for line in lines]
+        return [call for call in found if call.method != "GET"]
+
+    async def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """Do with the API what anybody could."""
+        connector = aiohttp.UnixConnector(str(self.socket), force_close=True)
+        async with (
+            aiohttp.ClientSession(connector=connector) as session,
+            session.request(method, f"http://nginx/api/9{path}", json=body) as answer,
+        ):
+            raw = await answer.read()
+            return msgspec.json.decode(raw) if raw else None
+
+    async def servers(self, upstream: str, kind: str = "http") -> list[str]:
+        """Give the addresses of an upstream."""
+        found = await self.ask("GET", f"/{kind}/upstreams/{upstream}/servers")
+        return [server["server"] for server in found]
+
+
+def forwarding(
+    port: int,
+    *shares: tuple[tuple[ir.Endpoint, ...], int],
+    cluster: str = "c",
+    capabilities: nginx.Capabilities = CAPABILITIES,
+    files: tuple[File, ...] = (),
+) -> Bundle:
+    """Give the files of a Gateway with one route to some clusters."""
+    clusters = tuple(ir.Cluster(f"{cluster}-{n}", found) for n, (found, _) in enumerate(shares))
+    backends = tuple(
+        ir.Backend(known.name, weight) for known, (_, weight) in zip(clusters, shares, strict=True)
+    )
+    route = ir.Route("ns/r/0/0", ir.Match(), ir.Forward(backends))
+    listener = ir_gateway.Listener(port, "HTTP", (ir.VirtualHost("", (route,)),))
+    gateway = ir_gateway.Gateway(GATEWAY, "127.0.0.1", (listener,), clusters=clusters)
+    made = nginx.Generator(capabilities).generate(gateway).bundle
+    return Bundle([*made.files.values(), *files])
+
+
+def streaming(port: int, endpoints: tuple[ir.Endpoint, ...]) -> Bundle:
+    """Give the files of a Gateway that forwards TCP connections."""
+    cluster = ir.Cluster("raw", endpoints, protocol="tcp")
+    host = ir_gateway.StreamHost("", (ir_gateway.StreamBackend("raw", 1),))
+    listener = ir_gateway.StreamListener(port, "TCP", (host,))
+    gateway = ir_gateway.Gateway(GATEWAY, "127.0.0.1", (), clusters=(cluster,), streams=(listener,))
+    return nginx.Generator(CAPABILITIES).generate(gateway).bundle
+
+
+async def figure(health: int, name: str) -> float:
+    """Give a figure of an agent's metrics, with its labels as they are written."""
+    url = f"http://127.0.0.1:{health}/metrics"
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        lines = dict(line.rsplit(" ", 1) for line in (await answer.text()).splitlines())
+    return float(lines[name])
+
+
+@contextlib.asynccontextmanager
+async def unreloaded(health: int) -> AsyncIterator[None]:
+    """Hold that the agent asks for no reload within."""
+    before = await figure(health, "gatehouse_agent_reloads_total")
+    yield
+    assert await figure(health, "gatehouse_agent_reloads_total") == before

@@ -43,6 +43,11 @@ def name_of(path: str) -> str:
     return split.stem if str(split.parent) == DIRECTORY and split.suffix == ".json" else ""
 
 
+def path_of(name: str) -> str:
+    """Give the path of an upstream's file."""
+    return f"{DIRECTORY}/{name}.json"
+
+
 def stream_file(name: str) -> str:
     """Give the path at which a bundle has the configuration of an upstream, if it is of streams."""
     return f"{STREAMS}/{name}.conf"

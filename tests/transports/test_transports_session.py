@@ -13,6 +13,7 @@ from gatehouse.transports.agents.session import (
     PATIENCE,
     RETRY_MAX,
     Answer,
+    Apart,
     Elapsed,
     End,
     Event,
@@ -30,6 +31,8 @@ from gatehouse.transports.agents.session import (
 
 DEADLINE = 60.0
 ABOUT = Register("id", "nginx/1.31.3", features=frozenset({"endpoints"}))
+PLUS_NAME = "nginx/1.29.3 (nginx-plus-r36)"
+PLUS = Register("id", PLUS_NAME, features=frozenset({"api-action", "configuration"}))
 
 
 def session() -> Session:
@@ -232,12 +235,117 @@ def test_after_a_withdrawal_nothing_more_is_told() -> None:
     assert state.wake_at is None
 
 
+V1 = Publish("v1", Apart("f1", (("a", "a1"), ("b", "b1"))))
+V2 = Publish("v2", Apart("f1", (("a", "a1"), ("b", "b2"))))
+V3 = Publish("v3", Apart("f2", (("a", "a1"),)))
+
+
+def apart(version: Publish = V1) -> Session:
+    """Give the session of an instance that has the files of ``version`` and no servers yet."""
+    state = session()
+    for event in (version, Reconnect(PLUS), StreamOpen(1)):
+        state.receive(event, 0.0)
+    assert state.receive(Answer("c1"), 0.0) == [Send(1, version.version, "c2", "a")]
+    return state
+
+
+def test_servers_are_set_one_upstream_at_a_time_when_the_files_are_there() -> None:
+    state = apart()
+    assert state.receive(Answer("c2"), 1.0) == [Send(1, "v1", "c3", "b")]
+    assert state.confirmed == ""
+    assert state.receive(Answer("c3"), 1.0) == []
+    assert (state.confirmed, state.told, state.wake_at) == ("v1", "v1", None)
+
+
+def test_only_upstreams_that_differ_are_set_while_the_files_are_the_same() -> None:
+    state = apart()
+    for correlation in ("c2", "c3"):
+        state.receive(Answer(correlation), 1.0)
+    assert state.receive(V2, 2.0) == [Send(1, "v2", "c4", "b")]
+    assert state.receive(V1, 3.0) == []
+    # What was on its way to the other version came between.
+    assert state.receive(Answer("c4"), 4.0) == [Send(1, "v1", "c5", "b")]
+    assert state.confirmed == ""
+    state.receive(Answer("c5"), 5.0)
+    assert state.confirmed == "v1"
+
+
+def test_after_other_files_every_upstream_is_set_again() -> None:
+    state = apart()
+    for correlation in ("c2", "c3"):
+        state.receive(Answer(correlation), 1.0)
+    assert state.receive(V3, 2.0) == [Send(1, "v3", "c4", "")]
+    assert state.receive(Answer("c4"), 3.0) == [Send(1, "v3", "c5", "a")]
+    state.receive(Answer("c5"), 4.0)
+    assert state.confirmed == "v3"
+
+
+def test_an_upstream_that_is_refused_keeps_no_other_from_its_servers() -> None:
+    state = apart()
+    assert state.receive(Answer("c2", "no such upstream"), 1.0) == [Send(1, "v1", "c3", "b")]
+    assert state.receive(Answer("c3"), 1.5) == []
+    assert (state.confirmed, state.error) == ("", "upstream a: no such upstream")
+    assert state.wake_at == 2.0
+    assert state.receive(Elapsed(), 2.0) == [Send(1, "v1", "c4", "a")]
+    state.receive(Answer("c4", "still not"), 2.0)
+    assert state.wake_at == 4.0
+    state.receive(Elapsed(), 4.0)
+    state.receive(Answer("c5"), 4.0)
+    assert (state.confirmed, state.error) == ("v1", "")
+
+
+def test_refused_files_are_not_followed_by_servers() -> None:
+    state = session()
+    for event in (V1, Reconnect(PLUS), StreamOpen(1)):
+        state.receive(event, 0.0)
+    assert state.receive(Answer("c1", "no such directive"), 0.0) == []
+    assert state.receive(Elapsed(), 1.0) == [Send(1, "v1", "c2", "")]
+
+
+def test_an_instance_that_says_it_has_the_files_is_told_the_servers() -> None:
+    state = session()
+    for event in (V1, Reconnect(PLUS), HasVersion("f1")):
+        state.receive(event, 0.0)
+    assert state.receive(StreamOpen(1), 0.0) == [Send(1, "v1", "c1", "a")]
+
+
+def test_a_new_connection_is_told_every_server_again() -> None:
+    state = apart()
+    for correlation in ("c2", "c3"):
+        state.receive(Answer(correlation), 1.0)
+    state.receive(StreamClosed(1), 2.0)
+    for event in (Reconnect(PLUS), HasVersion("f1")):
+        state.receive(event, 3.0)
+    assert state.receive(StreamOpen(2), 3.0) == [Send(2, "v1", "c4", "a")]
+    assert state.confirmed == ""
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        ABOUT,
+        Register("id", "nginx/1.31.3", features=frozenset({"api-action"})),
+        Register("id", PLUS_NAME),
+        Register("id", PLUS_NAME, features=frozenset({"api-action", "endpoints"})),
+    ],
+)
+def test_who_does_not_take_actions_gets_everything_as_files(about: Register) -> None:
+    state = session()
+    state.receive(V1, 0.0)
+    state.receive(Reconnect(about), 0.0)
+    assert state.receive(StreamOpen(1), 0.0) == [Send(1, "v1", "c1", "")]
+    assert state.receive(Answer("c1"), 0.0) == []
+    assert state.confirmed == "v1"
+
+
+ABOUTS = st.sampled_from([Register("", ""), ABOUT, PLUS])
+
 EVENTS: st.SearchStrategy[Event] = st.one_of(
-    st.builds(Publish, st.sampled_from(["", "v1", "v2", "v3"])),
+    st.sampled_from([Publish(""), Publish("v4"), V1, V2, V3]),
     st.builds(Register, st.sampled_from(["", "id"]), st.just("p")),
-    st.builds(Reconnect, st.sampled_from([Register("", ""), ABOUT])),
-    st.builds(Restarted, st.sampled_from([Register("", ""), ABOUT])),
-    st.builds(HasVersion, st.sampled_from(["", "v1", "v2"])),
+    st.builds(Reconnect, ABOUTS),
+    st.builds(Restarted, ABOUTS),
+    st.builds(HasVersion, st.sampled_from(["", "v1", "v2", "f1", "f2"])),
     st.builds(StreamOpen, st.integers(1, 5)),
     st.builds(StreamClosed, st.integers(1, 5)),
     st.builds(Answer, st.sampled_from([f"c{n}" for n in range(1, 8)]), st.sampled_from(["", "x"])),
@@ -269,12 +377,66 @@ def test_whatever_happens(history: list[tuple[Event, float]]) -> None:
 
 
 def _converges(state: Session, now: float) -> None:
-    state.receive(Publish("last"), now)
+    state.receive(Publish("last", Apart("f1", (("a", "a1"), ("c", "c1")))), now)
     state.receive(Register("id", "p"), now)
     state.receive(StreamOpen(100), now)
-    for _ in range(4):
+    for _ in range(8):
         request = state.in_flight
         if request is not None:
             state.receive(Answer(request.correlation), now)
     assert state.confirmed == "last"
     assert state.wake_at is None
+
+
+STEPS = st.sampled_from([V1, V2, V3, "done", "refused", "lost", "wait"])
+
+
+@given(st.lists(STEPS, max_size=40))
+def test_a_version_is_confirmed_only_when_files_and_servers_are_there(
+    history: list[Publish | str],
+) -> None:
+    """Whether requests are carried out, refused, or carried out and their answer lost."""
+    state, now, stream = session(), 0.0, 0
+    versions = {each.version: each.apart for each in (V1, V2, V3)}
+    has: dict[str, str] = {}
+
+    def carry_out(send: Send) -> None:
+        parts = versions[send.version]
+        assert parts is not None
+        if send.upstream:
+            has[send.upstream] = dict(parts.upstreams)[send.upstream]
+        else:
+            # Upstreams of other files have whatever they had.
+            has[""] = parts.files
+
+    asked: Send | None = None
+    for step in ["lost", *history, *(["done", "wait"] * 8)]:
+        now += 1.0
+        events: list[Event] = []
+        if isinstance(step, Publish):
+            events = [step]
+        elif step == "wait":
+            now += RETRY_MAX if asked is None else 0.0
+            events = [Elapsed()]
+        elif step == "lost":
+            if asked is not None:
+                carry_out(asked)
+            stream += 1
+            events = [StreamClosed(stream - 1), Reconnect(PLUS), StreamOpen(stream)]
+            asked = None
+        elif asked is not None:
+            if step == "done":
+                carry_out(asked)
+            events = [Answer(asked.correlation, "" if step == "done" else "no")]
+            asked = None
+        for event in events:
+            for effect in state.receive(event, now):
+                if isinstance(effect, Send):
+                    assert asked is None
+                    asked = effect
+        if state.desired and state.confirmed == state.desired:
+            parts = versions[state.desired]
+            assert parts is not None
+            wanted = {"": parts.files, **dict(parts.upstreams)}
+            assert {part: has.get(part) for part in wanted} == wanted
+    assert state.confirmed == state.desired

@@ -34,9 +34,9 @@ class _Peer:
         self.timer: asyncio.TimerHandle | None = None
         self.forgetting: asyncio.TimerHandle | None = None
 
-    def apply(self, published: Published, correlation: str) -> Apply:
+    def apply(self, published: Published, correlation: str, upstream: str = "") -> Apply:
         """Give the request, as this instance is asked it."""
-        return Apply(published, correlation, self.session.about)
+        return Apply(published, correlation, self.session.about, upstream)
 
     def cancel_timers(self) -> None:
         """Let time alone change nothing more."""
@@ -111,10 +111,11 @@ class Fleet:
         in_flight = {request.version for request in requests if request is not None}
         if not plane.publication.publish(bundle, in_flight, self._clock()):
             return
-        version = "" if bundle is None else bundle.version
+        current = plane.publication.current
+        wanted = session.Publish("") if current is None else current.wanted
         plane.published()
         for instance, peer in plane.peers.items():
-            self._feed(Identity(gateway, instance), peer, session.Publish(version))
+            self._feed(Identity(gateway, instance), peer, wanted)
             plane.noted(instance)
         self._on_report(gateway)
         self._forget_if_idle(gateway)
@@ -235,12 +236,13 @@ class Fleet:
         current = self._plane(identity.gateway).publication.current
         assert current is not None
         assert current.bundle.version == effect.version
-        stream.ask(peer.apply(current, effect.correlation))
+        stream.ask(peer.apply(current, effect.correlation, effect.upstream))
         log.debug(
             "apply sent",
             gateway=identity.gateway,
             instance=identity.instance,
             version=effect.version,
+            upstream=effect.upstream,
             correlation=effect.correlation,
         )
 
@@ -271,7 +273,7 @@ class Fleet:
             peer = plane.peers[identity.instance] = _Peer(state)
             current = plane.publication.current
             if current is not None:
-                state.receive(session.Publish(current.bundle.version), self._clock())
+                state.receive(current.wanted, self._clock())
             self._forget_after(self._apply_deadline, identity)
         return peer
 

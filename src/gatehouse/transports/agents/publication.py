@@ -7,6 +7,8 @@ from functools import cached_property
 from typing import Any, TypeVar, cast
 
 from gatehouse.bundle import Bundle, File
+from gatehouse.endpoints import name_of
+from gatehouse.transports.agents.session import Apart, Publish
 
 _Derived = TypeVar("_Derived")
 
@@ -29,6 +31,23 @@ class Published:
                 del self._derived[next(iter(self._derived))]
             self._derived[key] = make()
         return cast(_Derived, self._derived[key])
+
+    @cached_property
+    def files(self) -> Bundle:
+        """The bundle without what some instances get apart."""
+        return Bundle(file for file in self.bundle.files.values() if not name_of(file.path))
+
+    @cached_property
+    def apart(self) -> Apart | None:
+        """What that is; None: nothing."""
+        found = [(name_of(path), file.digest) for path, file in self.bundle.files.items()]
+        upstreams = tuple((name, digest) for name, digest in found if name)
+        return Apart(self.files.version, upstreams) if upstreams else None
+
+    @property
+    def wanted(self) -> Publish:
+        """The event that it is to be had."""
+        return Publish(self.bundle.version, self.apart)
 
     @cached_property
     def by_digest(self) -> dict[str, File]:

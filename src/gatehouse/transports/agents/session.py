@@ -23,10 +23,20 @@ ERROR_MAX = 8192
 """Characters of a refusal that are kept: an agent may say as much as fits into a message."""
 
 
+class Apart(msgspec.Struct, frozen=True):
+    """What of a version some instances get apart from its files, upstream by upstream."""
+
+    files: str
+    """The version of the files alone."""
+    upstreams: tuple[tuple[str, str], ...]
+    """Names, and what is the same as long as an upstream's servers are."""
+
+
 class Publish(msgspec.Struct, frozen=True, tag=True):
     """The instance is to have ``version``; empty: nothing more is to be told."""
 
     version: str
+    apart: Apart | None = None
 
 
 class Register(msgspec.Struct, frozen=True, tag=True):
@@ -38,6 +48,12 @@ class Register(msgspec.Struct, frozen=True, tag=True):
     features: frozenset[str] = frozenset()
     main_file: str = ""
     """Path of the file that NGINX begins with."""
+
+    @property
+    def takes_actions(self) -> bool:
+        """Whether it gets the servers of upstreams apart: NGINX Plus with an agent not ours."""
+        told = "endpoints" not in self.features and "api-action" in self.features
+        return told and "nginx-plus" in self.proxy
 
 
 class Reconnect(msgspec.Struct, frozen=True, tag=True):
@@ -105,6 +121,8 @@ class Send(msgspec.Struct, frozen=True):
     generation: int
     version: str
     correlation: str
+    upstream: str = ""
+    """Given: only the servers of this upstream are asked for; the files are there."""
 
 
 class End(msgspec.Struct, frozen=True):
@@ -122,6 +140,10 @@ class _Request(msgspec.Struct):
     deadline: float
     latest: float
     """Beyond which no fetching moves the deadline."""
+    part: str
+    """The upstream whose servers are asked for; empty: the files, or all at once."""
+    value: str
+    """What the instance has of this part if it agrees."""
 
 
 class Session:
@@ -136,6 +158,11 @@ class Session:
         self.generation = 0
         """Number of the open stream; 0: none."""
         self.in_flight: _Request | None = None
+        self._apart: Apart | None = None
+        self._has: dict[str, str] = {}
+        """What the instance agreed to have, by part."""
+        self._put_off: set[str] = set()
+        """Parts that were refused, which wait for the next attempt."""
         self._told = ""
         self._claimed = ""
         """What it said it was serving when it connected, until it is asked for anything."""
@@ -174,12 +201,12 @@ class Session:
         """Take in one event; give what is to be done about it, in order."""
         effects: list[Effect] = []
         match event:
-            case Publish(version):
-                self._publish(version)
+            case Publish():
+                self._publish(event)
             case Register():
                 self._register(event)
             case Reconnect(about):
-                self.about, self._fresh, self._claimed = about, True, ""
+                self._reconnect(about)
             case Restarted(about):
                 self._restarted(about)
             case HasVersion(version):
@@ -197,19 +224,56 @@ class Session:
                     self.in_flight.deadline = max(self.in_flight.deadline, until)
             case Elapsed():
                 self._expire(now)
+        self._conclude()
         return effects + self._ask(now)
 
-    def _publish(self, version: str) -> None:
-        if version == self.desired:
+    @property
+    def _parts(self) -> dict[str, str]:
+        """What makes up the desired version."""
+        if self._apart is None or not self.about.takes_actions:
+            return {"": self.desired}
+        return {"": self._apart.files, **dict(self._apart.upstreams)}
+
+    def _missing(self) -> list[str]:
+        """Give the parts that may be asked for: upstreams only when their files are there."""
+        parts = self._parts
+        if self._has.get("") != parts[""]:
+            return [""]
+        return [part for part, value in parts.items() if self._has.get(part) != value]
+
+    def _conclude(self) -> None:
+        """Agree that the version is there when all parts are, and only then."""
+        if not self.desired or self.in_flight is not None:
             return
-        self.desired = version
-        # Another version is worth an attempt at once, however the last one went.
+        missing = bool(self._missing())
+        if missing and self.confirmed == self.desired:
+            self.confirmed = ""
+        elif not missing and self.confirmed != self.desired:
+            self.confirmed = self._told = self.desired
+            self._anew()
+
+    def _anew(self) -> None:
+        """Let the next attempt be at once, and as if it were the first."""
         self._failures, self._retry_at, self.error = 0, 0.0, ""
-        if version and version == self._claimed:
-            # Known only now, because this control plane is younger than what the instance has.
-            self.confirmed, self._fresh = version, False
-        if self.confirmed == version:
-            self._told = version
+        self._put_off.clear()
+
+    def _publish(self, wanted: Publish) -> None:
+        if wanted.version == self.desired:
+            return
+        self.desired, self._apart = wanted.version, wanted.apart
+        # Another version is worth an attempt at once, however the last one went.
+        self._anew()
+        # What the instance has may be known only now: it is older than this control plane.
+        self._believe(self._claimed)
+        if self.confirmed == wanted.version:
+            self._told = wanted.version
+
+    def _reconnect(self, about: Register) -> None:
+        self.about, self._fresh, self._claimed = about, True, ""
+        if about.takes_actions:
+            # It says which files it has, but not which servers: they are set again.
+            self._has = {part: value for part, value in self._has.items() if not part}
+            self.confirmed = ""
 
     def _register(self, said: Register) -> None:
         # The field's agent may register before it has found its NGINX, and again after.
@@ -225,18 +289,25 @@ class Session:
     def _restarted(self, about: Register) -> None:
         self.about, self._claimed = about, ""
         # What its predecessor had, or may still have been about to answer, says nothing of it.
-        self.confirmed = self.error = ""
+        self._anew()
+        self.confirmed = ""
+        self._has.clear()
         self._overdue = None
         self._told = self.in_flight.version if self.in_flight else ""
-        self._failures, self._retry_at = 0, 0.0
 
     def _has_version(self, version: str) -> None:
-        if self.in_flight is not None:
+        if self.in_flight is None:
+            self._claimed = version
+            self._believe(version)
+
+    def _believe(self, version: str) -> None:
+        """Take the instance's word for the files that it serves, if they are the desired ones."""
+        if not version or version != self._parts[""]:
             return
-        self._claimed = version
-        if version and version == self.desired:
+        self._has[""], self._fresh = version, False
+        if version == self.desired:
             self.confirmed = self._told = version
-            self.error, self._fresh = "", False
+            self.error = ""
 
     def _open(self, generation: int) -> list[Effect]:
         if generation <= self.generation:
@@ -248,8 +319,10 @@ class Session:
             # It did not say what it serves, so it is told what to serve; if it has that
             # already, it answers so without a reload.
             self.confirmed, self._told, self._fresh = "", "", False
+            self._has.clear()
         # A fault of the connection is no refusal: what was tried on it is tried again at once.
         self._failures, self._retry_at = 0, 0.0
+        self._put_off.clear()
         return effects
 
     def _close(self) -> None:
@@ -262,40 +335,61 @@ class Session:
         if request is not None and request.correlation == correlation:
             self.in_flight = None
             if error:
-                self._refused(request.version, error, now)
+                self._refused(request, error, now)
             else:
-                self._applied(request.version)
+                self._applied(request)
             return
         late = self._overdue
         if late is None or late.correlation != correlation:
             return
         self._overdue = None
-        if not error and (request is None or request.version == late.version):
+        same = request is None or (request.part, request.value) == (late.part, late.value)
+        if same and not error:
             self.in_flight = None
-            self._applied(late.version)
+            self._applied(late)
 
-    def _applied(self, version: str) -> None:
-        self.confirmed = version
-        self._failures, self._retry_at, self.error = 0, 0.0, ""
-
-    def _refused(self, version: str, error: str, now: float) -> None:
-        if version != self.desired:
+    def _applied(self, request: _Request) -> None:
+        if request.part:
+            self._has[request.part] = request.value
+            self._put_off.discard(request.part)
             return
-        self.error = error[:ERROR_MAX]
-        self._retry_at = now + min(RETRY_FIRST * 2**self._failures, RETRY_MAX)
-        self._failures = min(self._failures + 1, 16)
+        # Whatever the servers were, the new files are the beginning.
+        self._has = {"": request.value}
+        self._anew()
+        if request.value == request.version:
+            self.confirmed = request.version
+
+    def _refused(self, request: _Request, error: str, now: float) -> None:
+        if request.version != self.desired:
+            return
+        where = f"upstream {request.part}: " if request.part else ""
+        self.error = f"{where}{error}"[:ERROR_MAX]
+        if not self._put_off:
+            self._retry_at = now + min(RETRY_FIRST * 2**self._failures, RETRY_MAX)
+            self._failures = min(self._failures + 1, 16)
+        self._put_off.add(request.part)
 
     def _expire(self, now: float) -> None:
         request = self.in_flight
         if request is None or now < request.deadline:
             return
         self.in_flight, self._overdue = None, request
-        self._refused(request.version, f"no answer within {self._apply_deadline:g} s", now)
+        self._refused(request, f"no answer within {self._apply_deadline:g} s", now)
 
     def _ask(self, now: float) -> list[Effect]:
-        if self.in_flight is not None or not self._wanting or now < self._retry_at:
+        if self.in_flight is not None or not self._wanting:
             return []
-        seconds = self._apply_deadline
-        request = _Request(self.desired, self._new_id(), now + seconds, now + PATIENCE * seconds)
+        missing = self._missing()
+        # What is refused of one upstream keeps no other from its servers.
+        ready = [part for part in missing if part not in self._put_off]
+        if not ready:
+            if now < self._retry_at:
+                return []
+            self._put_off.clear()
+            ready = missing
+        part, seconds = ready[0], self._apply_deadline
+        deadline, latest = now + seconds, now + PATIENCE * seconds
+        value = self._parts[part]
+        request = _Request(self.desired, self._new_id(), deadline, latest, part, value)
         self.in_flight, self._told, self._claimed = request, request.version, ""
-        return [Send(self.generation, request.version, request.correlation)]
+        return [Send(self.generation, request.version, request.correlation, part)]

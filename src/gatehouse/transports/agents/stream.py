@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from gatehouse.bundle import Bundle
 from gatehouse.transports.agents import session
 from gatehouse.transports.agents.authentication import Identity
 from gatehouse.transports.agents.publication import Published
@@ -22,11 +23,18 @@ class Apply(msgspec.Struct, frozen=True):
     published: Published
     correlation: str
     about: session.Register
+    upstream: str = ""
+    """Given: only the servers of this upstream are asked for."""
 
     @property
     def version(self) -> str:
         """The bundle's."""
         return self.published.bundle.version
+
+    @property
+    def files(self) -> Bundle:
+        """What of the bundle its instance gets as files."""
+        return self.published.files if self.about.takes_actions else self.published.bundle
 
 
 class Stream:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 
+from google.protobuf import struct_pb2
+
+from gatehouse import endpoints
 from gatehouse.bundle import Bundle, File
 from gatehouse.transports.agents.calls import OWNER_LABEL
 from gatehouse.transports.agents.session import Register
@@ -71,6 +74,28 @@ def file_response(file: File) -> bytes:
     return _embedded(1, _embedded(1, file.content))
 
 
+def servers_request(bundle: Bundle, upstream: str, nginx_id: str, correlation: str) -> bytes:
+    """Serialise the request that an upstream of NGINX Plus have the servers that a bundle says."""
+    found = endpoints.decode(bundle.files[endpoints.path_of(upstream)].content)
+    servers = []
+    for each in found:
+        server = struct_pb2.Struct()
+        # Whether one is fit is for its readiness to say, so failures count for nothing.
+        server.update({"server": each.written, "weight": each.weight, "max_fails": 0})
+        servers.append(server)
+    action = command_pb2.NGINXPlusAction()
+    if endpoints.stream_file(upstream) in bundle.files:
+        action.update_stream_servers.upstream_stream_name = upstream
+        action.update_stream_servers.servers.extend(servers)
+    else:
+        action.update_http_upstream_servers.http_upstream_name = upstream
+        action.update_http_upstream_servers.servers.extend(servers)
+    return command_pb2.ManagementPlaneRequest(
+        message_meta=meta(correlation),
+        action_request=command_pb2.APIActionRequest(instance_id=nginx_id, nginx_plus_action=action),
+    ).SerializeToString()
+
+
 def _embedded(field: int, message: bytes) -> bytes:
     length, rest = bytearray(), len(message)
     while rest > 0x7F:
@@ -104,9 +129,13 @@ def nginx_of(instances: Sequence[command_pb2.Instance]) -> Register:
     for instance in instances:
         about = instance.instance_meta
         if about.instance_type in _NGINX_TYPES:
-            modules = instance.instance_runtime.nginx_runtime_info.dynamic_modules
+            runtime = instance.instance_runtime
+            modules = (
+                *runtime.nginx_runtime_info.dynamic_modules,
+                *runtime.nginx_plus_runtime_info.dynamic_modules,
+            )
             proxy = f"nginx/{about.version}"
-            return Register(about.instance_id, proxy, tuple(modules), features)
+            return Register(about.instance_id, proxy, modules, features)
     return Register("", "", features=features)
 
 

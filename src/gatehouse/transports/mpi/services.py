@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import structlog
 
-from gatehouse.bundle import File
+from gatehouse.bundle import Bundle, File
 from gatehouse.transports.agents import session
 from gatehouse.transports.agents.authentication import Identity
 from gatehouse.transports.agents.calls import Callers, Context, converse
@@ -81,9 +81,10 @@ class Services:
         await self._callers.check_owner(context, identity, owners)
         return identity
 
-    def _overview(self, published: Published) -> bytes:
+    def _overview(self, published: Published, files: Bundle) -> bytes:
         return published.derive(
-            "overview", lambda: messages.overview(published.bundle, self._config_dir)
+            ("overview", files is published.bundle),
+            lambda: messages.overview(files, self._config_dir),
         )
 
     async def _create_connection(
@@ -131,10 +132,13 @@ class Services:
         )
 
     def _apply_request(self, asked: Apply) -> bytes:
-        shared = self._overview(asked.published)
-        return messages.apply_request(
-            shared, asked.version, asked.about.nginx_id, asked.correlation
-        )
+        nginx_id = asked.about.nginx_id
+        if asked.upstream:
+            return messages.servers_request(
+                asked.published.bundle, asked.upstream, nginx_id, asked.correlation
+            )
+        shared = self._overview(asked.published, asked.files)
+        return messages.apply_request(shared, asked.files.version, nginx_id, asked.correlation)
 
     async def _read_answers(
         self, stream: Stream, answers: AsyncIterator[command_pb2.DataPlaneResponse]
@@ -155,7 +159,8 @@ class Services:
             holder = "" if self._fleet.published(identity, version) else holder
             why = "there is no such version"
             await self._callers.missing(context, identity, "a configuration", holder, why)
-        return messages.overview_response(self._overview(current), request.config_version)
+        shared = self._overview(current, current.bundle)
+        return messages.overview_response(shared, request.config_version)
 
     async def _update_overview(
         self, request: files_pb2.UpdateOverviewRequest, context: Context

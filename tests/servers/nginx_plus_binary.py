@@ -56,15 +56,20 @@ def translate(conf: Path, prefix: Path, socket: Path) -> Path:
     return made / conf.name
 
 
+def state_file(named: str, prefix: Path) -> Path:
+    """Give where a state file is; those of NGINX Plus' own directory are under ``prefix``."""
+    path = prefix / named
+    if not path.is_relative_to(prefix):
+        path = prefix / "elsewhere" / path.name
+        path.parent.mkdir(exist_ok=True)
+    return path
+
+
 def translated(text: str, prefix: Path, socket: Path) -> str:
     """Translate one file."""
 
     def state(found: re.Match[str]) -> str:
-        path = prefix / found[1]
-        if not path.parent.exists():
-            # Not of this machine: what would be NGINX Plus' own directory.
-            path = prefix / "elsewhere" / path.name
-            path.parent.mkdir(exist_ok=True)
+        path = state_file(found[1], prefix)
         path.touch()
         return f'include "{path}"; server 127.0.0.1:9 down;'
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import crossplane
 import msgspec
+from nginx_plus_binary import state_file
 
 from nginx_plus.api import Call, FakePlus
 from nginx_plus.faults import Fault
@@ -55,7 +56,7 @@ def _blocks(nodes: list[dict[str, Any]], *names: str) -> Iterator[tuple[str, dic
 
 def _upstream(kind: str, node: dict[str, Any], prefix: Path) -> Upstream:
     inner = {each["directive"]: each["args"] for each in node["block"]}
-    state = prefix / inner["state"][0] if "state" in inner else None
+    state = state_file(inner["state"][0], prefix) if "state" in inner else None
     zone = inner.get("zone", [""])[0]
     made = Upstream(kind, node["args"][0], zone=zone, state=state, backup="hash" not in inner)
     for _, server in _blocks(node["block"], "server"):

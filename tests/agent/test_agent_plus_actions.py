@@ -1,0 +1,88 @@
+"""Files first, then the servers of each upstream as an action: as agents of the field take it.
+
+Played by our own agent, which understands actions as they do, and here does not say that it could
+have endpoints as files.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from agent_control_plane import GATEWAY, ControlPlane, free_port
+from nginx_plus import Fault
+from plus_running import FakeProgram, forwarding, unreloaded
+from test_agent_endpoints import Backends, connected
+from test_agent_process import get, running
+
+from gatehouse.agent import descriptions, main
+from gatehouse.backends import nginx
+from gatehouse.bundle import Bundle
+from gatehouse.wire.mpi.v1 import command_pb2
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+
+CAPABILITIES = nginx.Capabilities.parse("1.29.3 (nginx-plus-r36)", api_actions=True)
+
+
+@pytest.fixture
+def plus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeProgram:
+    whole = descriptions.Describer.resource
+
+    def as_of_the_field(self: descriptions.Describer) -> command_pb2.Resource:
+        resource = whole(self)
+        resource.instances[0].instance_config.agent_config.features.remove("endpoints")
+        return resource
+
+    monkeypatch.setattr(descriptions.Describer, "resource", as_of_the_field)
+    return FakeProgram(tmp_path)
+
+
+async def test_endpoints_go_as_actions_and_a_version_is_there_when_both_are(
+    control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
+) -> None:
+    port, health = free_port(), free_port()
+    environ = plus.environment(control_plane, tmp_path) | {
+        "GATEHOUSE_AGENT_HEALTH_ADDRESS": f"127.0.0.1:{health}"
+    }
+    async with (
+        Backends(3).serving() as backends,
+        running(main.options_from_environment(environ)),
+    ):
+        report = await connected(control_plane)
+        assert "api-action" in report.instances[0].features
+        first, second = (backends.endpoints(0), 1), (backends.endpoints(1), 1)
+        await control_plane.programmed(forwarding(port, first, second, capabilities=CAPABILITIES))
+        assert {(await get(port))[1] for _ in range(4)} == {"0", "1"}
+        assert not (tmp_path / "root" / "current" / "gatehouse" / "endpoints").exists()
+        async with unreloaded(health):
+            second = (backends.endpoints(1, 2), 1)
+            await control_plane.programmed(
+                forwarding(port, first, second, capabilities=CAPABILITIES)
+            )
+        assert {(await get(port))[1] for _ in range(8)} == {"0", "1", "2"}
+
+
+async def test_a_refused_action_is_told_of_and_tried_again(
+    control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
+) -> None:
+    port = free_port()
+    options = main.options_from_environment(plus.environment(control_plane, tmp_path))
+    async with Backends(2).serving() as backends, running(options):
+        await connected(control_plane)
+
+        def to(number: int) -> Bundle:
+            shares = (backends.endpoints(number), 1)
+            return forwarding(port, shares, capabilities=CAPABILITIES)
+
+        good = to(0)
+        await control_plane.programmed(good)
+        plus.fail(Fault("POST", status=500, text="no memory", times=-1))
+        control_plane.server.publish(GATEWAY, to(1))
+        report = await control_plane.until(lambda report: bool(report.error))
+        assert report.error == "pod-1: upstream c-0: 500 InternalError: no memory"
+        assert report.instances[0].confirmed == good.version
+        assert await get(port) == (200, "0")
+        plus.fail()
+        await control_plane.until(lambda report: report.programmed)
+        assert await get(port) == (200, "1")

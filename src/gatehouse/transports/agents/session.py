@@ -243,12 +243,12 @@ class Session:
 
     def _conclude(self) -> None:
         """Agree that the version is there when all parts are, and only then."""
-        if not self.desired or self.in_flight is not None:
+        if not self.desired:
             return
         missing = bool(self._missing())
         if missing and self.confirmed == self.desired:
             self.confirmed = ""
-        elif not missing and self.confirmed != self.desired:
+        elif not missing and self.confirmed != self.desired and self.in_flight is None:
             self.confirmed = self._told = self.desired
             self._anew()
 
@@ -392,4 +392,7 @@ class Session:
         value = self._parts[part]
         request = _Request(self.desired, self._new_id(), deadline, latest, part, value)
         self.in_flight, self._told, self._claimed = request, request.version, ""
+        if request.value != request.version:
+            # From now on it may have either, also if no answer comes.
+            self._has.pop(part, None)
         return [Send(self.generation, request.version, request.correlation, part)]

@@ -1,0 +1,117 @@
+"""Objects to traffic by way of what passes for NGINX Plus: endpoints by its API, no reload."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from installation import (
+    REVISED,
+    Installation,
+    address,
+    apply,
+    condition,
+    get,
+    hello,
+    until,
+)
+from nginx_plus import Fault
+from plus_running import FakeProgram
+
+from gatehouse.apis import resources
+from gatehouse.kube import client as kube
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(150)]
+
+SLICE = {"endpoints": [{"addresses": [REVISED[0]]}]}
+
+
+@pytest.fixture(scope="module")
+def directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="gh-") as made:
+        yield Path(made)
+
+
+@pytest.fixture(scope="module")
+def plus(directory: Path) -> FakeProgram:
+    return FakeProgram(directory)
+
+
+@pytest.fixture(scope="module")
+def installation(directory: Path, plus: FakeProgram) -> Iterator[Installation]:
+    state = directory / "state"
+    state.mkdir()
+    made = Installation(state, "--nginx", str(plus.program))
+    made.start()
+    yield made
+    assert made.process is not None
+    if made.process.poll() is None:
+        made.stop()
+
+
+@pytest.fixture
+async def client(installation: Installation) -> AsyncIterator[kube.Client]:
+    found = await installation.client()
+    yield found
+    await found.__aexit__(None, None, None)
+
+
+def generation(installation: Installation) -> str:
+    """Give which generation is served: each reload that an agent asks for is another."""
+    (current,) = installation.state.glob("node/pods/*/volumes/*/current")
+    return current.readlink().name
+
+
+async def test_an_endpoint_that_changes_is_served_without_a_reload(
+    installation: Installation, plus: FakeProgram, client: kube.Client, backends: None
+) -> None:
+    await apply(client, hello())
+    where = await address(client)
+
+    async def answers(name: str) -> bool:
+        return await get(where) == (200, name)
+
+    await until(lambda: answers("app"))
+    assert plus.calls() == []
+    before = generation(installation)
+    await client.patch(resources.ENDPOINT_SLICES, "app-1", SLICE, "default")
+    await until(lambda: answers("revised"))
+
+    async def changed() -> bool:
+        return [call.method for call in plus.calls()] == ["POST", "DELETE"]
+
+    await until(changed)
+    assert generation(installation) == before
+
+    # What NGINX Plus had is what it begins with.
+    dead = installation.nginx()
+    os.kill(dead, signal.SIGKILL)
+
+    async def again() -> bool:
+        with contextlib.suppress(OSError, ValueError, aiohttp.ClientError):
+            return installation.nginx() != dead and await answers("revised")
+        return False
+
+    await until(again)
+
+    # A failing API is told of, and is no reason to reload; nor to give up.
+    plus.fail(Fault("POST", status=500, text="no memory", times=-1))
+    back = {"endpoints": [{"addresses": [hello()[2]["endpoints"][0]["addresses"][0]]}]}
+    before = generation(installation)
+    await client.patch(resources.ENDPOINT_SLICES, "app-1", back, "default")
+
+    async def refused() -> str:
+        found = await condition(client, "Gateway", "web", "Programmed")
+        return found["message"] if found and found["status"] == "False" else ""
+
+    assert "500 InternalError: no memory" in await until(refused)
+    assert await answers("revised")
+    plus.fail()
+    await until(lambda: answers("app"), 90)
+    assert generation(installation) == before

@@ -175,6 +175,28 @@ async def test_an_api_that_fails_is_told_of_and_asked_again(
         assert await plus.servers("c-0") == [f"{backends.addresses[1]}:{backends.port}"]
 
 
+@pytest.mark.parametrize("answer", ['{"c-0": {}}', '"x"', "null"])
+async def test_an_api_that_answers_strangely_is_told_of(
+    control_plane: ControlPlane,
+    plus: FakeProgram,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: str,
+) -> None:
+    monkeypatch.setattr(apply, "STEP_SECONDS", 0.1)
+    port = free_port()
+    options = main.options_from_environment(plus.environment(control_plane, tmp_path))
+    async with Backends(1).serving() as backends, running(options):
+        await connected(control_plane)
+        plus.fail(Fault("GET", "/http/upstreams*", status=200, garbage=answer, times=-1))
+        control_plane.server.publish(GATEWAY, forwarding(port, (backends.endpoints(0), 1)))
+        report = await control_plane.until(lambda report: bool(report.error))
+        assert "pod-1: " in report.error
+        assert await get(port) == (200, "0")
+        plus.fail()
+        await control_plane.until(lambda report: report.programmed)
+
+
 async def test_what_others_change_in_our_upstreams_is_set_right(
     control_plane: ControlPlane,
     plus: FakeProgram,

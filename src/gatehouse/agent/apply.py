@@ -156,9 +156,9 @@ class Applier:
         """See to it that NGINX has the endpoints of a generation whose text it has."""
         try:
             await self._live.settle(manifest)
-        except NotTakenError as error:
+        except (NotTakenError, OSError, ValueError) as error:
             log.warning("endpoints not in step", reason=str(error))
-            raise
+            raise NotTakenError(str(error)) from error
         if manifest.served == self.seen:
             self.confirmed = manifest.version
 

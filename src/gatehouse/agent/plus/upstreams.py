@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -110,17 +111,16 @@ class PlusUpstreams:
         kinds = _kinds(manifest, known)
         try:
             shown = {kind: await api.get(kind, "upstreams") for kind in sorted(set(kinds.values()))}
+            there = [name for name, found in known.items() if _has(shown[kinds[name]], name, found)]
         except PlusError as error:
             self._held.clear()
             raise NotTakenError(f"NGINX Plus' API: {error}") from error
-        changed = []
-        for name, found in known.items():
-            peers = shown[kinds[name]].get(name, {}).get("peers")
-            if peers is not None and servers.same(found, peers):
-                self._held[name] = found
-            else:
-                changed.append(name)
-        return changed
+        except (LookupError, TypeError, AttributeError) as error:
+            self._held.clear()
+            raise NotTakenError(f"NGINX Plus' API shows no upstreams: {error}") from error
+        held = {name: known[name] for name in there}
+        self._held |= held
+        return [name for name in known if name not in held]
 
     async def _bring(
         self,
@@ -176,6 +176,9 @@ async def _all(tasks: Mapping[str, Awaitable[None]]) -> None:
     for subject, result in zip(tasks, results, strict=True):
         if isinstance(result, PlusError):
             told.append(f"{subject}: {result}")
+        elif isinstance(result, Exception):
+            # An answer that is JSON, but not what the documentation says.
+            told.append(f"{subject}: {type(result).__name__}: {result}")
         elif isinstance(result, BaseException):
             raise result
     if told:
@@ -187,6 +190,10 @@ def _kinds(manifest: Manifest, names: Iterable[str]) -> dict[str, str]:
     """Tell upstreams of streams from others: by where their configuration is."""
     paths = {entry.path for entry in manifest.entries}
     return {name: "stream" if stream_file(name) in paths else "http" for name in names}
+
+
+def _has(shown: Any, name: str, endpoints: Endpoints) -> bool:
+    return name in shown and servers.same(endpoints, shown[name]["peers"])
 
 
 def _counts(done: servers.Changes) -> dict[str, int]:

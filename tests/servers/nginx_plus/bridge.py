@@ -103,8 +103,17 @@ class Bridge:
     async def run(self, socket: Path) -> None:
         """Serve until the master is gone."""
         async with self.fake.serving(socket):
-            while _title(self._master):
+            while _alive(self._master):
                 await asyncio.sleep(0.1)
+
+
+def _alive(pid: int) -> bool:
+    # Not by its title, which is empty for a moment while a process becomes another program.
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[0] not in ("Z", "X")
 
 
 def _title(pid: int) -> str:
@@ -115,7 +124,7 @@ def _title(pid: int) -> str:
 
 
 def _retired(pid: int) -> bool:
-    return not _title(pid) or "shutting down" in _title(pid)
+    return not _alive(pid) or "shutting down" in _title(pid)
 
 
 def _children(pid: int) -> set[int]:

@@ -56,10 +56,10 @@ async def test_endpoints_change_by_the_api_and_nothing_is_reloaded(
         state = (tmp_path / "root" / "state" / "c-0.conf").read_text()
         assert state == f"server {backends.addresses[2]}:{backends.port} max_fails=0;\n"
         assert await figure(health, "gatehouse_agent_endpoint_updates_total") == 3
-        labels = f'upstream="c-0",server="{backends.addresses[2]}:{backends.port}"'
-        assert await figure(health, f"nginx_plus_http_upstream_server_up{{{labels}}}") == 1
-        zone = f'nginx_plus_http_server_requests_total{{zone="_:{port}"}}'
-        assert await figure(health, zone) == 0
+        labels = {"upstream": "c-0", "server": f"{backends.addresses[2]}:{backends.port}"}
+        assert await figure(health, "nginx_plus_http_upstream_server_up", **labels) == 1
+        zone = f"_:{port}"
+        assert await figure(health, "nginx_plus_http_server_requests_total", zone=zone) == 0
 
 
 async def test_what_is_new_is_served_from_the_first_request_on(

@@ -61,7 +61,7 @@ def state_file(named: str, prefix: Path) -> Path:
     path = prefix / named
     if not path.is_relative_to(prefix):
         path = prefix / "elsewhere" / path.name
-        path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(exist_ok=True)
     return path
 
 

@@ -12,6 +12,7 @@ import msgspec
 import nginx_plus_binary
 from agent_control_plane import GATEWAY, ControlPlane
 from nginx_plus import Call, Fault
+from prometheus_client.parser import text_string_to_metric_families
 
 from gatehouse.agent import nginx_binary
 from gatehouse.backends import nginx
@@ -91,12 +92,18 @@ def streaming(port: int, endpoints: tuple[ir.Endpoint, ...]) -> Bundle:
     return nginx.Generator(CAPABILITIES).generate(gateway).bundle
 
 
-async def figure(health: int, name: str) -> float:
-    """Give a figure of an agent's metrics, with its labels as they are written."""
+async def figure(health: int, name: str, **labels: str) -> float:
+    """Give a figure of an agent's metrics, by some of its labels."""
     url = f"http://127.0.0.1:{health}/metrics"
     async with aiohttp.ClientSession() as session, session.get(url) as answer:
-        lines = dict(line.rsplit(" ", 1) for line in (await answer.text()).splitlines())
-    return float(lines[name])
+        families = text_string_to_metric_families(await answer.text())
+        (value,) = [
+            sample.value
+            for family in families
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        ]
+    return value
 
 
 @contextlib.asynccontextmanager

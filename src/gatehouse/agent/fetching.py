@@ -10,9 +10,9 @@ import grpc
 import grpc.aio
 
 from gatehouse.agent import descriptions
-from gatehouse.agent.staging import ApplyError
 from gatehouse.agent.channel import Connection
 from gatehouse.agent.generations import CONFIG_DIR, Entry, Generations
+from gatehouse.agent.staging import ApplyError
 from gatehouse.wire.mpi.v1 import files_pb2
 
 PARALLEL = 8

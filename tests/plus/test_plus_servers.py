@@ -214,9 +214,13 @@ async def test_figures_have_names_and_labels(fake: FakePlus, tmp_path: Path) -> 
             for each in found
         }
         server, peer = "nginx_plus_http_server", "nginx_plus_stream_upstream_server"
-        assert shown[f"{server}_responses", 'a"b', "5xx"] == ("counter", 0)
-        assert shown["nginx_plus_stream_server_sessions", "tcp:9000", "2xx"] == ("counter", 0)
-        assert shown[f"{peer}_up", "s", "10.0.0.1:53"] == ("gauge", 0)
-        assert shown[f"{peer}_connections", "s", "10.0.0.1:53"] == ("counter", 0)
+        expected = {
+            (f"{server}_responses", 'a"b', "5xx"): ("counter", 0.0),
+            ("nginx_plus_stream_server_sessions", "tcp:9000", "2xx"): ("counter", 0.0),
+            (f"{peer}_up", "s", "10.0.0.1:53"): ("gauge", 0.0),
+            (f"{peer}_connections", "s", "10.0.0.1:53"): ("counter", 0.0),
+        }
+        assert expected.items() <= shown.items()
         fake.plus.stream = False
-        assert not any("stream" in each.name for each in await metrics.figures(socket))
+        found = await metrics.figures(socket)
+        assert {each.name.split("_")[2] for each in found} == {"http"}

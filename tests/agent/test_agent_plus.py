@@ -141,7 +141,7 @@ async def test_an_agent_that_was_killed_adopts_nginx_and_what_it_has(
         await control_plane.until(lambda report: not report.instances)
         await plus.ask("POST", "/http/upstreams/c-0/servers", {"server": "127.0.0.1:9"})
         async with running(options):
-            await control_plane.until(lambda report: report.programmed)
+            await control_plane.until(lambda report: report.programmed, 60)
             assert await plus.servers("c-0") == [f"{backends.addresses[0]}:{backends.port}"]
             await control_plane.programmed(forwarding(port, (backends.endpoints(1), 1)))
             assert await get(port) == (200, "1")
@@ -163,14 +163,14 @@ async def test_an_api_that_fails_is_told_of_and_asked_again(
         async with unreloaded(health):
             plus.fail(Fault("POST", status=500, text="no memory", times=-1))
             control_plane.server.publish(GATEWAY, forwarding(port, (backends.endpoints(1), 1)))
-            report = await control_plane.until(lambda report: bool(report.error))
+            report = await control_plane.until(lambda report: bool(report.error), 60)
             assert report.error == "pod-1: upstream c-0: 500 InternalError: no memory"
             assert report.instances[0].confirmed == good.version
             assert await get(port) == (200, "0")
             assert (await get(health, "/readyz"))[0] == 200
             # A lost answer to a request that was carried out is no reason to do it twice.
             plus.fail(Fault("POST", cut=True, after=True))
-            await control_plane.until(lambda report: report.programmed)
+            await control_plane.until(lambda report: report.programmed, 60)
         assert await get(port) == (200, "1")
         assert await plus.servers("c-0") == [f"{backends.addresses[1]}:{backends.port}"]
 
@@ -190,11 +190,11 @@ async def test_an_api_that_answers_strangely_is_told_of(
         await connected(control_plane)
         plus.fail(Fault("GET", "/http/upstreams*", status=200, garbage=answer, times=-1))
         control_plane.server.publish(GATEWAY, forwarding(port, (backends.endpoints(0), 1)))
-        report = await control_plane.until(lambda report: bool(report.error))
+        report = await control_plane.until(lambda report: bool(report.error), 60)
         assert "pod-1: " in report.error
         assert await get(port) == (200, "0")
         plus.fail()
-        await control_plane.until(lambda report: report.programmed)
+        await control_plane.until(lambda report: report.programmed, 60)
 
 
 async def test_what_others_change_in_our_upstreams_is_set_right(
@@ -235,14 +235,14 @@ async def test_what_nginx_refuses_leaves_upstreams_as_they_were(
         control_plane.server.publish(
             GATEWAY, forwarding(port, (backends.endpoints(1), 1), files=(listen,))
         )
-        report = await control_plane.until(lambda report: bool(report.error))
+        report = await control_plane.until(lambda report: bool(report.error), 60)
         assert "in use" in report.error
         assert await get(port) == (200, "0")
         state = (tmp_path / "root" / "state" / "c-0.conf").read_text()
         assert backends.addresses[0] in state
         taken.close()
         await taken.wait_closed()
-        await control_plane.until(lambda report: report.programmed)
+        await control_plane.until(lambda report: report.programmed, 60)
         assert await get(port) == (200, "1")
 
 

@@ -79,10 +79,10 @@ async def test_a_refused_action_is_told_of_and_tried_again(
         await control_plane.programmed(good)
         plus.fail(Fault("POST", status=500, text="no memory", times=-1))
         control_plane.server.publish(GATEWAY, to(1))
-        report = await control_plane.until(lambda report: bool(report.error))
+        report = await control_plane.until(lambda report: bool(report.error), 60)
         assert report.error == "pod-1: upstream c-0: 500 InternalError: no memory"
         assert report.instances[0].confirmed == good.version
         assert await get(port) == (200, "0")
         plus.fail()
-        await control_plane.until(lambda report: report.programmed)
+        await control_plane.until(lambda report: report.programmed, 60)
         assert await get(port) == (200, "1")

@@ -69,7 +69,7 @@ class ControlPlane:
     async def _authenticate(token: str) -> Identity:
         return Identity(GATEWAY, token)
 
-    def _on_report(self, _report: DataPlaneReport) -> None:
+    def _on_report(self, _gateway: str) -> None:
         self._changed.set()
 
     async def start(self) -> None:

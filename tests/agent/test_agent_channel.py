@@ -61,9 +61,9 @@ class Channel:
             "POD_NAME": name,
         }
 
-    def on_report(self, report: DataPlaneReport) -> None:
-        self.seen.append(report)
-        self.plane._on_report(report)
+    def on_report(self, gateway: str) -> None:
+        self.seen.append(self.plane.server.report(gateway))
+        self.plane._on_report(gateway)
 
     async def connected(self, *names: str) -> None:
         await self.plane.until(lambda report: {i.instance for i in report.instances} == set(names))

@@ -4,9 +4,9 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 ARGS ?=
 .DEFAULT_GOAL := help
-.PHONY: help env env-dev demo test check lint types contracts format golden conformance \
+.PHONY: help env env-dev demo test check lint types contracts format golden conformance faults \
   differential bench bench-routes bench-agents bench-apiserver bench-endpoints bench-throughput bench-agent \
-  kinds gateway-api nginx-gateway cover lock clean
+  bench-large kinds gateway-api nginx-gateway cover lock clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -39,6 +39,9 @@ format: env-dev  ## Format the code
 golden: env-dev  ## Rewrite the golden files; review the diff
 	$(BIN)/pytest -q tests/golden --refresh-golden
 
+faults: env-dev  ## Kill, cut, stall and fill whatever there is, under traffic (as root: disks too)
+	@$(BIN)/pytest -n 2 --dist loadfile tests/faults $(ARGS)
+
 conformance: env-dev  ## Run the official Gateway API conformance suite (needs Go and root)
 	@$(BIN)/python tests/conformance/run.py $(ARGS)
 
@@ -65,6 +68,9 @@ bench-throughput: env-dev  ## Measure NGINX as configured here beside a configur
 
 bench-agent: env-dev  ## Measure what an agent costs, and how soon it serves
 	$(BIN)/python bench/agent_start.py $(ARGS)
+
+bench-large: env-dev  ## Measure one change a second on 5,000 routes with certificates and filters
+	$(BIN)/python bench/large_bundle.py $(ARGS)
 
 kinds: env-dev  ## Follow another Kubernetes: rewrite the table of its types (needs Go)
 	$(BIN)/python scripts/kinds.py src/gatehouse/apiserver/builtin/kinds.txt

@@ -100,12 +100,12 @@ async def backends() -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def gatehouse(state: Path, pool: str) -> AsyncIterator[None]:
+async def gatehouse(state: Path, pool: str, *more: str) -> AsyncIterator[None]:
     """Run ``gatehouse up`` on a state directory of its own."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "gatehouse", "up", "--state-dir", str(state)),
         *("--api-address", "127.0.0.1:0", "--agent-address", "127.0.0.1:0"),
-        *("--address-pool", pool, "--log-format", "json"),
+        *("--address-pool", pool, "--log-format", "json", *more),
         stdout=asyncio.subprocess.DEVNULL,
         stderr=(state / "up.log").open("wb"),
     )

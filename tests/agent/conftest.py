@@ -1,27 +1,5 @@
 """What the agent's tests share."""
 
-from __future__ import annotations
+from agent_fixtures import control_plane, tmp_path
 
-import tempfile
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
-
-import pytest
-from agent_control_plane import ControlPlane
-
-
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """A short one: pytest's own can be too long for Unix sockets."""
-    with tempfile.TemporaryDirectory(prefix="gh-") as directory:
-        yield Path(directory)
-
-
-@pytest.fixture
-async def control_plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
-    directory = tmp_path / "control-plane"
-    directory.mkdir()
-    plane = ControlPlane(directory)
-    await plane.start()
-    yield plane
-    await plane.server.stop(0.1)
+__all__ = ["control_plane", "tmp_path"]

@@ -82,3 +82,23 @@ def test_agents_are_measured_and_a_new_control_plane_sends_nothing_again() -> No
     assert "errors: {}" in connect
     assert "bundles: 8, files: 8 " in broadcast
     assert "bundles: 0, files: 0," in reconnect
+
+
+@pytest.mark.process
+def test_a_change_on_a_large_configuration_costs_what_changed() -> None:
+    pool = f"127.{random.randint(20, 80)}.{random.randint(0, 255)}.0/24"
+    command = (sys.executable, str(ROOT / "bench" / "large_bundle.py"))
+    done = subprocess.run(
+        (*command, "--routes", "500", "--seconds", "3", "--pool", pool),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=150,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    first = re.search(r"fetched at first \| files: (\d+), bytes: (\d+)", done.stdout)
+    change = re.search(r"fetched of it \| bytes: (\d+)", done.stdout)
+    assert first
+    assert change
+    assert int(first[1]) > 500
+    assert int(change[1]) < int(first[2]) / 100

@@ -35,3 +35,24 @@ def test_a_reader_can_hold_it_in_mind(path: Path) -> None:
 @pytest.mark.parametrize("name", ["utils", "helpers", "common", "manager", "misc"])
 def test_there_are_no_drawers_for_anything(name: str) -> None:
     assert not [path for path in MODULES if path.stem == name]
+
+
+WALL_CLOCK = {
+    # Stamps that others read, and never compare with their own clock.
+    "kube/leases.py",
+    "kube/events.py",
+    "controller/status_writer.py",
+}
+
+
+@pytest.mark.parametrize(
+    "package", ["agent", "companion", "connector", "controller", "kube", "transports"]
+)
+def test_no_deadline_follows_a_clock_that_jumps(package: str) -> None:
+    for path in MODULES:
+        name = path.relative_to(SOURCE)
+        if name.parts[0] != package or str(name) in WALL_CLOCK:
+            continue
+        text = path.read_text(encoding="utf-8")
+        for clock in ("time.time(", "time.time_ns(", "datetime.now(", "datetime.utcnow("):
+            assert clock not in text, f"{name} reads the wall clock: {clock}…)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -166,6 +166,24 @@ async def test_a_leader_cut_off_from_the_server_stops_at_its_deadline() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+@pytest.mark.parametrize("hours", [-24, 24])
+async def test_a_wall_clock_that_jumps_moves_no_lease(hours: int) -> None:
+    client = OneLease()
+    wall = [datetime(2026, 11, 21, 12, tzinfo=UTC)]
+    one, two = Candidate(client, "one"), Candidate(client, "two")
+    for candidate in (one, two):
+        candidate.elector._wall = lambda: wall[0]
+    assert await one.elector.step() == Create()
+    assert await two.elector.step() == Wait()
+    wall[0] += timedelta(hours=hours)
+    for second in range(1, 40):
+        one.now = two.now = float(second)
+        wall[0] += timedelta(seconds=1)
+        assert await one.elector.step() == Renew()
+        assert await two.elector.step() == Wait()
+    assert (one.told, two.told) == ([True], [])
 
 
 async def test_a_leader_that_leaves_gives_the_lease_back() -> None:

@@ -12,6 +12,7 @@ from gatehouse.transports.agents.session import (
     ERROR_MAX,
     PATIENCE,
     RETRY_MAX,
+    SILENT_REQUESTS,
     Answer,
     Apart,
     Elapsed,
@@ -156,6 +157,28 @@ def test_an_instance_that_fetches_is_not_silent_but_not_waited_for_for_ever() ->
     assert state.error == ""
     state.receive(Elapsed(), PATIENCE * DEADLINE)
     assert state.error == "no answer within 60 s"
+
+
+def test_who_never_answers_loses_its_stream() -> None:
+    state = connected()
+    for _ in range(SILENT_REQUESTS - 1):
+        now = state.wake_at or 0.0
+        assert state.receive(Elapsed(), now) == []
+        # Neither answers to something else nor newer versions make up for it.
+        assert state.receive(Answer("made up"), now) == []
+        (sent,) = state.receive(Publish(f"v-{now}"), now)
+        assert isinstance(sent, Send)
+    assert state.receive(Elapsed(), state.wake_at or 0.0) == [End(1)]
+
+
+def test_who_answers_late_keeps_its_stream() -> None:
+    state = connected()
+    for number in range(3 * SILENT_REQUESTS):
+        now = state.wake_at or 0.0
+        assert state.receive(Elapsed(), now) == []
+        state.receive(Answer(f"c{number + 1}"), now)
+        state.receive(Publish(f"v-{number}"), now)
+    assert state.generation == 1
 
 
 def test_an_answer_that_comes_after_the_deadline_still_counts() -> None:

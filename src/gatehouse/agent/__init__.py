@@ -3,7 +3,7 @@
 - ``options``, ``main``: how it is told what to do; the order of its life.
 - ``channel``, ``link``, ``descriptions``: the connection, its sequence, what it says of itself.
 - ``mailbox``: newest request wins. Pure.
-- ``apply``, ``fetching``, ``confirmation``: from a request to a confirmed reload, or back.
+- ``apply``, ``fetching``, ``confirmation``, ``steps``: from a request to a reload, or back.
 - ``staging``: a generation made, and tested by NGINX.
 - ``upstreams``: how endpoints reach a running NGINX. It asks for them (``endpoints``, ``live``,
   ``nameserver``, ``answers``); NGINX Plus is told (``plus``).

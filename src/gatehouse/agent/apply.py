@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -13,9 +14,9 @@ import structlog
 from gatehouse.agent import confirmation, upstreams
 from gatehouse.agent.companions import Companion, CompanionError
 from gatehouse.agent.generations import Entry, Generations, Manifest
-from gatehouse.agent.nginx_binary import NginxBinary
 from gatehouse.agent.places import Places
 from gatehouse.agent.staging import ApplyError, Stager
+from gatehouse.agent.steps import OnStep, Step, Steps
 from gatehouse.agent.supervision import Supervisor
 from gatehouse.agent.upstreams import NotTakenError, Upstreams
 
@@ -51,17 +52,14 @@ class Applier:
 
     def __init__(
         self,
-        binary: NginxBinary,
+        stager: Stager,
         places: Places,
         generations: Generations,
         supervisor: Supervisor,
         known: Upstreams,
         companions: Sequence[Companion],
-        *,
-        workers: str,
-        strict: bool = False,
+        on_step: OnStep = lambda _step: None,
     ) -> None:
-        """``strict``: what NGINX warns of is refused as well."""
         self.confirmed: str | None = None
         """The version seen to be served, with its endpoints; None: that is not known."""
         self.seen: str | None = None
@@ -71,12 +69,12 @@ class Applier:
         """How often endpoints reached NGINX without a reload."""
         self.applies = self.failures = 0
         """How often something new was asked for, and how often that could not be served."""
-        self.observe: Callable[[str, float], None] = lambda _step, _seconds: None
-        """Told how long a step took, as :data:`gatehouse.agent.measurements.STEPS` names them."""
-        self._stager = Stager(binary, places, generations, workers, strict=strict)
+        self.steps = Steps(on_step)
+        self._stager = stager
         self._places = places
         self._generations = generations
         self._supervisor = supervisor
+        self._confirm = functools.partial(confirmation.confirm, supervisor, places.version_socket)
         self._live = known
         self._companions = companions
         self._turn = asyncio.Lock()
@@ -108,15 +106,28 @@ class Applier:
         if self._supervisor.running and answer is not None and answer[0] != manifest.served:
             # The agent was killed between swapping the link and reloading.
             old = self._supervisor.reload()
-        if await self._confirm(manifest.served, old, position, confirmation.BASE_SECONDS):
+        error = await self._confirm(manifest.served, old, position, confirmation.BASE_SECONDS)
+        if error:
+            await self._recover(current, error)
             return
         self.seen = manifest.served
         with contextlib.suppress(NotTakenError):
             await self._bring(manifest)
         log.info("serving", version=manifest.version)
+        former = [number for number in self._generations.numbers() if number < current]
+        await asyncio.to_thread(self._generations.keep, current, *former[-1:])
         if manifest.nameserver != self._live.port:
             # Somebody else has the port at which its upstreams ask.
             await self._reload(manifest)
+
+    async def _recover(self, current: int, error: str) -> None:
+        """Go back to what was served, if the agent was killed before it knew that this is not."""
+        proven = self._generations.proven()
+        log.warning("not serving", generation=current, proven=proven, reason=error)
+        if proven in (None, current) or error.startswith(confirmation.LATE):
+            return
+        self._live.adopt(self._generations.manifest(proven))
+        await self._go_back(proven, confirmation.BASE_SECONDS)
 
     async def shed_seeds(self) -> None:
         """Reload without what upstreams began with once they need it no more, until cancelled."""
@@ -130,6 +141,7 @@ class Applier:
                 if not self._live.outlived(manifest):
                     continue
                 outcome = await self._reload(manifest)
+                self._applied_at = time.monotonic()
                 log.info("seeds left out", upstreams=len(manifest.seeds), error=outcome.error)
 
     async def keep_in_step(self) -> None:
@@ -163,18 +175,30 @@ class Applier:
             self.confirmed = manifest.version
 
     async def _choose(self) -> None:
-        for number in reversed(self._generations.numbers()):
+        proven, numbers = self._generations.proven(), self._generations.numbers()
+        # One that was only made, or only tested, may be what the former agent died of.
+        for number in sorted(numbers, key=lambda each: (each == proven, each), reverse=True):
             try:
-                manifest = self._generations.manifest(number)
-                # The main file is written anew: binary, user or run directory may have changed.
-                staged, _ = await self._stage(manifest)
+                self._generations.swap(await self._renewed(number))
             except (ApplyError, OSError, msgspec.DecodeError) as error:
                 log.warning("generation passed over", number=number, reason=str(error))
                 continue
-            self._switch(staged, keep=number)
             return
         staged, _ = await self._stage(EMPTY)
-        self._switch(staged, keep=staged)
+        self._generations.swap(staged)
+
+    async def _renewed(self, number: int) -> int:
+        """Give one like ``number`` that passes: itself, if the disk takes no other.
+
+        The main file is written anew: binary, user or run directory may have changed.
+        """
+        try:
+            staged, _ = await self._stage(self._generations.manifest(number))
+        except OSError as error:
+            log.warning("generation not made anew", number=number, reason=str(error))
+            await asyncio.to_thread(self._stager.test, number)
+            return number
+        return staged
 
     def _seed(self) -> None:
         """Have a new master begin with the endpoints there are now: it has learned none yet."""
@@ -184,7 +208,11 @@ class Applier:
         self._live.restarting(manifest)
         seeds = self._live.seeds(manifest)
         if seeds != manifest.seeds:
-            self._generations.swap(self._stager.make(manifest, seeds, self._live.port))
+            try:
+                self._generations.swap(self._stager.make(manifest, seeds, self._live.port))
+            except OSError as error:
+                # Better late, for it asks at once, than not at all.
+                log.warning("nginx begins without the newest endpoints", reason=str(error))
 
     async def apply(self, manifest: Manifest, fetch: Fetch) -> Outcome:
         """Apply ``manifest``; never raises for what a configuration can cause."""
@@ -197,13 +225,18 @@ class Applier:
             return outcome
 
     async def _apply(self, manifest: Manifest, fetch: Fetch) -> Outcome:
+        self.steps.begin()
         try:
             missing = await asyncio.to_thread(self._generations.missing, manifest.entries)
-            begun = time.monotonic()
             await fetch(missing)
-            self.observe("fetch", time.monotonic() - begun)
+            self.steps.reached(Step.FETCHED)
+            log.info("fetched", files=len(missing), bytes=sum(each.size for each in missing))
             updated = await self._update(manifest)
-        except (ApplyError, NotTakenError, OSError, ValueError) as error:
+        except (ApplyError, NotTakenError, ValueError) as error:
+            # What was fetched stays: it need not be fetched again.
+            return _failed(error)
+        except OSError as error:
+            await asyncio.to_thread(self._generations.sweep, self._generations.numbers())
             return _failed(error)
         return Outcome("Config apply successful") if updated else await self._reload(manifest)
 
@@ -222,17 +255,20 @@ class Applier:
         )
         # First on disk: an agent that is killed now must not answer with older ones again.
         self._generations.amend(current, amended)
+        self.steps.reached(Step.AMENDED)
         if not await self._live.update(manifest):
             return False
+        self.steps.reached(Step.TAKEN)
         self.confirmed = manifest.version
         self.endpoint_updates += 1
-        log.info("endpoints applied", version=manifest.version)
+        log.info("endpoints applied", version=manifest.version, seconds=self.steps.seconds)
         return True
 
     async def _reload(self, manifest: Manifest) -> Outcome:
         try:
             staged, seconds = await self._stage(manifest)
             await self._accompany_also(staged)
+            self.steps.reached(Step.ACCOMPANIED)
             self._live.reloading(manifest)
         except (ApplyError, OSError, ValueError) as error:
             return _failed(error)
@@ -252,48 +288,56 @@ class Applier:
     async def _go_live(self, staged: int, version: str, seconds: float) -> Outcome:
         previous = self._generations.current()
         position = self._supervisor.error_log.position()
-        self._generations.swap(staged)
+        try:
+            self._generations.swap(staged)
+        except OSError as trouble:
+            await self._abandon()
+            return _failed(trouble)
+        self.steps.reached(Step.SWITCHED)
         self.reloads += 1
-        begun = answered = time.monotonic()
         old = self._supervisor.reload()
-
-        def on_first() -> None:
-            nonlocal answered
-            answered = time.monotonic()
-
-        error = await self._confirm(version, old, position, seconds, on_first)
+        self.steps.reached(Step.RELOADED)
+        answered = functools.partial(self.steps.reached, Step.ANSWERED)
+        error = await self._confirm(version, old, position, seconds, answered)
         if not error:
-            self.observe("reload", answered - begun)
-            self.observe("confirm", time.monotonic() - answered)
+            self.steps.reached(Step.CONFIRMED)
             self.seen, self.confirmed = version, None
             await self._accompany()
-            keep = {staged} if previous is None else {staged, previous}
-            await asyncio.to_thread(self._generations.sweep, keep)
-            log.info("applied", version=version, generation=staged)
+            await asyncio.to_thread(self._generations.keep, staged, previous)
+            self.steps.reached(Step.SWEPT)
+            log.info("applied", version=version, seconds=self.steps.seconds)
             return Outcome("Config apply successful")
         log.warning("apply failed", version=version, reason=error)
+        self.steps.reached(Step.REFUSED)
         assert previous is not None
-        self._generations.swap(previous)
+        if why := await self._go_back(previous, seconds):
+            text = f"config apply error: {error}\nrollback error: {why}"
+            return Outcome("Config apply failed, rollback failed", text)
+        return Outcome("Config apply failed, rollback successful", error)
+
+    async def _go_back(self, previous: int, seconds: float) -> str:
+        """Have the former generation served again; returns why it is not, empty when it is."""
+        try:
+            self._generations.swap(previous)
+        except OSError as error:
+            return str(error)
+        self.steps.reached(Step.RETURNED)
         restored = await self._restore(self._generations.manifest(previous), seconds)
-        await self._accompany()
-        await asyncio.to_thread(self._generations.sweep, {previous})
-        if restored:
-            return Outcome("Config apply failed, rollback successful", error)
-        return Outcome(
-            "Config apply failed, rollback failed",
-            f"config apply error: {error}\nrollback error: the old version is not served",
-        )
+        await self._abandon()
+        return "" if restored else "the old version is not served"
 
     async def _restore(self, manifest: Manifest, seconds: float) -> bool:
         answer = await confirmation.served_version(self._places.version_socket)
         if answer is not None and answer[0] == manifest.served:
             # NGINX refused before it changed anything, so the old workers never stopped.
-            return True
-        self.seen = self.confirmed = None
-        position = self._supervisor.error_log.position()
-        old = self._supervisor.reload()
-        if await self._confirm(manifest.served, old, position, seconds):
-            return False
+            if self.seen == manifest.served:
+                return True
+        else:
+            self.seen = self.confirmed = None
+            position = self._supervisor.error_log.position()
+            old = self._supervisor.reload()
+            if await self._confirm(manifest.served, old, position, seconds):
+                return False
         self.seen = manifest.served
         with contextlib.suppress(NotTakenError):
             await self._bring(manifest)
@@ -306,9 +350,13 @@ class Applier:
             for companion in self._companions:
                 await companion.serve(*directories)
         except CompanionError as error:
-            await self._accompany()
-            await asyncio.to_thread(self._generations.sweep, self._current())
+            await self._abandon()
             raise ApplyError(str(error)) from error
+
+    async def _abandon(self) -> None:
+        """Stay with what is served."""
+        await self._accompany()
+        await asyncio.to_thread(self._generations.sweep, self._current())
 
     async def _accompany(self) -> None:
         """Have companions serve the current generation, as far as they can."""
@@ -321,19 +369,6 @@ class Applier:
     def _current(self) -> list[int]:
         current = self._generations.current()
         return [] if current is None else [current]
-
-    async def _confirm(
-        self,
-        version: str,
-        old: frozenset[int],
-        position: int,
-        seconds: float,
-        on_first: Callable[[], None] = lambda: None,
-    ) -> str:
-        socket = self._places.version_socket
-        return await confirmation.confirm(
-            self._supervisor, socket, version, old, position, seconds, on_first
-        )
 
     def served(self) -> Manifest:
         """What was seen to be served; empty while that is not known."""
@@ -351,17 +386,12 @@ class Applier:
         """Make and test a generation; returns its number and how long the test took."""
         seeds = await asyncio.to_thread(self._live.seeds, manifest)
         staged = await asyncio.to_thread(self._stager.make, manifest, seeds, self._live.port)
+        self.steps.reached(Step.STAGED)
         begun = time.monotonic()
         try:
             await asyncio.to_thread(self._stager.test, staged)
         except BaseException:
-            kept = set(self._generations.numbers()) - {staged}
-            await asyncio.to_thread(self._generations.sweep, kept)
+            await asyncio.to_thread(self._generations.remove, staged)
             raise
-        seconds = time.monotonic() - begun
-        self.observe("test", seconds)
-        return staged, seconds
-
-    def _switch(self, number: int, keep: int) -> None:
-        self._generations.swap(number)
-        self._generations.sweep({number, keep})
+        self.steps.reached(Step.TESTED)
+        return staged, time.monotonic() - begun

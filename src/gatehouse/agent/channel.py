@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterable
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,17 @@ from gatehouse.wire.mpi.v1 import command_pb2, files_pb2
 
 UNARY_SECONDS = 10.0
 DOWNLOAD_SECONDS = 60.0
-"""Deadlines of one call, as the field's agent has them."""
+"""Deadlines of one call, as the field's agent has them; of a stream: of each of its pieces."""
 
 _OPTIONS = (
     ("grpc.keepalive_time_ms", 20_000),
+    # How long bytes may stay without a TCP acknowledgement. What a middlebox acknowledges and
+    # loses is noticed by the ping alone: its answer waits behind whatever is on its way, so that a
+    # line of 10 kB/s needs these 60 s.
     ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 60_000),
+    # Else windows grow until minutes of a slow line are on their way.
+    ("grpc.http2.bdp_probe", 0),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", -1),
@@ -146,9 +153,17 @@ class Connection:
             response_deserializer=files_pb2.FileDataChunk.FromString,
         )
         pieces: dict[int, bytes] = {}
-        async for chunk in method(request, metadata=self._metadata(), timeout=DOWNLOAD_SECONDS):
-            if chunk.HasField("content"):
-                pieces[chunk.content.chunk_id] = chunk.content.data
+        call = method(request, metadata=self._metadata())
+        try:
+            while True:
+                async with asyncio.timeout(DOWNLOAD_SECONDS):
+                    chunk = await call.read()
+                if chunk is grpc.aio.EOF:
+                    break
+                if chunk.HasField("content"):
+                    pieces[chunk.content.chunk_id] = chunk.content.data
+        finally:
+            call.cancel()
         return b"".join(data for _, data in sorted(pieces.items()))
 
     def subscribe(self, answers: AsyncIterable[command_pb2.DataPlaneResponse]) -> Requests:

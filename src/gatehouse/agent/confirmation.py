@@ -17,6 +17,9 @@ MAX_SECONDS = 30.0
 
 POLL_SECONDS = 0.02
 
+LATE = "the reload was not confirmed within"
+"""What is said where nothing speaks against it; it may still come."""
+
 NEEDED = 3
 """How many new connections in a row must be answered with the new version."""
 
@@ -81,7 +84,7 @@ async def confirm(
         else:
             agreed = 0
         await asyncio.sleep(POLL_SECONDS)
-    return complaints[0] if complaints else f"the reload was not confirmed within {seconds:.1f} s"
+    return complaints[0] if complaints else f"{LATE} {seconds:.1f} s"
 
 
 async def _agrees(supervisor: Supervisor, socket: Path, version: str, old: frozenset[int]) -> bool:

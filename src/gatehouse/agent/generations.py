@@ -2,24 +2,30 @@
 
 Every step can be the last: a generation gets its name only when it is complete, and ``current``
 is replaced by a rename, so it always leads to a complete generation that ``nginx -t`` accepted.
+``proven`` leads to the last one that was seen to be served.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hashlib
+import itertools
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from pathlib import Path, PurePosixPath
 
 import msgspec
+import structlog
 
 from gatehouse.agent import private
 from gatehouse.agent.private import Refused
 from gatehouse.endpoints import Endpoints
+
+log = structlog.get_logger("gatehouse.agent")
 
 CONFIG_DIR = "/etc/nginx"
 """Where a control plane believes the files to be."""
@@ -36,6 +42,7 @@ OPENED_LATE = "gatehouse/secrets"
 
 
 _OBJECT = re.compile(r"[0-9a-f]{64}")
+_STAGED = re.compile(r"\.[0-9a-f]{64}(-\d+)?")
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -99,17 +106,22 @@ class Generations:
         self._objects = root / "objects"
         self._generations = root / "generations"
         self._link = root / "current"
+        self._proven = root / "proven"
+        self._writes = itertools.count()
 
     def prepare(self) -> None:
         """Make the directories and remove what an interrupted run left half-made."""
         for directory in (self._objects, self._generations):
             private.refuse_links(self._root, directory.name)
             private.directory(directory)
+        # What cannot be removed is in nobody's way; the disk may be read-only for a while.
         for path in self._generations.iterdir():
             if path.name.startswith(".") and path.name[1:].isdigit():
-                shutil.rmtree(path)
+                shutil.rmtree(path, ignore_errors=True)
         for path in self._objects.iterdir():
-            if _OBJECT.fullmatch(path.name.removeprefix(".")) and path.name.startswith("."):
+            if not _STAGED.fullmatch(path.name):
+                continue
+            with contextlib.suppress(OSError):
                 path.unlink()
 
     def directory(self, number: int) -> Path:
@@ -123,8 +135,15 @@ class Generations:
 
     def current(self) -> int | None:
         """The generation that NGINX loads at a start or reload; None before the first."""
+        return self._led(self._link)
+
+    def proven(self) -> int | None:
+        """The generation that was last seen to be served; None before the first."""
+        return self._led(self._proven)
+
+    def _led(self, link: Path) -> int | None:
         try:
-            name = self._link.readlink().name
+            name = link.readlink().name
         except OSError:
             return None
         return int(name) if name.isdigit() and self.directory(int(name)).is_dir() else None
@@ -139,14 +158,22 @@ class Generations:
         return [entry for digest, entry in wanted.items() if not (self._objects / digest).exists()]
 
     def put(self, entry: Entry, content: bytes) -> None:
-        """Take in a content; raises :class:`Refused` if it is not what its hash says."""
+        """Take in a content; raises :class:`Refused` if it is not what its hash says.
+
+        Raises OSError that names the file; nothing is left of it then.
+        """
         if hashlib.sha256(content).hexdigest() != entry.digest:
             raise Refused(f"{entry.path}: content of {len(content)} bytes has another hash")
         private.refuse_links(self._root, self._objects.name)
-        staged = self._objects / f".{entry.digest}"
-        staged.unlink(missing_ok=True)
-        private.write(staged, content, 0o600 if entry.secret else 0o644)
-        staged.rename(self._objects / entry.digest)
+        # A name of its own: who was told to stop writing may still be at it.
+        staged = self._objects / f".{entry.digest}-{next(self._writes)}"
+        try:
+            private.write(staged, content, 0o600 if entry.secret else 0o644)
+            staged.rename(self._objects / entry.digest)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                staged.unlink(missing_ok=True)
+            raise OSError(f"{entry.path} cannot be written: {error.strerror}") from error
 
     def content(self, entry: Entry) -> bytes:
         """Give a content that is in the store; raises OSError."""
@@ -155,7 +182,8 @@ class Generations:
     def stage(self, manifest: Manifest, own: Mapping[str, str | Path]) -> int:
         """Make a generation of contents in the store and of the agent's own files; its number.
 
-        Those are texts, or files elsewhere that are linked to.
+        Those are texts, or files elsewhere that are linked to. Raises OSError; nothing is left
+        then.
         """
         taken = (int(each.name) for each in self._generations.iterdir() if each.name.isdigit())
         number = max(taken, default=0) + 1
@@ -163,6 +191,15 @@ class Generations:
             private.refuse_links(self._root, store.name)
         staged = self._generations / f".{number}"
         shutil.rmtree(staged, ignore_errors=True)
+        try:
+            self._fill(staged, manifest, own)
+            staged.rename(self.directory(number))
+        except OSError as error:
+            shutil.rmtree(staged, ignore_errors=True)
+            raise OSError(f"a generation cannot be made: {error.strerror}") from error
+        return number
+
+    def _fill(self, staged: Path, manifest: Manifest, own: Mapping[str, str | Path]) -> None:
         private.directory(staged)
         paths = [*(entry.path for entry in manifest.entries), *own]
         for directory in {(staged / path).parent for path in paths}:
@@ -179,8 +216,6 @@ class Generations:
             else:
                 private.write(staged / path, content.encode())
         private.write(staged / MANIFEST, msgspec.json.encode(manifest))
-        staged.rename(self.directory(number))
-        return number
 
     def _carry(self, staged: Path) -> None:
         """Add what NGINX opens at each request and old workers still know by its old name."""
@@ -217,14 +252,42 @@ class Generations:
 
     def swap(self, number: int) -> None:
         """Make ``number`` the current generation, atomically."""
-        new = self._root / ".current"
+        if self.current() != number:
+            self._lead(self._link, number)
+
+    def _lead(self, link: Path, number: int) -> None:
+        new = link.with_name(f".{link.name}")
         new.unlink(missing_ok=True)
         new.symlink_to(Path("generations") / str(number))
-        new.replace(self._link)
+        new.replace(link)
 
-    def sweep(self, keep: Iterable[int]) -> None:
-        """Remove all generations but ``keep``, and the contents that none needs any more."""
-        kept = set(keep)
+    def sweep(self, keep: Iterable[int | None]) -> None:
+        """Remove all generations but ``keep`` and those with a link, and what none needs more.
+
+        As far as the disk lets itself be cleaned: it is no reason to fail.
+        """
+        try:
+            self._sweep({*keep, self.current(), self.proven()})
+        except (OSError, msgspec.DecodeError) as error:
+            log.warning("disk not cleaned", reason=str(error))
+
+    def remove(self, number: int) -> None:
+        """Remove one that is not to be served after all."""
+        self.sweep(each for each in self.numbers() if each != number)
+
+    def keep(self, proven: int, *others: int | None) -> None:
+        """Note that ``proven`` was seen to be served, and remove all but it and ``others``.
+
+        Where the disk cannot be written to, what was proven before is what stays noted.
+        """
+        try:
+            if self.proven() != proven:
+                self._lead(self._proven, proven)
+        except OSError as error:
+            log.warning("not noted as proven", generation=proven, reason=str(error))
+        self.sweep({proven, *others})
+
+    def _sweep(self, kept: Set[int | None]) -> None:
         for number in self.numbers():
             if number not in kept:
                 # By another name first, so that no half-removed one can be taken for whole.
@@ -234,7 +297,11 @@ class Generations:
         self._discard()
 
     def _discard(self) -> None:
-        with os.scandir(self._objects) as objects:
-            for item in objects:
-                if _OBJECT.fullmatch(item.name) and item.stat().st_nlink == 1:
-                    Path(item.path).unlink()
+        # What a manifest names, not what has links: whoever was interrupted while it replaced
+        # files left a manifest whose contents are in the store alone.
+        named = {
+            entry.digest for number in self.numbers() for entry in self.manifest(number).entries
+        }
+        for path in self._objects.iterdir():
+            if _OBJECT.fullmatch(path.name) and path.name not in named:
+                path.unlink()

@@ -23,6 +23,8 @@ from gatehouse.agent.options import Options, OptionsError, load_options, options
 from gatehouse.agent.places import places
 from gatehouse.agent.plus import metrics as plus_metrics
 from gatehouse.agent.plus.upstreams import PlusUpstreams
+from gatehouse.agent.staging import Stager
+from gatehouse.agent.steps import OnStep
 from gatehouse.agent.supervision import Supervisor
 from gatehouse.agent.upstreams import Upstreams
 
@@ -34,7 +36,7 @@ log = structlog.get_logger("gatehouse.agent")
 class Agent:
     """Everything one agent is made of."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, on_step: OnStep) -> None:
         """Find the NGINX and make the directories; raises NginxMissingError or OSError."""
         self.places = places(options.root, options.run_dir)
         self.places.prepare()
@@ -48,14 +50,19 @@ class Agent:
         self.supervisor = Supervisor(binary, self.places)
         self.companions = companions(self.places)
         self.applier = Applier(
-            binary,
+            Stager(
+                binary,
+                self.places,
+                self.generations,
+                options.workers,
+                strict=options.treat_warnings_as_errors,
+            ),
             self.places,
             self.generations,
             self.supervisor,
             self._upstreams(),
             self.companions,
-            workers=options.workers,
-            strict=options.treat_warnings_as_errors,
+            on_step,
         )
         self.resolving = binary.numbers >= nginx_binary.RESOLVING and not self.plus
         socket = self.places.api_socket
@@ -74,7 +81,7 @@ class Agent:
         self.measurements = Measurements(
             labels, self.figures, self.places.version_socket, self._plus_figures
         )
-        self.applier.observe = self.measurements.observe
+        self.applier.steps.observe = self.measurements.observe
         self.health = HealthServer(self.not_ready, self.measurements.text)
 
     def figures(self) -> Iterator[Figure]:
@@ -132,13 +139,14 @@ class Agent:
         return ""
 
 
-async def run(options: Options, stop: asyncio.Event) -> None:
+async def run(options: Options, stop: asyncio.Event, on_step: OnStep = lambda _step: None) -> None:
     """Run an agent until ``stop`` is set, then let NGINX drain for at most 25 s and end it.
 
+    ``on_step`` is called after each step of an apply.
     If cancelled or killed instead, NGINX and its companions go on, and the next agent adopts them.
     Raises NginxMissingError, or OSError if a directory or the health address cannot be had.
     """
-    agent = Agent(options)
+    agent = Agent(options, on_step)
     if options.left_out:
         log.warning("options that this agent does not have", options=list(options.left_out))
     await agent.start_nameserver()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
@@ -21,9 +21,14 @@ class Seal:
 
     def __init__(self, secret: bytes, *identity: str) -> None:
         """``identity``: whose seal it is; the seals of others do not open."""
-        info = "\0".join(identity).encode()
-        key = HKDF(hashes.SHA256(), 32, None, info).derive(_stretched(secret))
-        self._cipher = AESGCM(key)
+        self._secret = secret
+        self._info = "\0".join(identity).encode()
+
+    @cached_property
+    def _cipher(self) -> AESGCM:
+        # Only when it is needed: with many secrets a start, and a reload, would wait for them all.
+        key = HKDF(hashes.SHA256(), 32, None, self._info).derive(_stretched(self._secret))
+        return AESGCM(key)
 
     def seal(self, purpose: str, content: bytes) -> str:
         """Give text for a cookie, that only opens for the same purpose."""

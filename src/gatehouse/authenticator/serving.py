@@ -65,7 +65,6 @@ class Serving:
 
         All of them or, raising RefusedError, nothing new.
         """
-        # Secrets are stretched, which takes time on purpose.
         read = await asyncio.to_thread(_read, configurations)
         wanted = {each.party.name for each in read}
         http = await self._listen() if wanted else None

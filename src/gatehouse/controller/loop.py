@@ -29,6 +29,9 @@ log = structlog.get_logger("gatehouse.controller")
 HOLDOFF = 0.01
 """Seconds of quiet awaited after a change, so that one `kubectl apply` becomes one pass."""
 
+FIRST_FETCH = 5.0
+"""Seconds that a controller that begins waits for what objects refer to by URL."""
+
 LONGEST_HOLDOFF = 0.1
 """Seconds after which a pass runs even though changes keep coming."""
 
@@ -60,6 +63,7 @@ class Loop:
         self._woken = asyncio.Event()
         self._urged = asyncio.Event()
         """Something else than a report happened."""
+        self._unfetched: set[Key] = set()
         self._stale = True
         """Whether an input changed since the last pass."""
         self._last = Pass(gateways={}, statuses={}, attached={})
@@ -102,6 +106,7 @@ class Loop:
 
     def on_fetched(self, fetch: gateway_api.Fetch, found: gateway_api.Fetched | None) -> None:
         """Take in what was fetched; None: it is not wanted any more."""
+        self._unfetched.discard(fetch.key)
         if self._compilation.put_input(fetch.key, found):
             self._changed()
 
@@ -115,6 +120,7 @@ class Loop:
 
     async def run(self) -> None:
         """Run passes for ever. The caller waits with this until every informer has synced."""
+        await self._fetch_first()
         self._woken.set()
         while True:
             await self._next()
@@ -130,6 +136,17 @@ class Loop:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(REST * turn, LONGEST_REST)):
                 await self._urged.wait()
+
+    async def _fetch_first(self) -> None:
+        """Publish nothing without what is fetched: data planes still have what we had before."""
+        fetches = self._compilation.run().fetches
+        self._unfetched = {fetch.key for fetch in fetches}
+        self._fetch(fetches)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_FETCH):
+                while self._unfetched:
+                    self._woken.clear()
+                    await self._woken.wait()
 
     async def _next(self) -> None:
         release = self._holding.next_release()

@@ -23,6 +23,10 @@ ERROR_MAX = 8192
 """Characters of a refusal that are kept: an agent may say as much as fits into a message."""
 
 
+SILENT_REQUESTS = 5
+"""So many in a row without an answer end a stream: what is written and not read is kept for it."""
+
+
 class Apart(msgspec.Struct, frozen=True):
     """What of a version some instances get apart from its files, upstream by upstream."""
 
@@ -126,7 +130,7 @@ class Send(msgspec.Struct, frozen=True):
 
 
 class End(msgspec.Struct, frozen=True):
-    """Effect: end stream ``generation``, which a newer one replaced."""
+    """Effect: end stream ``generation``: a newer one replaced it, or nobody is at its end."""
 
     generation: int
 
@@ -150,9 +154,7 @@ class Session:
     """The state of one instance; see the module's docstring."""
 
     def __init__(self, new_id: Callable[[], str], apply_deadline: float) -> None:
-        self.desired = ""
-        self.confirmed = ""
-        self.error = ""
+        self.desired = self.confirmed = self.error = ""
         self.about = Register("", "")
         """What it said last of its NGINX."""
         self.generation = 0
@@ -168,10 +170,9 @@ class Session:
         """What it said it was serving when it connected, until it is asked for anything."""
         self._fresh = False
         self._overdue: _Request | None = None
-        self._failures = 0
+        self._failures = self._silent = 0
         self._retry_at = 0.0
-        self._new_id = new_id
-        self._apply_deadline = apply_deadline
+        self._new_id, self._apply_deadline = new_id, apply_deadline
 
     @property
     def told(self) -> str:
@@ -188,9 +189,8 @@ class Session:
     @property
     def wake_at(self) -> float | None:
         """When :class:`Elapsed` is to be received next; None: never."""
-        if self.in_flight is not None:
-            return self.in_flight.deadline
-        return self._retry_at if self._wanting else None
+        waiting = self._retry_at if self._wanting else None
+        return self.in_flight.deadline if self.in_flight else waiting
 
     @property
     def _wanting(self) -> bool:
@@ -223,7 +223,7 @@ class Session:
                     until = min(now + self._apply_deadline, self.in_flight.latest)
                     self.in_flight.deadline = max(self.in_flight.deadline, until)
             case Elapsed():
-                self._expire(now)
+                effects += self._expire(now)
         self._conclude()
         return effects + self._ask(now)
 
@@ -314,7 +314,7 @@ class Session:
             return [End(generation)]
         effects: list[Effect] = [End(self.generation)] if self.generation else []
         self._close()
-        self.generation = generation
+        self.generation, self._silent = generation, 0
         if self._fresh:
             # It did not say what it serves, so it is told what to serve; if it has that
             # already, it answers so without a reload.
@@ -333,7 +333,7 @@ class Session:
     def _answer(self, correlation: str, error: str, now: float) -> None:
         request = self.in_flight
         if request is not None and request.correlation == correlation:
-            self.in_flight = None
+            self.in_flight, self._silent = None, 0
             if error:
                 self._refused(request, error, now)
             else:
@@ -342,7 +342,7 @@ class Session:
         late = self._overdue
         if late is None or late.correlation != correlation:
             return
-        self._overdue = None
+        self._overdue, self._silent = None, 0
         same = request is None or (request.part, request.value) == (late.part, late.value)
         if same and not error:
             self.in_flight = None
@@ -369,12 +369,14 @@ class Session:
             self._failures = min(self._failures + 1, 16)
         self._put_off.add(request.part)
 
-    def _expire(self, now: float) -> None:
+    def _expire(self, now: float) -> list[Effect]:
         request = self.in_flight
         if request is None or now < request.deadline:
-            return
+            return []
         self.in_flight, self._overdue = None, request
         self._refused(request, f"no answer within {self._apply_deadline:g} s", now)
+        self._silent += 1
+        return [End(self.generation)] if self._silent == SILENT_REQUESTS else []
 
     def _ask(self, now: float) -> list[Effect]:
         if self.in_flight is not None or not self._wanting:

@@ -13,8 +13,8 @@ from gatehouse.transports.agents.calls import OWNER_LABEL
 from gatehouse.transports.agents.session import Register
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 
-CHUNK_BYTES = 1 << 20
-"""Size of the pieces of a streamed file; far below the 4 MiB that a message may have."""
+CHUNK_BYTES = 64 << 10
+"""Size of the pieces of a streamed file: what a slow line carries in some seconds."""
 
 _STATUS = common_pb2.CommandResponse.CommandStatus
 _NGINX_TYPES = (

@@ -1,0 +1,161 @@
+"""An agent that is killed after each step of an apply: nothing is dropped, nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from agent_control_plane import GATEWAY, ControlPlane, answering, free_port
+from dying_agent import DyingAgent, dying_agent
+from load import Load
+from test_agent_process import get, until
+
+from gatehouse.agent.generations import Generations
+from gatehouse.agent.steps import Step
+from gatehouse.delivery import DataPlaneReport
+
+pytestmark = pytest.mark.process
+
+RELOAD = [
+    Step.FETCHED,
+    Step.STAGED,
+    Step.TESTED,
+    Step.ACCOMPANIED,
+    Step.SWITCHED,
+    Step.RELOADED,
+    Step.CONFIRMED,
+    Step.SWEPT,
+]
+
+
+def assert_tidy(root: Path) -> None:
+    """The disk holds the generation that is served, the one before, and what they need."""
+    assert not [path for path in root.rglob(".*") if path.parent.parent in (root, root.parent)]
+    store = Generations(root)
+    numbers = store.numbers()
+    assert len(numbers) <= 2
+    assert store.current() == numbers[-1]
+    named = {entry.digest for number in numbers for entry in store.manifest(number).entries}
+    assert {path.name for path in (root / "objects").iterdir()} == named
+
+
+@contextlib.asynccontextmanager
+async def listening(port: int) -> AsyncIterator[None]:
+    """Somebody else has this port."""
+    server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", port)
+    try:
+        yield
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+def connected(report: DataPlaneReport) -> bool:
+    return bool(report.instances)
+
+
+async def again(plane: ControlPlane, agent: DyingAgent) -> None:
+    """Start the next agent, and wait until it has what is published."""
+    agent.start()
+    await plane.until(connected)
+    await plane.until(lambda report: report.programmed)
+
+
+@pytest.mark.parametrize("step", RELOAD)
+async def test_killed_while_it_reloads(
+    control_plane: ControlPlane, tmp_path: Path, step: Step
+) -> None:
+    port = free_port()
+    with dying_agent(control_plane.environment(tmp_path), tmp_path) as agent:
+        await control_plane.until(connected)
+        await control_plane.programmed(answering(port, "one"))
+        master = agent.master()
+        async with Load(port) as load:
+            await load.flows()
+            agent.die_at(step)
+            control_plane.server.publish(GATEWAY, answering(port, "two"))
+            await agent.died()
+            await load.flows()
+            if step in (Step.TESTED, Step.CONFIRMED):
+                # What it had begun with may be outdated when the next one begins.
+                control_plane.server.publish(GATEWAY, answering(port, "three"))
+            await again(control_plane, agent)
+            await load.flows()
+            newest = answering(port, "four")
+            await control_plane.programmed(newest)
+            await load.flows()
+        assert not load.failed
+        assert agent.master() == master
+        assert await get(port) == (200, "four")
+        assert_tidy(tmp_path / "root")
+
+
+async def test_killed_while_it_goes_back(control_plane: ControlPlane, tmp_path: Path) -> None:
+    await goes_back(control_plane, tmp_path, Step.REFUSED)
+
+
+async def goes_back(control_plane: ControlPlane, tmp_path: Path, step: Step) -> None:
+    port, other = free_port(), free_port()
+    environ = control_plane.environment(tmp_path)
+    busy = answering(other, "bad")
+    with dying_agent(environ, tmp_path) as agent:
+        await control_plane.until(connected)
+        await control_plane.programmed(answering(port, "one"))
+        master = agent.master()
+        async with Load(port) as load, listening(other):
+            agent.die_at(step)
+            control_plane.server.publish(GATEWAY, busy)
+            await agent.died()
+            await load.flows()
+            agent.start()
+            report = await control_plane.until(lambda report: bool(report.error))
+            assert f"bind() to 127.0.0.1:{other} failed" in report.error
+            await load.flows()
+            await control_plane.programmed(answering(port, "two"))
+            await load.flows()
+        assert agent.master() == master
+        assert_tidy(tmp_path / "root")
+
+
+async def test_what_was_never_served_is_not_begun_with(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    await is_not_begun_with(control_plane, tmp_path, Step.RELOADED, nginx_too=True)
+
+
+async def is_not_begun_with(
+    control_plane: ControlPlane, tmp_path: Path, step: Step, *, nginx_too: bool
+) -> None:
+    port, other = free_port(), free_port()
+    with dying_agent(control_plane.environment(tmp_path), tmp_path) as agent:
+        await control_plane.programmed(answering(port, "one"))
+        async with listening(other):
+            agent.die_at(step)
+            control_plane.server.publish(GATEWAY, answering(other, "bad"))
+            await agent.died()
+            if nginx_too:
+                agent.kill_nginx()
+            await control_plane.server.stop(0.0)
+            agent.start()
+            await until(lambda: agent.log().count("nginx found") == 2)
+            served = tmp_path / "root" / "current" / "gatehouse" / "sites" / "a.conf"
+            await until(lambda: "one" in served.read_text(), 20)
+            async with asyncio.timeout(20):
+                while not await answers(port):
+                    await asyncio.sleep(0.05)
+            # Whenever NGINX begins anew, it begins with what works.
+            agent.kill_nginx()
+            await until(lambda: agent.log().count("nginx died") >= 1)
+            async with asyncio.timeout(20):
+                while not await answers(port):
+                    await asyncio.sleep(0.05)
+
+
+async def answers(port: int) -> bool:
+    with contextlib.suppress(aiohttp.ClientError):
+        return await get(port) == (200, "one")
+    return False

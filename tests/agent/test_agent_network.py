@@ -1,0 +1,134 @@
+"""An agent behind a bad network: it fetches on where it was, and nobody notices."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_control_plane import GATEWAY, ControlPlane, answering, free_port
+from cutting_proxy import CuttingProxy, cutting_proxy
+from load import Load
+from test_agent_process import get, master_pid, running
+
+from gatehouse.agent import main
+from gatehouse.bundle import Bundle, File
+from gatehouse.delivery import DataPlaneReport
+from gatehouse.transports.agents.fleet import Fleet
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+async def network(control_plane: ControlPlane) -> AsyncIterator[CuttingProxy]:
+    async with cutting_proxy(control_plane.port) as made:
+        yield made
+
+
+@pytest.fixture
+def fetched(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each file was asked for, by its path."""
+    asked: Counter[str] = Counter()
+    find = Fleet.find
+
+    def counting(self: Fleet, identity: Any, digest: str) -> File | None:
+        found = find(self, identity, digest)
+        if found is not None:
+            asked[found.path] += 1
+        return found
+
+    monkeypatch.setattr(Fleet, "find", counting)
+    return asked
+
+
+def options(plane: ControlPlane, network: CuttingProxy, directory: Path) -> main.Options:
+    port = {"NGINX_AGENT_COMMAND_SERVER_PORT": str(network.port)}
+    return main.options_from_environment(plane.environment(directory) | port)
+
+
+def noise(sizes: Iterable[int]) -> list[File]:
+    return [
+        File.make(f"gatehouse/noise/{number}", random.Random(number).randbytes(size))
+        for number, size in enumerate(sizes)
+    ]
+
+
+def connected(report: DataPlaneReport) -> bool:
+    return bool(report.instances)
+
+
+@pytest.mark.parametrize("sizes", [[30_000] * 40, [3 << 20]], ids=["GetFile", "GetFileStream"])
+async def test_a_connection_that_is_cut_while_files_are_fetched(
+    control_plane: ControlPlane,
+    network: CuttingProxy,
+    fetched: Counter[str],
+    tmp_path: Path,
+    sizes: list[int],
+) -> None:
+    port = free_port()
+    async with running(options(control_plane, network, tmp_path)):
+        await control_plane.programmed(answering(port, "one"))
+        master = master_pid(tmp_path)
+        async with Load(port) as load:
+            await load.flows()
+            fetched.clear()
+            network.cut_after = sum(sizes) // 2
+            before = network.connections
+            await control_plane.programmed(answering(port, "two", *noise(sizes)))
+            assert network.connections > before
+            await load.flows()
+        assert not load.failed
+        assert await get(port) == (200, "two")
+        assert master_pid(tmp_path) == master
+        if len(sizes) > 1:
+            # Only what was on its way when it happened is asked for twice.
+            assert fetched.total() <= len(sizes) + 2 + 8
+            assert max(fetched.values()) == 2
+
+
+async def test_a_control_plane_that_is_away_for_a_while_is_fetched_from_on(
+    control_plane: ControlPlane, network: CuttingProxy, fetched: Counter[str], tmp_path: Path
+) -> None:
+    port, files = free_port(), noise([30_000] * 40)
+    async with running(options(control_plane, network, tmp_path)):
+        await control_plane.programmed(answering(port, "one"))
+        async with Load(port) as load:
+            network.rate = 300_000
+            network.stall_after = 600_000
+            control_plane.server.publish(GATEWAY, answering(port, "two", *files))
+            await network.stalled()
+            network.stall()
+            network.cut()
+            await control_plane.until(lambda report: not report.instances)
+            await load.flows()
+            fetched.clear()
+            network.rate = 0
+            network.recover()
+            network.cut()
+            await control_plane.programmed(answering(port, "two", *files))
+            assert fetched.total() < 40
+            await load.flows()
+        assert not load.failed
+
+
+async def test_of_versions_that_wait_behind_a_slow_one_the_newest_follows(
+    control_plane: ControlPlane, network: CuttingProxy, tmp_path: Path
+) -> None:
+    port = free_port()
+    reports: list[Bundle] = []
+    async with running(options(control_plane, network, tmp_path)):
+        await control_plane.programmed(answering(port, "one"))
+        async with Load(port) as load:
+            network.rate = 100_000
+            slow = answering(port, "slow", *noise([30_000] * 10))
+            control_plane.server.publish(GATEWAY, slow)
+            for number in range(20):
+                reports.append(answering(port, f"v{number}"))
+                control_plane.server.publish(GATEWAY, reports[-1])
+            await control_plane.programmed(reports[-1])
+            await load.flows()
+            assert set(load.answered) <= {"one", "slow", "v19"}
+        assert not load.failed

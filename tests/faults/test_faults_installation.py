@@ -1,0 +1,289 @@
+"""A whole installation of which parts are killed while routes change and traffic flows."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import random
+import signal
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import jwt
+import pytest
+from installation import (
+    BACKEND,
+    PORT,
+    REVISED,
+    Installation,
+    address,
+    apply,
+    condition,
+    get,
+    hello,
+    holds,
+    route,
+    traffic,
+    until,
+)
+from key_server import key_server
+
+from gatehouse.agent import processes as agents
+from gatehouse.apis import resources
+from gatehouse.kube import client as kube
+from gatehouse.standalone import echo, processes
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+SECONDS = float(os.environ.get("FAULT_SECONDS", "30"))
+
+
+@pytest.fixture(scope="module")
+def installation() -> Iterator[Installation]:
+    with tempfile.TemporaryDirectory(prefix="gh-") as directory:
+        running = Installation(Path(directory))
+        running.start()
+        yield running
+        running.stop()
+
+
+@pytest.fixture
+async def client(installation: Installation) -> AsyncIterator[kube.Client]:
+    found = await installation.client()
+    async with echo.serve({BACKEND: "app", REVISED: "revised"}):
+        yield found
+    await found.__aexit__(None, None, None)
+
+
+async def reloads(where: str) -> int:
+    """How often the agent had NGINX reload."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://{where}:9113/metrics") as response,
+    ):
+        lines = (await response.text()).splitlines()
+    found = (line for line in lines if line.startswith("gatehouse_agent_reloads_total"))
+    return int(float(next(found).split()[-1]))
+
+
+def marked(name: str, path: str) -> dict[str, Any]:
+    """Give a route whose answers show its path, since another one takes every path."""
+    edit = {"set": [{"name": "X-Route", "value": path}]}
+    filters = [{"type": "ResponseHeaderModifier", "responseHeaderModifier": edit}]
+    return route(name, path, filters=filters)
+
+
+async def shown(where: str, path: str) -> str:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://{where}:{PORT}{path}") as response,
+    ):
+        assert response.status == 200
+        return response.headers.get("X-Route", "")
+
+
+async def answers(where: str, path: str) -> None:
+    async def reached() -> bool:
+        return await shown(where, path) == path
+
+    await until(reached, 60)
+
+
+async def test_the_controller_is_killed_at_any_moment_of_any_change(
+    installation: Installation, client: kube.Client
+) -> None:
+    await apply(client, hello())
+    where = await address(client)
+    chance = random.Random(SECONDS)
+    nginx, begun, number, kills = installation.nginx(), time.monotonic(), 0, 0
+    async with traffic(where) as seen:
+        while time.monotonic() - begun < SECONDS:
+            number += 1
+            await client.create(resources.HTTP_ROUTES, marked(f"r{number}", f"/r{number}"))
+            if number > 3:
+                await client.delete(resources.HTTP_ROUTES, f"r{number - 3}", "default")
+            await asyncio.sleep(chance.uniform(0, 0.5))
+            record = processes.recorded(installation.state / "run" / "controller.json")
+            if record is not None and chance.random() < 0.5:
+                record.signal(signal.SIGKILL)
+                kills += 1
+        for last in range(number - 2, number + 1):
+            await answers(where, f"/r{last}")
+            await holds(client, "HTTPRoute", f"r{last}", "Accepted")
+        assert await shown(where, f"/r{number - 3}") == ""
+    print(f"{number} changes, {kills} kills, {seen}")
+    assert seen.keys() == {"200"}
+    assert kills > 3
+    assert installation.nginx() == nginx
+
+
+async def test_a_restarted_controller_takes_no_filter_for_broken(
+    installation: Installation, client: kube.Client, tmp_path: Path
+) -> None:
+    """Keys that it fetches by URL are not there yet when it begins."""
+    await apply(client, hello())
+    where = await address(client)
+    key = b"a secret that signs the tokens of tests"
+    token = jwt.encode(
+        {"exp": int(time.time()) + 600}, key, algorithm="HS256", headers={"kid": "a"}
+    )
+    async with key_server(tmp_path / "pki") as server:
+        server.serve(key)
+        metadata = {"name": "remote", "namespace": "default"}
+        trusted = base64.b64encode(server.authority.encode()).decode()
+        remote = {"uri": server.url, "caCertificateRefs": [{"name": "remote"}]}
+        spec = {"type": "JWT", "jwt": {"realm": "api", "source": "Remote", "remote": remote}}
+        api = "gateway.nginx.org/v1alpha1"
+        kind = {"group": "gateway.nginx.org", "kind": "AuthenticationFilter", "name": "remote"}
+        uses = {"type": "ExtensionRef", "extensionRef": kind}
+        await apply(
+            client,
+            [
+                {"kind": "Secret", "metadata": metadata, "data": {"ca.crt": trusted}},
+                {"apiVersion": api, "kind": kind["kind"], "metadata": metadata, "spec": spec},
+                route("remote", "/remote", filters=[uses]),
+            ],
+        )
+        headers = {"Authorization": f"Bearer {token}"}
+
+        async def let_in() -> bool:
+            return (await get(where, "/remote", **headers))[0] == 200
+
+        await until(let_in)
+        before = await reloads(where)
+        for _ in range(3):
+            former = installation.part("controller")
+            former.signal(signal.SIGKILL)
+            asked = len(server.asked)
+            while len(server.asked) == asked:
+                assert (await get(where, "/remote", **headers))[0] == 200
+                await asyncio.sleep(0.01)
+            name = f"after-{former.pid}"
+            await client.create(resources.HTTP_ROUTES, marked(name, f"/{name}"))
+            while await shown(where, f"/{name}") == "":
+                assert (await get(where, "/remote", **headers))[0] == 200
+                await asyncio.sleep(0.01)
+            assert (await get(where, "/remote", **headers))[0] == 200
+        # One for each route, and one that leaves out what an upstream began with.
+        assert await reloads(where) <= before + 4
+
+
+async def test_a_killed_worker_is_replaced_and_it_is_said(
+    installation: Installation, client: kube.Client
+) -> None:
+    await apply(client, hello())
+    where = await address(client)
+    master = installation.nginx()
+    workers = agents.children(master)
+    for worker in workers:
+        os.kill(worker, signal.SIGKILL)
+
+    async def replaced() -> bool:
+        found = agents.children(master)
+        return len(found) == len(workers) and found.isdisjoint(workers)
+
+    await until(replaced)
+    async with traffic(where) as seen:
+        await client.create(resources.HTTP_ROUTES, marked("after-worker", "/after-worker"))
+        await answers(where, "/after-worker")
+    assert seen.keys() == {"200"}
+    assert installation.nginx() == master
+
+    async def said() -> bool:
+        logs = installation.state.glob("node/pods/*/log")
+        return any("exited on signal 9" in path.read_text(errors="replace") for path in logs)
+
+    await until(said)
+
+
+async def test_a_port_that_somebody_has_is_named_and_taken_when_it_is_free(
+    installation: Installation, client: kube.Client
+) -> None:
+    await apply(client, hello())
+    where = await address(client)
+    gateway = await client.get(resources.GATEWAYS, "web", "default")
+    more = {"name": "more", "port": 8099, "protocol": "HTTP"}
+    listeners = [*gateway["spec"]["listeners"], more]
+    taken = await asyncio.start_server(lambda _r, w: w.close(), where, 8099)
+    async with traffic(where) as seen:
+        patch = {"spec": {"listeners": listeners}}
+        await client.patch(resources.GATEWAYS, "web", patch, "default")
+
+        async def invalid() -> Any:
+            found = await condition(client, "Gateway", "web", "Programmed")
+            return found if found and found["reason"] == "Invalid" else None
+
+        found = await until(invalid)
+        assert f"bind() to {where}:8099 failed" in found["message"]
+        taken.close()
+        await taken.wait_closed()
+        await holds(client, "Gateway", "web", "Programmed")
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://{where}:8099/") as response,
+        ):
+            assert response.status == 200
+    assert seen.keys() == {"200"}
+
+
+async def test_a_hundred_changes_in_a_second(
+    installation: Installation, client: kube.Client
+) -> None:
+    await apply(client, hello())
+    await client.create(resources.HTTP_ROUTES, marked("busy", "/busy"))
+    where = await address(client)
+    await answers(where, "/busy")
+    before = await reloads(where)
+    async with traffic(where) as seen:
+        begun = time.monotonic()
+        for number in range(100):
+            changed = marked("busy", f"/busy-{number}")
+            await client.patch(resources.HTTP_ROUTES, "busy", changed, "default")
+            await asyncio.sleep(max(0.0, begun + number / 100 - time.monotonic()))
+        took = time.monotonic() - begun
+        await answers(where, "/busy-99")
+        await holds(client, "HTTPRoute", "busy", "Accepted")
+        assert await shown(where, "/busy-98") == ""
+    count = await reloads(where) - before
+    print(f"100 changes in {took:.1f} s: {count} reloads")
+    assert seen.keys() == {"200"}
+    assert count <= 10 + 10 * took
+
+
+async def test_traffic_goes_on_while_the_agents_token_is_no_good(
+    installation: Installation, client: kube.Client
+) -> None:
+    """Of another audience, for instance. The node puts a good one back when it renews it."""
+    await apply(client, hello())
+    where = await address(client)
+    (path,) = installation.state.glob("node/pods/*/volumes/*/token")
+    good = path.read_text()
+    async with traffic(where) as seen:
+        _replace(path, good[:-8] + "AAAAAAAA")
+        installation.part("controller").signal(signal.SIGKILL)
+
+        def denied() -> bool:
+            log = (installation.state / "up.log").read_text(errors="replace")
+            return "agent denied" in log
+
+        async def is_denied() -> bool:
+            return denied()
+
+        await until(is_denied)
+        await client.create(resources.HTTP_ROUTES, marked("waiting", "/waiting"))
+        await asyncio.sleep(0.5)
+        assert await shown(where, "/waiting") == ""
+        _replace(path, good)
+        await answers(where, "/waiting")
+    assert seen.keys() == {"200"}
+
+
+def _replace(path: Path, text: str) -> None:
+    new = path.with_name(".token-new")
+    new.write_text(text)
+    new.replace(path)

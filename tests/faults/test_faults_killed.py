@@ -1,0 +1,108 @@
+"""Agents that are killed between any two steps; what `make test` tries of it is in tests/agent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from agent_control_plane import GATEWAY, ControlPlane, answering, free_port
+from dying_agent import dying_agent
+from load import Load
+from test_agent_endpoints import Backends, forwarding, unseeded
+from test_agent_killed import (
+    again,
+    assert_tidy,
+    connected,
+    goes_back,
+    is_not_begun_with,
+)
+from test_agent_process import get, until
+
+from gatehouse.agent.steps import Step
+from gatehouse.bundle import Bundle
+
+pytestmark = pytest.mark.process
+
+
+@pytest.mark.parametrize("step", [Step.STAGED, Step.SWITCHED, Step.RELOADED, Step.CONFIRMED])
+async def test_killed_with_its_nginx_and_nobody_to_ask(
+    control_plane: ControlPlane, tmp_path: Path, step: Step
+) -> None:
+    port = free_port()
+    with dying_agent(control_plane.environment(tmp_path), tmp_path) as agent:
+        await control_plane.programmed(answering(port, "one"))
+        agent.die_at(step)
+        control_plane.server.publish(GATEWAY, answering(port, "two"))
+        await agent.died()
+        agent.kill_nginx()
+        await control_plane.server.stop(0.0)
+        agent.start()
+        await until(lambda: agent.log().count("] serving ") == 2, 20)
+        assert (await get(port))[1] in ("one", "two")
+        await control_plane.restart()
+        await control_plane.programmed(answering(port, "two"))
+        assert await get(port) == (200, "two")
+        assert_tidy(tmp_path / "root")
+
+
+@pytest.mark.parametrize("step", [Step.SWITCHED, Step.CONFIRMED, Step.SWEPT])
+async def test_what_the_killed_one_left_is_gone_without_another_change(
+    control_plane: ControlPlane, tmp_path: Path, step: Step
+) -> None:
+    port = free_port()
+    with dying_agent(control_plane.environment(tmp_path), tmp_path) as agent:
+        await control_plane.until(connected)
+        for text in ("zero", "one"):
+            await control_plane.programmed(answering(port, text))
+        for text in ("two", "three", "four"):
+            agent.die_at(step)
+            control_plane.server.publish(GATEWAY, answering(port, text))
+            await agent.died()
+            await again(control_plane, agent)
+        assert await get(port) == (200, "four")
+        assert_tidy(tmp_path / "root")
+
+
+@pytest.mark.parametrize("step", [Step.AMENDED, Step.TAKEN])
+async def test_killed_while_it_brings_endpoints(
+    control_plane: ControlPlane, tmp_path: Path, step: Step
+) -> None:
+    port = free_port()
+    async with Backends(3).serving() as backends:
+
+        def bundle(*numbers: int) -> Bundle:
+            return forwarding(port, (backends.endpoints(*numbers), 1))
+
+        with dying_agent(control_plane.environment(tmp_path), tmp_path) as agent:
+            await control_plane.until(connected)
+            await control_plane.programmed(bundle(0))
+            await unseeded(tmp_path)
+            master = agent.master()
+            async with Load(port) as load:
+                await load.flows()
+                agent.die_at(step)
+                control_plane.server.publish(GATEWAY, bundle(0, 1))
+                await agent.died()
+                await load.flows()
+                await again(control_plane, agent)
+                await control_plane.programmed(bundle(2))
+                await load.flows()
+            assert not load.failed
+            assert agent.master() == master
+            assert await get(port) == (200, "2")
+            assert_tidy(tmp_path / "root")
+
+
+@pytest.mark.parametrize("step", [Step.REFUSED, Step.RETURNED])
+async def test_killed_while_it_goes_back(
+    control_plane: ControlPlane, tmp_path: Path, step: Step
+) -> None:
+    await goes_back(control_plane, tmp_path, step)
+
+
+@pytest.mark.parametrize("step", [Step.TESTED, Step.SWITCHED, Step.RELOADED, Step.REFUSED])
+@pytest.mark.parametrize("nginx_too", [False, True])
+async def test_what_was_never_served_is_not_begun_with(
+    control_plane: ControlPlane, tmp_path: Path, step: Step, nginx_too: bool
+) -> None:
+    await is_not_begun_with(control_plane, tmp_path, step, nginx_too=nginx_too)

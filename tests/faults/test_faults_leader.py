@@ -1,0 +1,167 @@
+"""Two controllers of which one leads, as processes, with a node and an API server of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from installation import (
+    BACKEND,
+    HOST_NET,
+    address,
+    apply,
+    condition,
+    get,
+    hello,
+    route,
+    traffic,
+    until,
+)
+from process import ApiServer, free_port
+
+from gatehouse.agent import processes as agents
+from gatehouse.apis import resources
+from gatehouse.kube import client as kube
+from gatehouse.standalone import echo, pki
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+
+class Replica:
+    """A controller; all of them share the address that agents know, and the leader has it."""
+
+    def __init__(self, server: ApiServer, agents_port: int) -> None:
+        self.health = f"127.0.0.1:{free_port()}"
+        channel = server.state.pki.leaf(pki.CHANNEL)
+        self.process = gatehouse(
+            server,
+            *("controller", "--kubeconfig", str(server.state.controller_kubeconfig)),
+            *("--agent-bind", f"127.0.0.1:{agents_port}"),
+            *("--agent-advertise", f"127.0.0.1:{agents_port}"),
+            *("--tls-cert", str(channel.cert), "--tls-key", str(channel.key)),
+            *("--ca", str(server.state.pki.ca().cert), "--bind", "load-balancer"),
+            *("--lease", "default/controller", "--health", self.health),
+        )
+
+    async def asked(self, path: str) -> tuple[int, str]:
+        """Ask one of its own endpoints."""
+        with contextlib.suppress(aiohttp.ClientError):
+            url = f"http://{self.health}{path}"
+            async with aiohttp.ClientSession() as http, http.get(url) as response:
+                return response.status, await response.text()
+        return 0, ""
+
+    async def ready(self) -> bool:
+        return (await self.asked("/readyz"))[0] == 200
+
+
+def gatehouse(server: ApiServer, *arguments: str) -> subprocess.Popen[bytes]:
+    with (server.state.directory / "processes.log").open("ab") as log:
+        command = [sys.executable, "-m", "gatehouse", "--log-format", "json", *arguments]
+        return subprocess.Popen(command, stdout=log, stderr=log)
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    with tempfile.TemporaryDirectory(prefix="gh-") as name:
+        directory = Path(name) / "s"
+        made = ApiServer(directory, "--node-dir", str(directory / "node"))
+        made.state.node.mkdir()
+        made.start()
+        arguments = ("--kubeconfig", str(made.state.node_kubeconfig))
+        pool = f"{HOST_NET}.0/25"
+        node = gatehouse(
+            made, "node", *arguments, "--dir", str(made.state.node), "--address-pool", pool
+        )
+        try:
+            yield made
+        finally:
+            node.terminate()
+            node.wait(60)
+            made.stop()
+
+
+async def agent_says(where: str, name: str) -> float:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://{where}:9113/metrics") as response,
+    ):
+        lines = (await response.text()).splitlines()
+    return next(float(line.split()[-1]) for line in lines if line.startswith(name))
+
+
+async def test_agents_follow_the_leader_and_nothing_is_reloaded(server: ApiServer) -> None:
+    port = free_port()
+    replicas = [Replica(server, port)]
+    try:
+        await until(replicas[0].ready)
+        replicas.append(Replica(server, port))
+
+        async def stands_by() -> bool:
+            return await replicas[1].asked("/readyz") == (503, "another controller leads\n")
+
+        await until(stands_by)
+        async with (
+            kube.Client.from_kubeconfig(server.kubeconfig) as client,
+            echo.serve({BACKEND: "app"}),
+        ):
+            await _follow(client, server, replicas)
+    finally:
+        for replica in replicas:
+            replica.process.kill()
+            replica.process.wait()
+
+
+async def _follow(client: kube.Client, server: ApiServer, replicas: list[Replica]) -> None:
+    await apply(client, hello())
+    where = await address(client)
+    (pid,) = server.state.node.glob("pods/*/volumes/run/nginx.pid")
+
+    async def settled() -> bool:
+        """Whether upstreams need nothing to begin with any more, which a reload leaves out."""
+        return not list(server.state.node.glob("pods/*/volumes/*/current/seeds"))
+
+    former = agents.children(int(pid.read_text()))
+    await until(settled)
+
+    async def replaced() -> bool:
+        return agents.children(int(pid.read_text())).isdisjoint(former)
+
+    await until(replaced)
+    workers = agents.children(int(pid.read_text()))
+    reloads = await agent_says(where, "gatehouse_agent_reloads_total")
+    leader, next_one = replicas
+    async with traffic(where) as seen:
+        leader.process.send_signal(signal.SIGKILL)
+        leader.process.wait()
+        await until(next_one.ready, 60)
+
+        async def followed() -> bool:
+            said = (await next_one.asked("/metrics"))[1]
+            return "gatehouse_controller_instances 1.0" in said
+
+        await until(followed, 60)
+        assert await agent_says(where, "gatehouse_agent_connected") == 1
+        await until(lambda: _programmed(client))
+        assert await agent_says(where, "gatehouse_agent_reloads_total") == reloads
+        assert agents.children(int(pid.read_text())) == workers
+        await client.create(resources.HTTP_ROUTES, route("after", "/after", "missing"))
+
+        async def changed() -> bool:
+            return (await get(where, "/after"))[0] == 500
+
+        await until(changed, 60)
+        assert await agent_says(where, "gatehouse_agent_reloads_total") == reloads + 1
+    assert seen.keys() == {"200"}
+
+
+async def _programmed(client: kube.Client) -> bool:
+    found = await condition(client, "Gateway", "web", "Programmed")
+    return found is not None and found["status"] == "True"

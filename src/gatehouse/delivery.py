@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
-from gatehouse.bundle import Bundle
+Content_contra = TypeVar("Content_contra", contravariant=True)
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A part of what was published that an instance does not take; it serves all else."""
+
+    origins: tuple[str, ...]
+    """The objects that the part was made from."""
+    reason: str
+    """In the proxy's own words."""
 
 
 class InstanceReport(msgspec.Struct, frozen=True):
@@ -28,6 +37,8 @@ class InstanceReport(msgspec.Struct, frozen=True):
     """What the proxy was built with, in its own names."""
     features: frozenset[str] = frozenset()
     """What its agent can do beyond writing files, such as ``endpoints`` and ``connectors``."""
+    refused: tuple[Refusal, ...] = ()
+    """Parts that it does not take; it has confirmed a version when it has all else of it."""
 
 
 class Equipment(msgspec.Struct, frozen=True):
@@ -78,14 +89,14 @@ class DataPlaneReport(msgspec.Struct, frozen=True, dict=True):
         return ""
 
 
-class Delivery(Protocol):
-    """Carries bundles to data planes. Nothing here blocks; everything is idempotent."""
+class Delivery(Protocol[Content_contra]):
+    """Carries bundles, or resources, to data planes. Nothing here blocks; all is idempotent."""
 
     on_report: Callable[[str], None]
     """Called, in the event loop, with a gateway whose report changed. Must not raise or block."""
 
-    def publish(self, gateway: str, bundle: Bundle) -> None:
-        """Make ``bundle`` the one that every instance of ``gateway`` is to have; latest wins."""
+    def publish(self, gateway: str, content: Content_contra, /) -> None:
+        """Make ``content`` the one that every instance of ``gateway`` is to have; latest wins."""
 
     def withdraw(self, gateway: str) -> None:
         """Forget ``gateway``: its instances keep what they have, and are told nothing more."""

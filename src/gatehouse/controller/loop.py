@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 
 from gatehouse.apis.resources import Resource
+from gatehouse.bundle import Bundle
 from gatehouse.controller import programming
 from gatehouse.controller.compilation import Compilation, Pass
 from gatehouse.controller.holding import Holding
@@ -49,7 +50,7 @@ class Loop:
     def __init__(
         self,
         compilation: Compilation,
-        delivery: Delivery,
+        delivery: Delivery[Bundle],
         statuses: StatusWriter,
         provision: Callable[[Mapping[tuple[str, str], tuple[tuple[int, str], ...]]], None],
         fetch: Callable[[tuple[gateway_api.Fetch, ...]], None],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gatehouse.backends import nginx
+from gatehouse.bundle import Bundle
 from gatehouse.delivery import DataPlaneReport, Delivery
 from gatehouse.ir import gateway as ir
 
@@ -31,7 +32,7 @@ class _History(msgspec.Struct):
 class Publisher:
     """Renders Gateways and publishes what changed."""
 
-    def __init__(self, delivery: Delivery) -> None:
+    def __init__(self, delivery: Delivery[Bundle]) -> None:
         self._delivery = delivery
         self._published: dict[str, _Published] = {}
         self._histories: dict[str, _History] = {}

@@ -1,4 +1,4 @@
-"""The server of all NGINX agents, and what the controller sees of it."""
+"""The server of all agents and Envoys, and what the controller sees of it."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ from gatehouse.transports.agents.certificates import ServerCertificate
 from gatehouse.transports.agents.fleet import Fleet
 from gatehouse.transports.commander import services as commander
 from gatehouse.transports.mpi import services as mpi
+from gatehouse.transports.xds import services as xds
+from gatehouse.transports.xds.fleet import Fleet as EnvoyFleet
+from gatehouse.xds.resources import Resources
 
 __all__ = ["Authenticate", "Denied", "Identity", "AgentServer", "Trespass", "Unavailable"]
 
@@ -44,13 +47,38 @@ OPTIONS = (
     ("grpc.server.max_pending_requests_hard_limit", 1_000_000),
     ("grpc.server_max_unrequested_time_in_server", 90),
     ("grpc.max_concurrent_streams", 100),
+    # An Envoy that comes back says the name and version of all that it has.
+    ("grpc.max_receive_message_length", 32 << 20),
     # Two servers on one port would each get half of the agents.
     ("grpc.so_reuseport", 0),
 )
 
 
+class Envoys:
+    """Delivers resources to Envoys; implements :class:`gatehouse.delivery.Delivery`."""
+
+    def __init__(self) -> None:
+        self.on_report: Callable[[str], None] = lambda _gateway: None
+        self.fleet = EnvoyFleet(lambda gateway: self.on_report(gateway))
+
+    def publish(self, gateway: str, resources: Resources) -> None:
+        """Make ``resources`` what every instance of ``gateway`` is to have; latest wins."""
+        self.fleet.publish(gateway, resources)
+
+    def withdraw(self, gateway: str) -> None:
+        """Forget ``gateway``: its instances keep what they have, and are told nothing more."""
+        self.fleet.withdraw(gateway)
+
+    def report(self, gateway: str) -> DataPlaneReport:
+        """Give the present report of ``gateway``."""
+        return self.fleet.report(gateway)
+
+
 class AgentServer:
-    """Delivers bundles to NGINX agents; implements :class:`gatehouse.delivery.Delivery`."""
+    """Delivers bundles to NGINX agents; implements :class:`gatehouse.delivery.Delivery`.
+
+    What is for Envoys goes to :attr:`envoys`.
+    """
 
     def __init__(
         self,
@@ -68,11 +96,14 @@ class AgentServer:
         self._fleet = Fleet(apply_deadline, time.monotonic, lambda gateway: self.on_report(gateway))
         self.on_trespass: Callable[[Trespass], None] = lambda _trespass: None
         """Called when an agent was refused what is not its gateway's. Must not raise or block."""
+        self.envoys = Envoys()
+        """The data planes that are Envoys, on the same port."""
         reviews = TokenReviews(authenticate, time.monotonic)
         callers = Callers(reviews, lambda trespass: self.on_trespass(trespass))
         self._dialects = (
             mpi.Services(self._fleet, callers, config_dir),
             commander.Services(self._fleet, callers),
+            xds.Services(self.envoys.fleet, callers),
         )
         self._server: grpc.aio.Server | None = None
 
@@ -104,6 +135,7 @@ class AgentServer:
         server, self._server = self._server, None
         if server is not None:
             self._fleet.end_all()
+            self.envoys.fleet.end_all()
             await server.stop(grace)
 
     def publish(self, gateway: str, bundle: Bundle) -> None:

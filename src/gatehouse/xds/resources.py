@@ -11,6 +11,8 @@ from types import MappingProxyType
 
 import msgspec
 
+from gatehouse.xds import wire
+
 PREFIX = "type.googleapis.com/"
 CLUSTER = PREFIX + "envoy.config.cluster.v3.Cluster"
 ENDPOINTS = PREFIX + "envoy.config.endpoint.v3.ClusterLoadAssignment"
@@ -21,14 +23,16 @@ SCOPE = PREFIX + "envoy.config.route.v3.ScopedRouteConfiguration"
 VIRTUAL_HOST = PREFIX + "envoy.config.route.v3.VirtualHost"
 
 ORDER = (SECRET, CLUSTER, ENDPOINTS, LISTENER, SCOPE, ROUTES, VIRTUAL_HOST)
-"""The order in which types are told, so that nothing is told that names what is not there yet;
-what goes is taken away in the opposite order."""
+"""The order in which types are told, so that nothing is told that names what is not there yet."""
+
+LEAVING = (LISTENER, SCOPE, ROUTES, VIRTUAL_HOST, CLUSTER, ENDPOINTS, SECRET)
+"""The order in which what goes is taken away: what uses another before what it uses."""
 
 Key = tuple[str, str]
 """Type URL and name."""
 
 
-class Resource(msgspec.Struct, frozen=True):
+class Resource(msgspec.Struct, frozen=True, dict=True):
     """One resource, as it goes over the wire."""
 
     type_url: str
@@ -62,6 +66,23 @@ class Resource(msgspec.Struct, frozen=True):
         """Type and name."""
         return (self.type_url, self.name)
 
+    @cached_property
+    def packed(self) -> bytes:
+        """The resource as an ``Any``, serialised once for everybody who is told it."""
+        return wire.field(1, self.type_url.encode()) + wire.field(2, self.body)
+
+    @cached_property
+    def enveloped(self) -> bytes:
+        """The resource as a ``Resource`` of discovery, with its name and version; likewise."""
+        name, version = self.name.encode(), self.version.encode()
+        return wire.field(3, name) + wire.field(1, version) + wire.field(2, self.packed)
+
+    @property
+    def digest(self) -> int:
+        """A number that stands for type, name and content."""
+        text = f"{self.type_url}\0{self.name}\0{self.version}".encode()
+        return int.from_bytes(hashlib.sha256(text).digest())
+
     def __repr__(self) -> str:
         kind = self.type_url.rpartition(".")[2]
         return f"Resource({kind} {self.name!r}, {len(self.body)} bytes, {self.version})"
@@ -77,17 +98,58 @@ class Resources:
         self.by_type: Mapping[str, Mapping[str, Resource]] = MappingProxyType(dict(by_type))
 
     @cached_property
+    def _total(self) -> int:
+        everything = (each for named in self.by_type.values() for each in named.values())
+        return sum(each.digest for each in everything)
+
+    @cached_property
     def version(self) -> str:
         """Standard base64 of a number that is the sum of all resources' digests.
 
         A sum needs no order, and can follow a change without looking at what did not change.
         """
-        total = 0
-        for named in self.by_type.values():
-            for each in named.values():
-                text = f"{each.type_url}\0{each.name}\0{each.version}".encode()
-                total += int.from_bytes(hashlib.sha256(text).digest())
-        return base64.b64encode((total % 2**256).to_bytes(32)).decode()
+        return base64.b64encode((self._total % 2**256).to_bytes(32)).decode()
+
+    def get(self, type_url: str, name: str) -> Resource | None:
+        """Give the resource of that type and name, if there is one."""
+        return self.by_type.get(type_url, _NONE).get(name)
+
+    def changed(self, new: Iterable[Resource] = (), gone: Iterable[Key] = ()) -> Resources:
+        """Give a set with ``new`` in it and without ``gone``, sharing types that stay the same."""
+        by_type, total = dict(self.by_type), self._total
+        written: dict[str, dict[str, Resource]] = {}
+
+        def named(type_url: str) -> dict[str, Resource]:
+            if type_url not in written:
+                by_type[type_url] = written[type_url] = dict(by_type.get(type_url, _NONE))
+            return written[type_url]
+
+        for type_url, name in gone:
+            left = named(type_url).pop(name, None)
+            total -= left.digest if left else 0
+        for each in new:
+            before = named(each.type_url).get(each.name)
+            total += each.digest - (before.digest if before else 0)
+            named(each.type_url)[each.name] = each
+        made = Resources()
+        made.by_type = MappingProxyType(by_type)
+        made.__dict__["_total"] = total
+        return made
+
+    def differing(self, other: Resources) -> set[Key]:
+        """Give the keys under which the two sets have something else."""
+        keys: set[Key] = set()
+        for type_url in self.by_type.keys() | other.by_type.keys():
+            mine, others = self.by_type.get(type_url, _NONE), other.by_type.get(type_url, _NONE)
+            if mine is others:
+                continue
+            for name, each in mine.items():
+                found = others.get(name)
+                # Nearly all are the very same objects, and that is asked fastest.
+                if found is not each and (found is None or found.version != each.version):
+                    keys.add((type_url, name))
+            keys.update((type_url, name) for name in others.keys() - mine.keys())
+        return keys
 
     def __len__(self) -> int:
         return sum(len(named) for named in self.by_type.values())
@@ -100,3 +162,6 @@ class Resources:
 
     def __repr__(self) -> str:
         return f"Resources({len(self)} resources, {self.version})"
+
+
+_NONE: Mapping[str, Resource] = MappingProxyType({})

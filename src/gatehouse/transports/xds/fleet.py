@@ -1,0 +1,173 @@
+"""All gateways that are served by Envoys: what each is to have, its streams, and the reports."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from gatehouse.delivery import DataPlaneReport, InstanceReport, Refusal
+from gatehouse.transports.agents.authentication import Identity
+from gatehouse.xds import delta, state_of_the_world
+from gatehouse.xds.publication import Publication
+from gatehouse.xds.resources import Resources
+
+log = structlog.get_logger("gatehouse.envoys")
+
+Dialogue = delta.Dialogue | state_of_the_world.Dialogue
+
+
+class Stream:
+    """The stream of one instance."""
+
+    def __init__(self, identity: Identity, dialogue: Dialogue) -> None:
+        self.identity = identity
+        self.dialogue = dialogue
+        self.speaker = delta.Speaker()
+        self.ended = False
+        self.woken = asyncio.Event()
+        """Set when there may be something to say."""
+        self.report = InstanceReport(identity.instance)
+
+    def end(self) -> None:
+        """Ask that the stream be ended."""
+        self.ended = True
+        self.woken.set()
+
+
+class _DataPlane:
+    def __init__(self) -> None:
+        self.publication = Publication()
+        self.streams: dict[str, Stream] = {}
+        """By instance; the newest of each."""
+        self.reported: DataPlaneReport | None = None
+        """What was last asked for, while it holds; there may be thousands of instances."""
+
+
+class Fleet:
+    """Keeps every stream's publication the newest; tells how far each instance is."""
+
+    def __init__(self, on_report: Callable[[str], None]) -> None:
+        self._on_report = on_report
+        self._gateways: dict[str, _DataPlane] = {}
+
+    def publish(self, gateway: str, resources: Resources) -> None:
+        """Make ``resources`` what every instance of ``gateway`` is to have; latest wins."""
+        plane = self._plane(gateway)
+        if plane.publication.publish(resources):
+            for stream in plane.streams.values():
+                stream.woken.set()
+            self._report(gateway)
+
+    def withdraw(self, gateway: str) -> None:
+        """Forget ``gateway``: its instances keep what they have, and are told nothing more."""
+        plane = self._gateways.get(gateway)
+        if plane is not None:
+            plane.publication.withdraw()
+            self._report(gateway)
+            self._forget_if_idle(gateway)
+
+    def report(self, gateway: str) -> DataPlaneReport:
+        """Give the present report of ``gateway``."""
+        plane = self._gateways.get(gateway)
+        if plane is None:
+            return DataPlaneReport(gateway=gateway, desired="")
+        if plane.reported is None:
+            publication = plane.publication
+            plane.reported = DataPlaneReport(
+                gateway=gateway,
+                desired=publication.current.version if publication.open else "",
+                instances=tuple(stream.report for _, stream in sorted(plane.streams.items())),
+            )
+        return plane.reported
+
+    def open(self, identity: Identity, make: Callable[[Publication], Dialogue]) -> Stream:
+        """Give a stream to ``identity``; an older one of the same instance is ended."""
+        plane = self._plane(identity.gateway)
+        stream = Stream(identity, make(plane.publication))
+        older = plane.streams.pop(identity.instance, None)
+        if older is not None:
+            older.end()
+        plane.streams[identity.instance] = stream
+        log.info("instance subscribed", gateway=identity.gateway, instance=identity.instance)
+        self._report(identity.gateway)
+        return stream
+
+    def close(self, stream: Stream) -> None:
+        """Take note that ``stream`` ended."""
+        identity = stream.identity
+        plane = self._gateways[identity.gateway]
+        if plane.streams.get(identity.instance) is stream:
+            del plane.streams[identity.instance]
+            log.info("instance gone", gateway=identity.gateway, instance=identity.instance)
+            self._report(identity.gateway)
+            self._forget_if_idle(identity.gateway)
+
+    def note(self, stream: Stream) -> None:
+        """Take note of how far the instance is."""
+        report = _instance_report(stream)
+        if report != stream.report:
+            _log_refusals(stream.identity, stream.report, report)
+            stream.report = report
+            if not stream.ended:
+                self._report(stream.identity.gateway)
+
+    def end_all(self) -> None:
+        """Ask every stream to end."""
+        for plane in self._gateways.values():
+            for stream in plane.streams.values():
+                stream.end()
+
+    def _plane(self, gateway: str) -> _DataPlane:
+        return self._gateways.setdefault(gateway, _DataPlane())
+
+    def _forget_if_idle(self, gateway: str) -> None:
+        plane = self._gateways[gateway]
+        if not plane.publication.open and not plane.streams:
+            del self._gateways[gateway]
+
+    def _report(self, gateway: str) -> None:
+        self._gateways[gateway].reported = None
+        self._on_report(gateway)
+
+
+def _instance_report(stream: Stream) -> InstanceReport:
+    conversation = stream.dialogue.conversation
+    refused: set[Refusal] = set()
+    nobodys: list[str] = []
+    for each in conversation.refused():
+        if each.resource.origins:
+            refused.add(Refusal(each.resource.origins, each.reason))
+        else:
+            kind = each.resource.type_url.rpartition(".")[2]
+            nobodys.append(f"{kind} {each.resource.name}: {each.reason}")
+    return InstanceReport(
+        instance=stream.identity.instance,
+        desired=conversation.told,
+        confirmed=conversation.confirmed,
+        # What came of no object has nobody else to be told.
+        error="; ".join(sorted(nobodys)),
+        proxy=stream.speaker.proxy,
+        modules=stream.speaker.extensions,
+        features=stream.speaker.features,
+        refused=tuple(sorted(refused, key=lambda each: (each.origins, each.reason))),
+    )
+
+
+def _log_refusals(identity: Identity, before: InstanceReport, now: InstanceReport) -> None:
+    for each in set(now.refused) - set(before.refused):
+        log.warning(
+            "resource refused",
+            gateway=identity.gateway,
+            instance=identity.instance,
+            origins=each.origins,
+            reason=each.reason,
+        )
+    if now.error and now.error != before.error:
+        log.error(
+            "resource refused",
+            gateway=identity.gateway,
+            instance=identity.instance,
+            reason=now.error,
+        )

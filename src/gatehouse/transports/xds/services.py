@@ -1,0 +1,99 @@
+"""The RPCs of aggregated discovery."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from gatehouse.transports.agents.calls import Callers, Context
+from gatehouse.transports.xds.fleet import Dialogue, Fleet, Stream
+from gatehouse.xds import delta, state_of_the_world
+from gatehouse.xds.publication import Publication
+
+SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
+
+PATIENCE_SECONDS = 1.0
+"""How long an Envoy may take to ask for what it was given reason to ask for, such as the endpoints
+of a new cluster. It asks with its answer; who takes longer does not want it."""
+
+
+class Services:
+    """AggregatedDiscoveryService."""
+
+    def __init__(self, fleet: Fleet, callers: Callers) -> None:
+        self._fleet = fleet
+        self._callers = callers
+
+    def handlers(self) -> list[grpc.GenericRpcHandler]:
+        """Give the service, to be added to a server."""
+        variants = (delta, state_of_the_world)
+        methods = {each.METHOD: self._method(each.Dialogue) for each in variants}
+        return [grpc.method_handlers_generic_handler(SERVICE, methods)]
+
+    def _method(self, dialogue: Any) -> grpc.RpcMethodHandler[Any, Any]:
+        async def serve(requests: AsyncIterator[Any], context: Context) -> None:
+            await self._serve(dialogue, requests, context)
+
+        # Responses are bytes already.
+        return grpc.stream_stream_rpc_method_handler(
+            serve,
+            request_deserializer=dialogue.Message.FromString,
+        )
+
+    async def _serve(
+        self,
+        make: Callable[[Publication], Dialogue],
+        requests: AsyncIterator[Any],
+        context: Context,
+    ) -> None:
+        identity = await self._callers.identify(context)
+        # Clients may wait for this before they say anything.
+        await context.send_initial_metadata(())
+        stream = self._fleet.open(identity, make)
+        tasks = (
+            asyncio.create_task(_read(stream, requests)),
+            asyncio.create_task(self._write(stream, context)),
+        )
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if stream.ended:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "this stream was ended here")
+        finally:
+            self._fleet.close(stream)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _write(self, stream: Stream, context: Context) -> None:
+        conversation, clock = stream.dialogue.conversation, asyncio.get_running_loop().time
+        patient_until: float | None = None
+        while not stream.ended:
+            stream.woken.clear()
+            message = stream.dialogue.next()
+            self._fleet.note(stream)
+            if message is not None:
+                await context.write(message)
+                continue
+            if not conversation.waiting:
+                patient_until = None
+            elif patient_until is None:
+                patient_until = clock() + PATIENCE_SECONDS
+            elif clock() >= patient_until:
+                conversation.impatient()
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(patient_until):
+                    await stream.woken.wait()
+
+
+async def _read(stream: Stream, requests: AsyncIterator[Any]) -> None:
+    async for message in requests:
+        if message.HasField("node"):
+            stream.speaker = delta.speaker(message.node)
+        stream.dialogue.receive(message)
+        stream.woken.set()

@@ -41,7 +41,7 @@ def _ads() -> Any:
     return config_source_pb2.ConfigSource(ads={}, resource_api_version="V3")
 
 
-def cluster(name: str, *, by_name: bool = True, origins: tuple[str, ...] = ()) -> Resource:
+def cluster(name: str, *, origins: tuple[str, ...] = ()) -> Resource:
     """A cluster whose endpoints are told by ADS."""
     made = cluster_pb2.Cluster(
         name=name,
@@ -217,9 +217,7 @@ def bootstrap(directory: Path, plane: ControlPlane, token: str, *, delta: bool) 
     service = {
         "envoy_grpc": {
             "cluster_name": "control-plane",
-            "retry_policy": {
-                "retry_back_off": {"base_interval": "0.05s", "max_interval": "0.5s"}
-            },
+            "retry_policy": {"retry_back_off": {"base_interval": "0.05s", "max_interval": "0.5s"}},
         },
         "initial_metadata": [{"key": "authorization", "value": f"Bearer {token}"}],
     }
@@ -242,19 +240,25 @@ def bootstrap(directory: Path, plane: ControlPlane, token: str, *, delta: bool) 
     return path
 
 
+def _start(
+    directory: Path, plane: ControlPlane, token: str, *, delta: bool
+) -> subprocess.Popen[bytes]:
+    directory.mkdir(exist_ok=True)
+    path = bootstrap(directory, plane, token, delta=delta)
+    with (directory / "envoy.log").open("ab") as log:
+        return subprocess.Popen(
+            [ENVOY, "-c", path, "--disable-hot-restart", "--concurrency", "1"],
+            stdout=log,
+            stderr=log,
+        )
+
+
 @contextlib.asynccontextmanager
 async def direct_envoy(
     directory: Path, plane: ControlPlane, token: str = "good:pod-1", *, delta: bool = True
 ) -> AsyncIterator[subprocess.Popen[bytes]]:
     """An Envoy without an agent."""
-    directory.mkdir(exist_ok=True)
-    path = bootstrap(directory, plane, token, delta=delta)
-    with (directory / "envoy.log").open("ab") as log:
-        process = subprocess.Popen(
-            [ENVOY, "-c", path, "--disable-hot-restart", "--concurrency", "1"],
-            stdout=log,
-            stderr=log,
-        )
+    process = _start(directory, plane, token, delta=delta)
     try:
         yield process
     finally:

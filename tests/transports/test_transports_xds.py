@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -16,14 +16,18 @@ from envoy_running import (
     endpoints,
     get,
     invalid_cluster,
-    listener,
     routes,
     website,
 )
 
-from gatehouse.xds.resources import Resources
+from gatehouse.xds.resources import Resource
 
 pytestmark = pytest.mark.process
+
+REASONS: dict[Callable[..., Resource], str] = {
+    bad_cluster: "malformed IP address: no-address",
+    invalid_cluster: "Invalid duration: Expected positive duration",
+}
 
 
 @pytest.fixture
@@ -53,9 +57,7 @@ async def test_what_is_published_is_served_when_it_is_confirmed(
         assert await get(port) == (200, "two")
         more = (cluster("other"), endpoints("other", one))
         changed = (routes("http", ("other", "other"), ("*", "web")), *more)
-        await plane.served(
-            Resources([cluster("web"), endpoints("web", two), listener("http", port, "http"), *changed])
-        )
+        await plane.served(website(port, two, *changed))
         assert await get(port, "other") == (200, "one")
         assert await get(port) == (200, "two")
         await plane.served(website(port, two))
@@ -65,7 +67,7 @@ async def test_what_is_published_is_served_when_it_is_confirmed(
 @pytest.mark.parametrize("delta", [True, False])
 @pytest.mark.parametrize("make", [bad_cluster, invalid_cluster])
 async def test_what_is_refused_is_named_and_all_else_is_served(
-    plane: EnvoyControlPlane, tmp_path: Path, delta: bool, make
+    plane: EnvoyControlPlane, tmp_path: Path, delta: bool, make: Callable[..., Resource]
 ) -> None:
     port = free_port()
     async with backend("one") as one, direct_envoy(tmp_path / "e", plane, delta=delta):
@@ -75,6 +77,8 @@ async def test_what_is_refused_is_named_and_all_else_is_served(
         assert await get(port) == (200, "one")
         (refused,) = report.instances[0].refused
         assert refused.origins == ("HTTPRoute shop/bad",)
-        print(refused.reason)
-        report = await plane.served(website(port, one, cluster("bad"), endpoints("bad", one), *many))
+        assert refused.reason.startswith(REASONS[make])
+        report = await plane.served(
+            website(port, one, cluster("bad"), endpoints("bad", one), *many)
+        )
         assert not report.instances[0].refused

@@ -74,6 +74,19 @@ def _credentials(options: Options) -> grpc.ChannelCredentials:
     )
 
 
+def open_channel(options: Options) -> grpc.aio.Channel:
+    """Make a channel, which is dialled at its first call; raises OSError."""
+    target = f"{options.server_host}:{options.server_port}"
+    if not options.tls:
+        return grpc.aio.insecure_channel(target, options=_OPTIONS)
+    name = options.server_name or options.server_host
+    return grpc.aio.secure_channel(
+        target,
+        _credentials(options),
+        options=(*_OPTIONS, ("grpc.ssl_target_name_override", name)),
+    )
+
+
 class Connection:
     """One channel with the credentials of the moment it was made."""
 
@@ -82,16 +95,7 @@ class Connection:
         self._token = token
         self._labels = tuple((key.lower(), value) for key, value in options.labels.items())
         self._resource_id = resource_id
-        target = f"{options.server_host}:{options.server_port}"
-        if not options.tls:
-            self._channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
-        else:
-            name = options.server_name or options.server_host
-            self._channel = grpc.aio.secure_channel(
-                target,
-                _credentials(options),
-                options=(*_OPTIONS, ("grpc.ssl_target_name_override", name)),
-            )
+        self._channel = open_channel(options)
 
     async def close(self) -> None:
         """Close the channel and end its calls."""

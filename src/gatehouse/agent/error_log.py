@@ -17,7 +17,7 @@ TRUNCATE_BYTES = 16 << 20
 """Above this the log is emptied; NGINX appends, so it continues at the start."""
 
 _PREFIX = re.compile(r"^(\d{4}/\d\d/\d\d \d\d:\d\d:\d\d )?(\[\w+\] )?(\d+#\d+: )?")
-_SEVERE = re.compile(r"\[(emerg|alert|crit)\]|^nginx: \[emerg\]")
+_SEVERE = re.compile(r"\[(emerg|alert|crit|critical)\]|^nginx: \[emerg\]")
 
 
 class ErrorLog:

@@ -27,7 +27,17 @@ _FIELDS_AGENT = (
     "features",
     "data_plane_config.nginx.treat_warnings_as_errors",
 )
-_OWN = ("root", "run_dir", "health_address", "nginx", "workers", "gateway")
+_OWN = (
+    "root",
+    "run_dir",
+    "health_address",
+    "proxy",
+    "nginx",
+    "envoy",
+    "max_connections",
+    "workers",
+    "gateway",
+)
 
 KEYS: Mapping[str, str] = {
     **{key: f"NGINX_AGENT_{key.upper().replace('.', '_')}" for key in _FIELDS_AGENT},
@@ -82,10 +92,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Sockets, pid, logs and temporary files of NGINX."""
     health_address: str = ""
     """``host:port`` of /livez, /readyz and /metrics; empty: none."""
+    proxy: str = "nginx"
+    """What the agent runs: ``nginx`` or ``envoy``."""
     nginx: str | None = None
     """Path of the NGINX binary; None: see :func:`gatehouse.agent.nginx_binary.find`."""
+    envoy: str | None = None
+    """Path of the Envoy binary; None: see :func:`gatehouse.agent.envoy.binary.find`."""
+    max_connections: int = 50_000
+    """How many connections of clients an Envoy takes; more are closed at once."""
     workers: str = "auto"
-    """Number of worker processes."""
+    """Number of worker processes, or of Envoy's threads."""
     gateway: str = ""
     """Name of the Gateway, in the namespace of the Pod; with those the labels of measurements."""
     pod_name: str = ""
@@ -172,7 +188,12 @@ def _build(values: Mapping[str, Any]) -> Options:
         root=Path(text("gatehouse.root", "/var/lib/gatehouse")).absolute(),
         run_dir=Path(text("gatehouse.run_dir", "/var/run/gatehouse")).absolute(),
         health_address=text("gatehouse.health_address"),
+        proxy=_proxy(text("gatehouse.proxy", "nginx")),
         nginx=text("gatehouse.nginx") or None,
+        envoy=text("gatehouse.envoy") or None,
+        max_connections=_above_zero(
+            "gatehouse.max_connections", text("gatehouse.max_connections", "50000")
+        ),
         workers=_workers(text("gatehouse.workers", "auto")),
         gateway=text("gatehouse.gateway"),
         pod_name=text("gatehouse.pod_name"),
@@ -231,6 +252,18 @@ def _words(value: Any) -> tuple[str, ...]:
 def _port(key: str, value: str) -> int:
     if not value.isdecimal() or not 0 < int(value) < 65536:
         raise OptionsError(f"{key}: {value!r} is no port")
+    return int(value)
+
+
+def _proxy(value: str) -> str:
+    if value not in ("nginx", "envoy"):
+        raise OptionsError(f"gatehouse.proxy: {value!r} is neither 'nginx' nor 'envoy'")
+    return value
+
+
+def _above_zero(key: str, value: str) -> int:
+    if not value.isdecimal() or int(value) < 1:
+        raise OptionsError(f"{key}: {value!r} is no number above 0")
     return int(value)
 
 

@@ -3,14 +3,20 @@
 Requests come in (:meth:`Conversation.receive`); what is to be said next is asked for when there is
 room to say it (:meth:`Conversation.next`), so that a slow client is told the newest and holds up
 nobody. There is one response in flight for each type, and one transition at a time, from what the
-client has to a publication: what is new in the order of :data:`~gatehouse.xds.resources.ORDER`,
-each type after those before it are accepted, then what goes, its users first. What is published
-meanwhile is the next transition, so that no stream of changes of one type keeps another waiting.
+client has to a publication:
+
+1. secrets, clusters and endpoints, side by side: Envoy accepts clusters when they are warm, and
+   asks for their endpoints and secrets before that;
+2. once these are accepted, listeners and routes;
+3. once these are, what goes is taken away, its users first.
+
+What is published meanwhile is the next transition, so that no stream of changes keeps another
+waiting; except endpoints, which need no order and are always told as they are now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 
 import msgspec
@@ -23,6 +29,7 @@ from gatehouse.xds.resources import (
     LEAVING,
     LISTENER,
     ORDER,
+    SECRET,
     Key,
     Resource,
     Resources,
@@ -33,6 +40,22 @@ RANKS = {type_url: rank for rank, type_url in enumerate(ORDER)}
 
 WILDCARDS = frozenset({CLUSTER, LISTENER})
 """Types that every Envoy asks for as a whole, sooner or later."""
+
+ASKING_SECONDS = 1.0
+"""How long an Envoy may take to ask for what it was given reason to ask for, such as the routes of
+a new listener. It asks as it accepts; who takes longer does not want it."""
+
+WARMING_SECONDS = 20.0
+"""How long new clusters may hold up all else. Envoy waits 15 s for endpoints and secrets that do
+not come; health checks may take as long as they like."""
+
+
+class Awaited(msgspec.Struct, frozen=True):
+    """What a client is given time for."""
+
+    what: str
+    """Different for each occasion."""
+    seconds: float
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -71,8 +94,16 @@ class Conversation:
         self._number = -1
         self._nonce = 0
         self._types: dict[str, Subscription] = {}
+        self._followed = -1
+        """The publication whose endpoints are told; it may be newer than the target."""
+        self._begun = 0
+        """The last response before the present transition."""
+        self._owed: set[str] = set()
+        """Endpoints that changed in the present transition and were not accepted since."""
         self._awaited: dict[str, set[str]] = {}
         """By type, what the client has been given reason to ask for and has not asked for yet."""
+        self._overdue = ""
+        """The response with clusters that do not get warm."""
 
     @property
     def told(self) -> str:
@@ -80,13 +111,33 @@ class Conversation:
         return self.target.version if self._number >= 0 else ""
 
     @property
-    def waiting(self) -> bool:
-        """Whether all is said but what the client has not asked for, which it may be about to."""
-        return not self._in_flight and any(self._awaited.values())
+    def awaits(self) -> Awaited | None:
+        """What the client is given time for; None: it need not be watched."""
+        clusters = self._types.get(CLUSTER)
+        if clusters is not None and clusters.in_flight is not None:
+            if clusters.in_flight.nonce == self._overdue:
+                return None
+            return Awaited(clusters.in_flight.nonce, WARMING_SECONDS)
+        if any(self._awaited.values()) and not self._busy():
+            return Awaited("asking", ASKING_SECONDS)
+        return None
 
     def impatient(self) -> None:
-        """Wait no longer for the client to ask for more."""
-        self._awaited.clear()
+        """Wait no longer for what is awaited."""
+        clusters = self._types.get(CLUSTER)
+        if clusters is not None and clusters.in_flight is not None:
+            self._overdue = clusters.in_flight.nonce
+        else:
+            self._awaited.clear()
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether the client has the newest publication, less what it refused."""
+        return self._number == self._publication.number and self._complete()
+
+    def unwanted(self) -> list[Key]:
+        """Give what the client has not asked for, though it was given reason to."""
+        return [(type_url, name) for type_url, names in self._awaited.items() for name in names]
 
     def refused(self) -> Iterator[Refused]:
         """Give what the client does not take of what it is to have."""
@@ -102,7 +153,9 @@ class Conversation:
         if state is None:
             state = self._types[request.type_url] = Subscription(request.type_url)
         if request.nonce:
-            state.answered(request.nonce, request.refusal)
+            accepted = state.answered(request.nonce, request.refusal)
+            if request.type_url == ENDPOINTS and int(request.nonce) > self._begun:
+                self._owed -= accepted
         before = state.wildcard
         state.subscribe(request.subscribe, request.versions)
         state.unsubscribe(request.unsubscribe)
@@ -117,24 +170,51 @@ class Conversation:
         """Give what is to be said now; None: nothing, until something comes in or is published."""
         if not self._publication.open:
             return None
+        self._follow()
         response = self._say()
-        while response is None and not self._in_flight:
-            if not self._unasked():
+        while response is None and not self._busy():
+            if self._complete():
                 self.confirmed = self.told
             if not self._advance():
                 return None
             response = self._say()
         return response
 
-    @property
-    def _in_flight(self) -> bool:
-        return any(each.in_flight is not None for each in self._types.values())
+    def _busy(self) -> bool:
+        """Whether an answer is awaited without which the transition cannot go on."""
+        flying = (each for each in self._types.values() if each.in_flight is not None)
+        return any(
+            each.type_url != ENDPOINTS and each.in_flight.nonce != self._overdue
+            for each in flying
+            if each.in_flight is not None
+        )
 
-    def _unasked(self) -> bool:
-        if any(self._awaited.values()):
-            return True
+    def _complete(self) -> bool:
+        if self._number < 0 or any(self._awaited.values()):
+            return False
+        for type_url, state in self._types.items():
+            if type_url == ENDPOINTS:
+                self._owed = {name for name in self._owed if not state.settled(name)}
+            elif not state.idle:
+                return False
+        if self._owed:
+            return False
         wanted = WILDCARDS.intersection(self.target.by_type)
-        return any(self.target.by_type[each] and each not in self._types for each in wanted)
+        return all(each in self._types or not self.target.by_type[each] for each in wanted)
+
+    def _follow(self) -> None:
+        """Have endpoints that changed since looked at, whatever the transition is at."""
+        newest, state = self._publication, self._types.get(ENDPOINTS)
+        if newest.number == self._followed:
+            return
+        changed = newest.since(self._followed) if self._followed >= 0 else None
+        self._followed = newest.number
+        if state is not None and changed is not None:
+            state.mark(
+                name for type_url, name in changed if type_url == ENDPOINTS and state.covers(name)
+            )
+        elif state is not None:
+            state.mark(state.names)
 
     def _advance(self) -> bool:
         """Turn to the newest publication; returns False if there is none that is newer."""
@@ -142,12 +222,14 @@ class Conversation:
         if newest.number == self._number:
             return False
         changed = newest.since(self._number) if self._number >= 0 else None
-        self.target, self._number = newest.current, newest.number
+        self.target, self._number, self._begun = newest.current, newest.number, self._nonce
         keys = self._everything() if changed is None else changed
         for type_url, name in keys:
             state = self._types.get(type_url)
             if state is not None and state.covers(name):
                 state.mark((name,))
+                if type_url == ENDPOINTS:
+                    self._owed.add(name)
             elif self.target.get(type_url, name) is None:
                 self._awaited.get(type_url, set()).discard(name)
             elif type_url not in WILDCARDS:
@@ -166,27 +248,38 @@ class Conversation:
     def _say(self) -> Response | None:
         if self._number < 0:
             return None
-        unready = CLUSTER in self._types and bool(self._awaited.get(ENDPOINTS))
         for type_url in sorted(self._types, key=_rank):
-            if unready and _rank(type_url) >= RANKS[LISTENER]:
-                # A route to a cluster whose endpoints are yet to come would be answered 503.
+            if _rank(type_url) >= RANKS[LISTENER] and self._unready():
                 return None
             state = self._types[type_url]
             if state.in_flight is None:
-                resources, removed = state.news(self.target, self._publication)
-                if resources or removed or self._owed(state):
+                resources, removed = state.news(self._lookup(type_url), self._publication)
+                if resources or removed or self._owes_greeting(state):
                     return self._send(state, resources, removed)
-            if state.in_flight is not None and type_url in RANKS:
-                return None
-        if self._in_flight:
+        if self._busy() or self._unready():
             return None
         for type_url in sorted(self._types, key=_leaving_rank):
             state = self._types[type_url]
-            if gone := state.farewell():
+            if state.in_flight is None and (gone := state.farewell()):
                 return self._send(state, (), gone)
         return None
 
-    def _owed(self, state: Subscription) -> bool:
+    def _unready(self) -> bool:
+        """Whether something that routes may need is not there yet: they would be answered 503."""
+        for type_url in (SECRET, CLUSTER):
+            state = self._types.get(type_url)
+            if state is not None and state.in_flight is not None:
+                return state.in_flight.nonce != self._overdue
+        return CLUSTER in self._types and bool(self._awaited.get(ENDPOINTS))
+
+    def _lookup(self, type_url: str) -> Callable[[str], Resource | None]:
+        named = self.target.by_type.get(type_url, {})
+        if type_url != ENDPOINTS:
+            return named.get
+        newest = self._publication.current.by_type.get(type_url, {})
+        return lambda name: newest.get(name) or named.get(name)
+
+    def _owes_greeting(self, state: Subscription) -> bool:
         """Whether the client waits to hear that there is nothing."""
         whole = state.wildcard and self._publication.knows(state.type_url, EVERYTHING)
         return whole and not state.greeted

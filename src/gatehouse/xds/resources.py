@@ -66,14 +66,14 @@ class Resource(msgspec.Struct, frozen=True, dict=True):
         """Type and name."""
         return (self.type_url, self.name)
 
-    @cached_property
+    @property
     def packed(self) -> bytes:
-        """The resource as an ``Any``, serialised once for everybody who is told it."""
+        """The resource as an ``Any``."""
         return wire.field(1, self.type_url.encode()) + wire.field(2, self.body)
 
     @cached_property
     def enveloped(self) -> bytes:
-        """The resource as a ``Resource`` of discovery, with its name and version; likewise."""
+        """The resource as a ``Resource`` of discovery, written once for all who are told it."""
         name, version = self.name.encode(), self.version.encode()
         return wire.field(3, name) + wire.field(1, version) + wire.field(2, self.packed)
 

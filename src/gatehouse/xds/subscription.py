@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 
 import msgspec
 
@@ -15,7 +15,6 @@ from gatehouse.xds.resources import (
     SECRET,
     VIRTUAL_HOST,
     Resource,
-    Resources,
 )
 
 RESPONSE_BYTES = 1 << 20
@@ -26,6 +25,10 @@ BY_NAME = frozenset({ENDPOINTS, SECRET, ROUTES, VIRTUAL_HOST})
 
 ABSENT = ""
 """In place of a version: the client was told that there is no such resource."""
+
+
+Lookup = Callable[[str], Resource | None]
+"""Gives the resource of a name, if there is one."""
 
 
 class InFlight(msgspec.Struct, frozen=True):
@@ -61,6 +64,12 @@ class Subscription:
     def covers(self, name: str) -> bool:
         """Whether the client asked for this name, or for all."""
         return self.wildcard or name in self.names
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing more is to be said, as far as is known."""
+        pending = (self.in_flight, self._dirty, self._leaving, self._trials)
+        return not any(pending)
 
     def settled(self, name: str) -> bool:
         """Whether nothing more is to be said of this name, as far as is known."""
@@ -114,26 +123,26 @@ class Subscription:
         self._expecting.discard(name)
 
     def news(
-        self, target: Resources, publication: Publication
+        self, lookup: Lookup, publication: Publication
     ) -> tuple[tuple[Resource, ...], tuple[str, ...]]:
         """Give what is to be told next, and which names that it asked for do not exist."""
         while self._trials:
             group = dict.fromkeys(self._trials.popleft())
-            found = self._collect(group, target, publication)
+            found = self._collect(group, lookup, publication)
             self.mark(group)
             if found != ((), ()):
                 return found
-        return self._collect(self._dirty, target, publication)
+        return self._collect(self._dirty, lookup, publication)
 
     def _collect(
-        self, names: dict[str, None], target: Resources, publication: Publication
+        self, names: dict[str, None], lookup: Lookup, publication: Publication
     ) -> tuple[tuple[Resource, ...], tuple[str, ...]]:
         """Take from ``names`` what goes into one response, and what needs no telling."""
         resources: list[Resource] = []
         missing: list[str] = []
         size = 0
         for name in list(names):
-            resource = target.get(self.type_url, name) if self.covers(name) else None
+            resource = lookup(name) if self.covers(name) else None
             if resource is not None and self._wants(resource):
                 size += len(resource.body)
                 if resources and size > RESPONSE_BYTES:
@@ -181,11 +190,14 @@ class Subscription:
             self._leaving.pop(name, None)
         self.greeted = True
 
-    def answered(self, nonce: str, refusal: Refusal | None) -> None:
-        """Take in the client's answer; one to a response that is not in flight says nothing."""
+    def answered(self, nonce: str, refusal: Refusal | None) -> Set[str]:
+        """Take in the client's answer; give the names that it accepts.
+
+        One to a response that is not in flight says nothing.
+        """
         response = self.in_flight
         if response is None or response.nonce != nonce:
-            return
+            return set()
         self.in_flight = None
         expecting, self._expecting = self._expecting, set()
         names = [each.name for each in response.resources]
@@ -204,6 +216,7 @@ class Subscription:
                 self.known[name] = ABSENT
         if not certain:
             self._try_again([name for name in names if name not in bad], bad)
+        return expecting - bad.keys() if certain else set()
 
     def _try_again(self, names: list[str], bad: Mapping[str, str]) -> None:
         """Tell the rest of a refused response again: it may have been applied, or not.

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
 import grpc.aio
 
+from gatehouse.patience import Patience
 from gatehouse.transports.agents.calls import Callers, Context
 from gatehouse.transports.xds.fleet import Dialogue, Fleet, Stream
 from gatehouse.xds import delta, state_of_the_world
 from gatehouse.xds.publication import Publication
 
 SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
-
-PATIENCE_SECONDS = 1.0
-"""How long an Envoy may take to ask for what it was given reason to ask for, such as the endpoints
-of a new cluster. It asks with its answer; who takes longer does not want it."""
 
 
 class Services:
@@ -70,25 +66,15 @@ class Services:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _write(self, stream: Stream, context: Context) -> None:
-        conversation, clock = stream.dialogue.conversation, asyncio.get_running_loop().time
-        patient_until: float | None = None
+        conversation, patience = stream.dialogue.conversation, Patience()
         while not stream.ended:
             stream.woken.clear()
             message = stream.dialogue.next()
             self._fleet.note(stream)
             if message is not None:
                 await context.write(message)
-                continue
-            if not conversation.waiting:
-                patient_until = None
-            elif patient_until is None:
-                patient_until = clock() + PATIENCE_SECONDS
-            elif clock() >= patient_until:
+            elif not await patience.wait(stream.woken, conversation.awaits):
                 conversation.impatient()
-                continue
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(patient_until):
-                    await stream.woken.wait()
 
 
 async def _read(stream: Stream, requests: AsyncIterator[Any]) -> None:

@@ -1,0 +1,11 @@
+"""The agent that runs an Envoy.
+
+- ``main``: the order of its life.
+- ``relay``: between the control plane and Envoy; what each is told and asked. Pure.
+- ``upstream``, ``downstream``: its two ends, over gRPC.
+- ``disk``: what Envoy took last, for when the control plane is away.
+- ``bootstrap``, ``binary``, ``supervision``, ``admin``: the Envoy.
+- ``metrics``: what both tell of themselves.
+
+Never here: what is in a resource. The relay carries whatever types Envoy asks for.
+"""

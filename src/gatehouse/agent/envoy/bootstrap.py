@@ -1,0 +1,86 @@
+"""What Envoy is started with. Everything else it asks the relay for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+RELAY = "gatehouse-relay"
+"""The one cluster that Envoy knows by itself."""
+
+_TYPES = "type.googleapis.com/"
+_PROTOCOLS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+_CONNECTIONS = "envoy.resource_monitors.global_downstream_max_connections"
+_CONNECTIONS_CONFIG = (
+    "envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig"
+)
+
+
+def bootstrap(
+    node: str, service_cluster: str, relay: Path, admin: Path, max_connections: int
+) -> str:
+    """Give the text of the file, in JSON.
+
+    ``relay``, ``admin``: the unix sockets where the relay listens and Envoy is to.
+    """
+    return json.dumps(
+        {
+            "node": {"id": node, "cluster": service_cluster},
+            "admin": {"address": {"pipe": {"path": str(admin), "mode": 0o600}}},
+            "static_resources": {"clusters": [_relay(relay)]},
+            "dynamic_resources": _dynamic(),
+            # A third of the memory of idle clusters is statistics that nobody counted anything in.
+            "deferred_stat_options": {"enable_deferred_creation_stats": True},
+            "overload_manager": _overload(max_connections),
+        },
+        indent=1,
+    )
+
+
+def _relay(path: Path) -> dict[str, Any]:
+    endpoint = {"endpoint": {"address": {"pipe": {"path": str(path)}}}}
+    http2 = {"explicit_http_config": {"http2_protocol_options": {}}}
+    return {
+        "name": RELAY,
+        "type": "STATIC",
+        "connect_timeout": "1s",
+        "load_assignment": {
+            "cluster_name": RELAY,
+            "endpoints": [{"lb_endpoints": [endpoint]}],
+        },
+        "typed_extension_protocol_options": {
+            _PROTOCOLS: {"@type": f"{_TYPES}{_PROTOCOLS}", **http2}
+        },
+    }
+
+
+def _dynamic() -> dict[str, Any]:
+    # Envoy is not ready before it has been told something, however long that takes.
+    source = {"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s"}
+    # The relay is on this machine, and away only for as long as it takes to start it again.
+    pauses = {"base_interval": "0.05s", "max_interval": "0.5s"}
+    service = {"cluster_name": RELAY, "retry_policy": {"retry_back_off": pauses}}
+    return {
+        "ads_config": {
+            "api_type": "DELTA_GRPC",
+            "transport_api_version": "V3",
+            "grpc_services": [{"envoy_grpc": service}],
+        },
+        "cds_config": source,
+        "lds_config": source,
+    }
+
+
+def _overload(max_connections: int) -> dict[str, Any]:
+    return {
+        "resource_monitors": [
+            {
+                "name": _CONNECTIONS,
+                "typed_config": {
+                    "@type": f"{_TYPES}{_CONNECTIONS_CONFIG}",
+                    "max_active_downstream_connections": max_connections,
+                },
+            }
+        ]
+    }

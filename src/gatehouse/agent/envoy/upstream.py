@@ -1,0 +1,143 @@
+"""The relay's end towards the control plane."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc.aio
+import structlog
+from envoy.service.discovery.v3 import discovery_pb2
+
+from gatehouse.agent.channel import Token, open_channel
+from gatehouse.agent.envoy.relay import Ask, Relay
+from gatehouse.agent.options import Options
+from gatehouse.xds import delta
+
+log = structlog.get_logger("gatehouse.agent")
+
+METHOD = f"/envoy.service.discovery.v3.AggregatedDiscoveryService/{delta.METHOD}"
+
+BACKOFF_FIRST = 0.25
+BACKOFF_MAX = 10.0
+"""Seconds between attempts to connect, before jitter."""
+
+QUIET_SECONDS = 5.0
+"""After so long without a word, what the control plane has said is all there is."""
+
+
+class Upstream:
+    """Keeps one stream to the control plane. ``wake``: called when Envoy may have to be told."""
+
+    def __init__(self, options: Options, relay: Relay, wake: Callable[[], None]) -> None:
+        self.connected = False
+        self._options = options
+        self._relay = relay
+        self._wake = wake
+        self._token = Token(options.token_path) if options.token_path else None
+        self._woken = asyncio.Event()
+
+    def flush(self) -> None:
+        """Say what the relay has to say to the control plane."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Stay connected until cancelled. Nothing the control plane does ends this."""
+        failures = 0
+        while True:
+            while self._relay.node is None:
+                # Nothing can be asked before Envoy has said who it is.
+                await self._wait(None)
+            try:
+                await self._converse()
+            except grpc.aio.AioRpcError as error:
+                # Also UNAUTHENTICATED: the token or what vouches for it may be on its way.
+                reason = f"{error.code().name}: {error.details()}"
+                log.warning("connection lost", reason=reason)
+            except OSError as error:
+                log.warning("connection not possible", reason=str(error))
+            failures = 0 if self.connected else min(failures + 1, 8)
+            self.connected = False
+            pause = min(BACKOFF_FIRST * 2**failures, BACKOFF_MAX)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 (spreads load)
+
+    async def _converse(self) -> None:
+        channel = open_channel(self._options)
+        asking: asyncio.Task[None] | None = None
+        try:
+            method: Any = channel.stream_stream(
+                METHOD,
+                request_serializer=Ask.SerializeToString,
+                response_deserializer=discovery_pb2.DeltaDiscoveryResponse.FromString,
+            )
+            call = method(metadata=self._metadata())
+            # The server answers so once it knows whose the token is.
+            await call.initial_metadata()
+            self.connected = True
+            log.info("connected", server=self._options.server_host)
+            self._relay.connected()
+            asking = asyncio.create_task(self._say(call))
+            async for response in self._responses(call, asking):
+                self._relay.hear(response)
+                self._woken.set()
+                self._wake()
+        finally:
+            if asking is not None:
+                asking.cancel()
+                await asyncio.gather(asking, return_exceptions=True)
+            await channel.close()
+
+    async def _responses(
+        self, call: Any, asking: asyncio.Task[None]
+    ) -> AsyncIterator[discovery_pb2.DeltaDiscoveryResponse]:
+        """Give what comes until the stream ends, noticing when nothing does for a while."""
+        reading: asyncio.Task[Any] = asyncio.ensure_future(call.read())
+        try:
+            while True:
+                done, _ = await asyncio.wait(
+                    {reading, asking},
+                    timeout=QUIET_SECONDS,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                if asking in done:
+                    asking.result()
+                    return
+                if not done:
+                    self._relay.quiet()
+                    self._wake()
+                    continue
+                response = reading.result()
+                if response is grpc.aio.EOF:
+                    return
+                yield response
+                reading = asyncio.ensure_future(call.read())
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    async def _say(self, call: Any) -> None:
+        """Say what there is to say; returns when the control plane is to be asked anew."""
+        while True:
+            while self._relay.asks:
+                try:
+                    await call.write(self._relay.asks.pop(0))
+                except asyncio.InvalidStateError:
+                    # The call has ended, and reading from it says why.
+                    await asyncio.Event().wait()
+            if self._relay.doubtful:
+                log.warning("envoy refuses what it had taken; asking the control plane anew")
+                return
+            await self._wait(None)
+
+    async def _wait(self, seconds: float | None) -> None:
+        async with asyncio.timeout(seconds):
+            await self._woken.wait()
+        self._woken.clear()
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        labels = tuple((key.lower(), value) for key, value in self._options.labels.items())
+        if self._token is None:
+            return labels
+        return (("authorization", self._token.read()), *labels)

@@ -79,14 +79,19 @@ class Measurements(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Give the figures of the moment, for the registry."""
-        families: dict[str, Metric] = {}
-        for figure in (*self._figures(), *self._nginx):
-            family = families.get(figure.name)
-            if family is None:
-                family = families[figure.name] = Metric(figure.name, figure.help, figure.kind)
-            sample = f"{figure.name}_total" if figure.kind == "counter" else figure.name
-            family.add_sample(sample, {**self._labels, **figure.labels}, figure.value)
-        yield from families.values()
+        yield from families((*self._figures(), *self._nginx), self._labels)
+
+
+def families(figures: Iterable[Figure], labels: Mapping[str, str]) -> Iterable[Metric]:
+    """Give the figures by name, each with ``labels`` beside its own."""
+    found: dict[str, Metric] = {}
+    for figure in figures:
+        family = found.get(figure.name)
+        if family is None:
+            family = found[figure.name] = Metric(figure.name, figure.help, figure.kind)
+        sample = f"{figure.name}_total" if figure.kind == "counter" else figure.name
+        family.add_sample(sample, {**labels, **figure.labels}, figure.value)
+    return found.values()
 
 
 def _nginx(text: str) -> Iterator[Figure]:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import msgspec
 
+from gatehouse.agent.options import ProxyMissingError
+
 SUFFICIENT = (1, 27, 4)
 """The first version with ``keepalive_min_timeout``, without which reloads drop requests."""
 
@@ -21,7 +23,7 @@ RESOLVING = (1, 27, 3)
 _WHEEL_DIRECTORY = {"x86_64": "linux-x86_64", "amd64": "linux-x86_64", "aarch64": "linux-aarch64"}
 
 
-class NginxMissingError(RuntimeError):
+class NginxMissingError(ProxyMissingError):
     """There is no usable NGINX; the message says which was looked for."""
 
 

@@ -60,6 +60,10 @@ class OptionsError(ValueError):
     """An option is missing or wrong; the message names it."""
 
 
+class ProxyMissingError(RuntimeError):
+    """There is no usable NGINX or Envoy; the message says which was looked for."""
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How one agent runs."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import click
 
-from gatehouse.agent import main as agent
-from gatehouse.agent.nginx_binary import NginxMissingError
-from gatehouse.agent.options import KEYS, OptionsError, load_options
+from gatehouse.agent.options import KEYS, Options, OptionsError, ProxyMissingError, load_options
 from gatehouse.cli import logs, running
 from gatehouse.cli.errors import Trouble
 
@@ -30,7 +30,7 @@ def flag(key: str) -> str:
 )
 @click.pass_context
 def agent_command(context: click.Context, /, config: Path | None, **flags: str | None) -> None:
-    """Own one NGINX: fetch its configuration, apply it safely, report."""
+    """Own one NGINX or Envoy: fetch its configuration, have it applied safely, report."""
     given = {key: value for key in KEYS if (value := flags[flag(key).replace("-", "_")])}
     try:
         options = load_options(os.environ, file=config, flags=given)
@@ -45,9 +45,20 @@ def agent_command(context: click.Context, /, config: Path | None, **flags: str |
     )
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
-        await agent.run(options, await running.either(stop, leave))
+        await _life(options.proxy)(options, await running.either(stop, leave))
 
-    running.run(part, expected=(NginxMissingError,))
+    running.run(part, expected=(ProxyMissingError,))
+
+
+def _life(proxy: str) -> Callable[[Options, asyncio.Event], Coroutine[Any, Any, None]]:
+    """Give the life of an agent of this proxy, importing no other."""
+    if proxy == "envoy":
+        from gatehouse.agent.envoy import main as envoy
+
+        return envoy.run
+    from gatehouse.agent import main as nginx
+
+    return nginx.run
 
 
 for _key in KEYS:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from pathlib import Path
-
-import aiohttp
+from urllib.parse import quote
 
 SECONDS = 5.0
 """A busy Envoy answers late, one that has 5,000 clusters to warm too."""
+
+
+_ACTIVE = r"^(listener|http)\..*\.downstream_(cx|rq)_active$"
 
 
 class Admin:
@@ -18,17 +22,19 @@ class Admin:
 
     async def ask(self, path: str, *, post: bool = False) -> tuple[int, str]:
         """Give status and text of the answer."""
-        timeout = aiohttp.ClientTimeout(total=SECONDS)
+        method = "POST" if post else "GET"
+        head = f"{method} {path} HTTP/1.1\r\nHost: envoy\r\nConnection: close\r\n\r\n"
         try:
-            async with (
-                aiohttp.ClientSession(
-                    connector=aiohttp.UnixConnector(str(self._socket)), timeout=timeout
-                ) as client,
-                client.request("POST" if post else "GET", f"http://envoy{path}") as response,
-            ):
-                return response.status, await response.text(errors="replace")
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise OSError(f"{self._socket}: {error or type(error).__name__}") from error
+            async with asyncio.timeout(SECONDS):
+                reader, writer = await asyncio.open_unix_connection(str(self._socket))
+                try:
+                    writer.write(head.encode())
+                    status, body = _parse(await reader.read())
+                finally:
+                    writer.close()
+        except (ValueError, TimeoutError) as error:
+            raise OSError(f"{self._socket}: {error or 'no answer'}") from error
+        return status, body.decode(errors="replace")
 
     async def ready(self) -> str:
         """Give why Envoy takes no traffic; empty: it does."""
@@ -50,13 +56,33 @@ class Admin:
         """Take no new connections; those that there are go on."""
         await self.ask("/drain_listeners", post=True)
 
-    async def connections(self) -> int:
-        """Give the number of clients' connections."""
-        query = "/stats?filter=^listener%5C..*%5C.downstream_cx_active$"
-        _, text = await self.ask(query)
-        lines = (line.rpartition(": ") for line in text.splitlines())
-        return sum(
-            int(value)
-            for name, _, value in lines
-            if value.isdecimal() and ".worker_" not in name and "listener.admin." not in name
-        )
+    async def busy(self) -> int:
+        """Give the number of requests, and of connections that are no HTTP, on their way."""
+        _, text = await self.ask(f"/stats?filter={quote(_ACTIVE)}")
+        counts: Counter[str] = Counter()
+        for line in text.splitlines():
+            name, _, value = line.rpartition(": ")
+            if value.isdecimal() and ".worker_" not in name and ".admin." not in name:
+                counts[name.partition(".")[0] + name.rpartition(".")[2]] += int(value)
+        others = counts["listenerdownstream_cx_active"] - counts["httpdownstream_cx_active"]
+        return counts["httpdownstream_rq_active"] + max(0, others)
+
+
+def _parse(answer: bytes) -> tuple[int, bytes]:
+    """Read an answer that came to its end; raises ValueError."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    lines = head.lower().split(b"\r\n")
+    words = lines[0].split()
+    if len(words) < 2 or not words[1].isdigit():
+        raise ValueError(f"{answer[:50]!r} is no answer of HTTP")
+    if b"transfer-encoding: chunked" not in lines:
+        return int(words[1]), body
+    pieces = []
+    while body:
+        size, _, rest = body.partition(b"\r\n")
+        length = int(size, 16)
+        pieces.append(rest[:length])
+        body = rest[length + 2 :]
+        if length == 0:
+            break
+    return int(words[1]), b"".join(pieces)

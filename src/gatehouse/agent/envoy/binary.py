@@ -10,8 +10,10 @@ from pathlib import Path
 
 import msgspec
 
+from gatehouse.agent.options import ProxyMissingError
 
-class EnvoyMissingError(RuntimeError):
+
+class EnvoyMissingError(ProxyMissingError):
     """There is no usable Envoy; the message says which was looked for."""
 
 

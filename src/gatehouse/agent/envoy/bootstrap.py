@@ -40,7 +40,7 @@ def bootstrap(
 
 def _relay(path: Path) -> dict[str, Any]:
     endpoint = {"endpoint": {"address": {"pipe": {"path": str(path)}}}}
-    http2 = {"explicit_http_config": {"http2_protocol_options": {}}}
+    http2: dict[str, Any] = {"explicit_http_config": {"http2_protocol_options": {}}}
     return {
         "name": RELAY,
         "type": "STATIC",

@@ -1,0 +1,169 @@
+"""The order of the life of an agent that runs an Envoy."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import structlog
+
+from gatehouse.agent import orphans
+from gatehouse.agent.envoy import binary as binaries
+from gatehouse.agent.envoy import places
+from gatehouse.agent.envoy.admin import Admin
+from gatehouse.agent.envoy.bootstrap import bootstrap
+from gatehouse.agent.envoy.disk import Disk
+from gatehouse.agent.envoy.downstream import Downstream
+from gatehouse.agent.envoy.metrics import FAMILIES, page
+from gatehouse.agent.envoy.relay import Relay
+from gatehouse.agent.envoy.supervision import Supervisor
+from gatehouse.agent.envoy.upstream import Upstream
+from gatehouse.agent.health import HealthServer
+from gatehouse.agent.measurements import Figure
+from gatehouse.agent.options import Options
+
+log = structlog.get_logger("gatehouse.agent")
+
+LOOK_SECONDS = 0.5
+"""How often Envoy is asked whether it is ready."""
+
+
+class Agent:
+    """Everything one agent is made of."""
+
+    def __init__(self, options: Options) -> None:
+        """Find the Envoy, make the directories; raises EnvoyMissingError or OSError."""
+        self.places = places.of(options.root, options.run_dir)
+        self.places.prepare()
+        binary = binaries.probe(binaries.find(options.envoy))
+        log.info("envoy found", path=str(binary.path), version=binary.version)
+        self.disk = Disk(self.places.kept)
+        self.relay = Relay(self.disk.take())
+        self.admin = Admin(self.places.admin)
+        self.supervisor = Supervisor(binary, self.places, options.workers)
+        self.supervisor.on_change = self._forget_readiness
+        self.upstream = Upstream(options, self.relay, lambda: self.downstream.wake())
+        self.downstream = Downstream(self.relay, self._flush)
+        self.health = HealthServer(self.not_ready, self.metrics)
+        self._options = options
+        self._changed = asyncio.Event()
+        self._answer = "Envoy was not asked yet"
+
+    def write_bootstrap(self) -> None:
+        """Write what the next Envoy is started with; raises OSError."""
+        text = bootstrap(
+            node=self._options.pod_name or "envoy",
+            service_cluster=self._options.gateway or "gatehouse",
+            relay=self.places.relay,
+            admin=self.places.admin,
+            max_connections=self._options.max_connections,
+        )
+        self.places.bootstrap.write_text(text, encoding="utf-8")
+
+    def _forget_readiness(self) -> None:
+        self._answer = "Envoy was not asked yet"
+
+    def _flush(self) -> None:
+        self.upstream.flush()
+        if self.relay.changes:
+            self._changed.set()
+
+    async def keep(self) -> None:
+        """Write what Envoy takes to the disk, until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            changes, self.relay.changes = self.relay.changes, []
+            try:
+                await asyncio.to_thread(self.disk.write, changes)
+            except OSError as error:
+                log.warning("resources not kept", reason=str(error))
+
+    async def look(self) -> None:
+        """Ask Envoy now and then whether it is ready, until cancelled."""
+        while True:
+            self._answer = await self.admin.ready()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def not_ready(self) -> str:
+        """Why traffic should not come here yet; empty if it should."""
+        if not self.supervisor.running:
+            return "Envoy is not running"
+        if not self.relay.serving:
+            return "no configuration is confirmed to be served"
+        return self._answer
+
+    def figures(self) -> Iterator[Figure]:
+        """What is measured of this agent at this moment."""
+        name = "gatehouse_agent"
+        yield Figure(f"{name}_connected", "Whether the control plane is.", self.upstream.connected)
+        help_ = "Whether Envoy serves a confirmed configuration."
+        yield Figure(f"{name}_ready", help_, not self.not_ready())
+        yield Figure("envoy_up", "Whether Envoy runs.", self.supervisor.running)
+        help_ = "Whether Envoy listens to the relay."
+        yield Figure(f"{name}_envoy_connected", help_, self.downstream.connected)
+        yield Figure(f"{name}_resources", "What the relay holds for Envoy.", self.relay.held)
+        about = "Envoys that died."
+        yield Figure(f"{name}_envoy_restarts", about, self.supervisor.restarts, "counter")
+
+    async def metrics(self) -> bytes:
+        """Give what /metrics answers, after asking Envoy."""
+        labels = {
+            "namespace": self._options.pod_namespace,
+            "pod": self._options.pod_name,
+            "gateway": self._options.gateway,
+        }
+        try:
+            _, text = await self.admin.ask(
+                f"/stats/prometheus?usedonly&filter={quote(FAMILIES, safe='')}"
+            )
+        except OSError:
+            text = ""
+        return page(self.figures(), text, labels)
+
+
+async def run(options: Options, stop: asyncio.Event) -> None:
+    """Run an agent until ``stop`` is set, then let Envoy drain for at most 25 s and end it.
+
+    If cancelled or killed instead, Envoy goes on, and the next agent adopts it. Raises
+    EnvoyMissingError, or OSError if a directory or an address cannot be had.
+    """
+    agent = Agent(options)
+    if options.left_out:
+        log.warning("options that this agent does not have", options=list(options.left_out))
+    await agent.downstream.start(agent.places.relay)
+    agent.supervisor.adopt()
+    agent.write_bootstrap()
+    if options.health_address:
+        await agent.health.start(options.health_address)
+    living = asyncio.create_task(_live(agent))
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({living, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if living.done():
+            living.result()
+    finally:
+        for task in (living, stopping):
+            task.cancel()
+        await asyncio.gather(living, stopping, return_exceptions=True)
+        with contextlib.suppress(OSError):
+            await agent.health.stop()
+    log.info("draining")
+    await agent.supervisor.quit(agent.admin)
+    await agent.downstream.stop()
+    agent.disk.close()
+    log.info("stopped")
+
+
+async def _live(agent: Agent) -> None:
+    async with asyncio.TaskGroup() as group:
+        if os.getpid() == 1:
+            group.create_task(orphans.reap_always())
+        group.create_task(agent.supervisor.run())
+        group.create_task(agent.supervisor.error_log.forward("envoy"))
+        group.create_task(agent.upstream.run())
+        group.create_task(agent.keep())
+        group.create_task(agent.look())

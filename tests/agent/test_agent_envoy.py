@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -31,6 +33,8 @@ from gatehouse.agent import processes
 from gatehouse.agent.envoy import supervision
 from gatehouse.agent.envoy.main import run
 from gatehouse.agent.options import Options, options_from_environment
+from gatehouse.xds.conversation import Conversation, Response
+from gatehouse.xds.resources import CLUSTER, LISTENER, Resource
 
 pytestmark = pytest.mark.process
 
@@ -61,14 +65,20 @@ def options(plane: EnvoyControlPlane, directory: Path, **more: str) -> Options:
 
 
 @contextlib.asynccontextmanager
-async def running(found: Options) -> AsyncIterator[None]:
+async def running(found: Options) -> AsyncIterator[asyncio.Event]:
     stop = asyncio.Event()
     task = asyncio.create_task(run(found, stop))
     try:
-        yield
+        yield stop
     finally:
         stop.set()
         await task
+
+
+def spawn(plane: EnvoyControlPlane, directory: Path) -> subprocess.Popen[bytes]:
+    environ = dict(os.environ) | plane.environment(directory)
+    command = [sys.executable, "-m", "gatehouse", "agent", "--proxy", "envoy"]
+    return subprocess.Popen(command, env=environ)
 
 
 async def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
@@ -77,12 +87,69 @@ async def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
             await asyncio.sleep(0.02)
 
 
+async def answers(port: int, text: str) -> None:
+    """Wait until ``port`` answers, and check what."""
+    async with asyncio.timeout(20):
+        while True:
+            with contextlib.suppress(aiohttp.ClientError):
+                assert await get(port) == (200, text)
+                return
+            await asyncio.sleep(0.02)
+
+
+class Traffic:
+    """Requests without a pause, over connections that are kept."""
+
+    def __init__(self, port: int) -> None:
+        self.count = 0
+        self.lost: list[str] = []
+        self._port = port
+        self._done = False
+
+    async def _client(self) -> None:
+        async with aiohttp.ClientSession() as session:
+            while not self._done:
+                try:
+                    # POST, since clients silently repeat a GET that failed on a reused connection.
+                    async with session.post(f"http://127.0.0.1:{self._port}/") as response:
+                        self.count += 1
+                        if response.status != 200:
+                            self.lost.append(str(response.status))
+                except aiohttp.ClientConnectorError:
+                    # Nobody listens any more: a load balancer goes elsewhere.
+                    return
+                except aiohttp.ClientError as error:
+                    self.lost.append(repr(error))
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Traffic]:
+        clients = [asyncio.create_task(self._client()) for _ in range(8)]
+        try:
+            yield self
+        finally:
+            self._done = True
+            await asyncio.gather(*clients)
+
+    async def more(self) -> None:
+        """Wait until a good many more requests were answered."""
+        wanted = self.count + 200
+        await until(lambda: self.count >= wanted)
+
+
 async def test_what_is_published_is_served_when_it_is_confirmed(
     plane: EnvoyControlPlane, tmp_path: Path
 ) -> None:
     port, health = free_port(), free_port()
-    found = options(plane, tmp_path, GATEHOUSE_AGENT_HEALTH_ADDRESS=f"127.0.0.1:{health}")
+    found = options(
+        plane,
+        tmp_path,
+        GATEHOUSE_AGENT_HEALTH_ADDRESS=f"127.0.0.1:{health}",
+        POD_NAMESPACE="shop",
+    )
     async with backend("one") as one, backend("two") as two, running(found):
+        await plane.until(lambda report: bool(report.instances))
+        assert (await get(health, path="/readyz"))[0] == 503
+        assert (await get(health, path="/livez"))[0] == 200
         report = await plane.served(website(port, one))
         assert report.instances[0].instance == "pod-1"
         assert report.instances[0].proxy.startswith("envoy/1.")
@@ -96,3 +163,210 @@ async def test_what_is_published_is_served_when_it_is_confirmed(
         assert await get(port, "other") == (200, "one")
         await plane.served(website(port, two))
         assert await get(port, "other") == (200, "two")
+        async with asyncio.timeout(10):
+            while (await get(health, path="/readyz"))[0] != 200:
+                await asyncio.sleep(0.05)
+        _, metrics = await get(health, path="/metrics")
+        assert "gatehouse_agent_connected 1" in metrics
+        (total,) = re.findall(r"^envoy_http_downstream_rq_total{(.*)} 4$", metrics, re.M)
+        assert 'namespace="shop",pod="pod-1",gateway="shop_web"' in total
+
+
+@pytest.mark.parametrize("make", [bad_cluster, invalid_cluster])
+async def test_what_is_refused_is_named_and_its_last_good_version_goes_on(
+    plane: EnvoyControlPlane, tmp_path: Path, make: Callable[..., Resource]
+) -> None:
+    port = free_port()
+    hosts = routes("http", ("other", "other"), ("*", "web"))
+    async with backend("one") as one, backend("two") as two, running(options(plane, tmp_path)):
+        good = (cluster("other"), endpoints("other", one))
+        await plane.served(website(port, one, hosts, *good))
+        bad = make("other", origins=("HTTPRoute shop/other",))
+        report = await plane.served(website(port, two, hosts, bad, endpoints("other", one)))
+        (refused,) = report.instances[0].refused
+        assert refused.origins == ("HTTPRoute shop/other",)
+        assert "IP address" in refused.reason or "duration" in refused.reason
+        assert await get(port) == (200, "two")
+        assert await get(port, "other") == (200, "one")
+        (pid,) = envoys(tmp_path)
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: bool(envoys(tmp_path)) and envoys(tmp_path) != [pid])
+        await answers(port, "two")
+        assert await get(port, "other") == (200, "one")
+        report = await plane.served(website(port, two, hosts, *good))
+        assert not report.instances[0].refused
+
+
+async def test_a_control_plane_that_is_killed_and_comes_back_is_not_noticed(
+    plane: EnvoyControlPlane, tmp_path: Path
+) -> None:
+    port = free_port()
+    await plane.server.stop(0.0)
+
+    def start(one: tuple[str, int]) -> subprocess.Popen[bytes]:
+        script = Path(__file__).parents[1] / "servers" / "envoy_plane_process.py"
+        wanted = json.dumps([port, one])
+        return subprocess.Popen(
+            [sys.executable, str(script), str(plane.directory), str(plane.port), wanted]
+        )
+
+    async with backend("one") as one, backend("two") as two:
+        first = start(one)
+        async with running(options(plane, tmp_path)):
+            await answers(port, "one")
+            async with Traffic(port).running() as traffic:
+                await traffic.more()
+                first.kill()
+                await asyncio.to_thread(first.wait)
+                await traffic.more()
+                second = start(two)
+                async with asyncio.timeout(30):
+                    while await get(port) != (200, "two"):
+                        await asyncio.sleep(0.05)
+                await traffic.more()
+            second.kill()
+            await asyncio.to_thread(second.wait)
+    assert traffic.lost == []
+
+
+async def test_a_control_plane_that_comes_back_with_the_same_sends_nothing(
+    plane: EnvoyControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = free_port()
+    async with backend("one") as one, running(options(plane, tmp_path)):
+        await plane.served(website(port, one))
+        said: list[Response] = []
+        say = Conversation.next
+
+        def next_(self: Conversation) -> Response | None:
+            response = say(self)
+            if response is not None:
+                said.append(response)
+            return response
+
+        monkeypatch.setattr(Conversation, "next", next_)
+        await plane.restart()
+        await plane.served(website(port, one))
+        assert {each.type_url for each in said} == {CLUSTER, LISTENER}
+        assert not any(each.resources or each.removed for each in said)
+
+
+async def test_envoy_outlives_a_killed_agent_and_is_adopted_by_the_next(
+    plane: EnvoyControlPlane, tmp_path: Path
+) -> None:
+    port = free_port()
+    async with backend("one") as one, backend("two") as two:
+        agent = spawn(plane, tmp_path)
+        await plane.until(lambda report: bool(report.instances))
+        await plane.served(website(port, one))
+        (pid,) = envoys(tmp_path)
+        async with Traffic(port).running() as traffic:
+            for target in (two, one):
+                await traffic.more()
+                agent.kill()
+                await asyncio.to_thread(agent.wait)
+                await plane.until(lambda report: not report.instances)
+                await traffic.more()
+                agent = spawn(plane, tmp_path)
+                await plane.until(lambda report: report.programmed)
+                await plane.served(website(port, target))
+                assert envoys(tmp_path) == [pid]
+        assert traffic.lost == []
+        agent.terminate()
+        assert await asyncio.to_thread(agent.wait) == 0
+        assert not processes.alive(pid)
+
+
+async def test_an_envoy_that_is_killed_is_replaced_and_told_everything(
+    plane: EnvoyControlPlane, tmp_path: Path
+) -> None:
+    port = free_port()
+    async with backend("one") as one, backend("two") as two, running(options(plane, tmp_path)):
+        await plane.served(website(port, one))
+        await plane.served(website(port, two))
+        await plane.server.stop(0.0)
+        (pid,) = envoys(tmp_path)
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: bool(envoys(tmp_path)) and envoys(tmp_path) != [pid])
+        await answers(port, "two")
+
+
+async def test_without_a_control_plane_what_was_taken_last_is_served(
+    plane: EnvoyControlPlane, tmp_path: Path
+) -> None:
+    port = free_port()
+    async with backend("one") as one, backend("two") as two:
+        async with running(options(plane, tmp_path)):
+            await plane.served(website(port, one))
+            await plane.served(website(port, two))
+        assert not envoys(tmp_path)
+        kept = tmp_path / "root" / "envoy.db"
+        assert kept.stat().st_mode & 0o777 == 0o600
+        await plane.server.stop(0.0)
+        async with running(options(plane, tmp_path)):
+            await answers(port, "two")
+            plane.server = plane._make()
+            await plane.start()
+            await plane.served(website(port, one))
+            assert await get(port) == (200, "one")
+
+
+async def test_an_envoy_is_never_told_what_is_older_than_what_it_has(
+    plane: EnvoyControlPlane, tmp_path: Path
+) -> None:
+    port = free_port()
+    kept = tmp_path / "root" / "envoy.db"
+    async with backend("one") as one, backend("two") as two:
+        agent = spawn(plane, tmp_path)
+        await plane.until(lambda report: bool(report.instances))
+        await plane.served(website(port, one))
+        await until(lambda: count(kept) == 4)
+        older = {path: path.read_bytes() for path in kept.parent.glob("envoy.db*")}
+        await plane.served(website(port, two))
+        agent.kill()
+        await asyncio.to_thread(agent.wait)
+        await plane.server.stop(0.0)
+        for path, content in older.items():
+            path.write_bytes(content)
+        async with running(options(plane, tmp_path)), Traffic(port).running() as traffic:
+            log = tmp_path / "run" / "envoy.log"
+            await traffic.more()
+            assert await get(port) == (200, "two"), log.read_text()
+            plane.server = plane._make()
+            await plane.start()
+            await plane.served(website(port, two))
+            assert await get(port) == (200, "two")
+            await plane.served(website(port, one))
+            assert await get(port) == (200, "one")
+        assert traffic.lost == []
+
+
+def count(kept: Path) -> int:
+    with contextlib.closing(sqlite3.connect(kept)) as connection:
+        (number,) = connection.execute("SELECT count(*) FROM resources").fetchone()
+        return int(number)
+
+
+async def test_the_end_is_announced_and_loses_no_request(
+    plane: EnvoyControlPlane, tmp_path: Path
+) -> None:
+    port = free_port()
+    async with backend("slow", wait=0.05) as slow:
+        async with running(options(plane, tmp_path)) as stop:
+            await plane.served(website(port, slow))
+            async with Traffic(port).running() as traffic:
+                await traffic.more()
+                stop.set()
+                await until(lambda: not envoys(tmp_path), 40)
+        assert traffic.lost == []
+
+
+async def test_a_bad_token_is_tried_again_until_it_is_good(
+    plane: EnvoyControlPlane, tmp_path: Path
+) -> None:
+    plane.token.write_text("bad")
+    async with running(options(plane, tmp_path)):
+        await until(lambda: bool(envoys(tmp_path)))
+        plane.token.write_text("good:pod-1")
+        report = await plane.until(lambda report: bool(report.instances))
+        assert report.instances[0].instance == "pod-1"

@@ -180,9 +180,9 @@ class EnvoyControlPlane(ControlPlane):
         return await self.until(lambda report: report.programmed)
 
 
-async def get(port: int, host: str = "any") -> tuple[int, str]:
+async def get(port: int, host: str = "any", path: str = "/") -> tuple[int, str]:
     """Ask what listens on ``port``."""
-    url = f"http://127.0.0.1:{port}/"
+    url = f"http://127.0.0.1:{port}{path}"
     async with (
         aiohttp.ClientSession() as client,
         client.get(url, headers={"host": host}) as response,

@@ -24,6 +24,6 @@ class Patience:
             async with asyncio.timeout_at(self._until):
                 await woken.wait()
         except TimeoutError:
-            self._awaited = None
+            self._awaited = self._until = None
             return False
         return True

@@ -41,14 +41,14 @@ def _ads() -> Any:
     return config_source_pb2.ConfigSource(ads={}, resource_api_version="V3")
 
 
-def cluster(name: str, *, origins: tuple[str, ...] = ()) -> Resource:
-    """A cluster whose endpoints are told by ADS."""
+def cluster(name: str, *, origins: tuple[str, ...] = (), seconds: int = 5) -> Resource:
+    """A cluster whose endpoints are told by ADS, which waits ``seconds`` for connections."""
     made = cluster_pb2.Cluster(
         name=name,
         type="EDS",
         eds_cluster_config=cluster_pb2.Cluster.EdsClusterConfig(eds_config=_ads()),
     )
-    made.connect_timeout.seconds = 5
+    made.connect_timeout.seconds = seconds
     return Resource.make(CLUSTER, name, made.SerializeToString(), origins=origins)
 
 

@@ -82,3 +82,18 @@ async def test_what_is_refused_is_named_and_all_else_is_served(
             website(port, one, cluster("bad"), endpoints("bad", one), *many)
         )
         assert not report.instances[0].refused
+
+
+@pytest.mark.parametrize("delta", [True, False])
+async def test_a_cluster_that_changes_is_warm_at_once(
+    plane: EnvoyControlPlane, tmp_path: Path, delta: bool
+) -> None:
+    port = free_port()
+    async with backend("one") as one, direct_envoy(tmp_path / "e", plane, delta=delta):
+        nobody = endpoints("empty")
+        await plane.served(website(port, one, cluster("empty"), nobody))
+        changed = (cluster("web", seconds=4), cluster("empty", seconds=4))
+        plane.publish(website(port, one, *changed, nobody))
+        # An Envoy that waits for endpoints which do not come gives up after 15 s.
+        await plane.until(lambda report: report.programmed, seconds=10)
+        assert await get(port) == (200, "one")

@@ -16,6 +16,7 @@ from gatehouse.xds import wire
 PREFIX = "type.googleapis.com/"
 CLUSTER = PREFIX + "envoy.config.cluster.v3.Cluster"
 ENDPOINTS = PREFIX + "envoy.config.endpoint.v3.ClusterLoadAssignment"
+"""Named like their cluster, so that they can be told again when that changes."""
 SECRET = PREFIX + "envoy.extensions.transport_sockets.tls.v3.Secret"
 LISTENER = PREFIX + "envoy.config.listener.v3.Listener"
 ROUTES = PREFIX + "envoy.config.route.v3.RouteConfiguration"

@@ -116,6 +116,14 @@ class Subscription:
                 # Of what is covered still, by the wildcard, it is to hear anew.
                 self.mark((each,))
 
+    def tell_again(self, names: Iterable[str]) -> None:
+        """Tell of these once more, as far as they are asked for."""
+        for name in names:
+            if self.covers(name):
+                self.known.pop(name, None)
+                self._expecting.discard(name)
+                self.mark((name,))
+
     def _lost(self, name: str) -> None:
         self.known.pop(name, None)
         self.refused.pop(name, None)

@@ -1,0 +1,157 @@
+"""An Envoy as the protocol sees it: what it asks for, takes, refuses, and when it accepts.
+
+Bodies are text: a cluster is anything; a route configuration, the names of its clusters; a listener,
+the name of its route configuration. ``bad`` in front is refused for what it means, while all else of
+the response is taken; ``ugly`` is refused before anything of the response is looked at.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from envoy.service.discovery.v3 import discovery_pb2
+
+from gatehouse.xds.resources import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Resource
+
+Ask = discovery_pb2.DeltaDiscoveryRequest
+Reply = discovery_pb2.DeltaDiscoveryResponse
+
+TYPES = (CLUSTER, ENDPOINTS, LISTENER, ROUTES)
+
+
+def made(type_url: str, name: str, text: str) -> Resource:
+    return Resource.make(type_url, name, text.encode(), origins=(f"object of {name}",))
+
+
+def refusable(resource: Resource) -> bool:
+    return resource.body.startswith((b"bad", b"ugly"))
+
+
+class Envoy:
+    """The state of one Envoy, over any number of streams."""
+
+    def __init__(self) -> None:
+        self.has: dict[str, dict[str, tuple[str, str]]] = {each: {} for each in TYPES}
+        """By type and name: version and text."""
+        self.outbox: deque[Ask] = deque()
+        self.inbox: deque[Reply] = deque()
+        self.faults: list[str] = []
+        """Moments in which traffic would have been answered 503."""
+        self.broken_by_refusal: Callable[[str], bool] = lambda _cluster: False
+        self._asked: dict[str, set[str]] = {}
+        self._warming: set[str] = set()
+        self._active: set[str] = set()
+        """Clusters that are or were warm: one that changes is used as it was until it is."""
+        self._held: Ask | None = None
+
+    def connect(self) -> None:
+        """Begin a stream, as one that may have been told things on another."""
+        self.outbox.clear()
+        self.inbox.clear()
+        self._warming.clear()
+        self._held = None
+        self._asked = {}
+        for type_url in (CLUSTER, ENDPOINTS, LISTENER, ROUTES):
+            names = self._wanted(type_url)
+            if names or type_url in (CLUSTER, LISTENER):
+                ask = Ask(type_url=type_url, resource_names_subscribe=sorted(names))
+                versions = {name: version for name, (version, _) in self.has[type_url].items()}
+                ask.initial_resource_versions.update(versions)
+                self.outbox.append(ask)
+                self._asked[type_url] = names
+        self.outbox[0].node.user_agent_name = "model"
+
+    def _wanted(self, type_url: str) -> set[str]:
+        if type_url == ENDPOINTS:
+            return set(self.has[CLUSTER])
+        if type_url == ROUTES:
+            return {text.partition("|")[0] for _, text in self.has[LISTENER].values()}
+        return set()
+
+    def handle(self) -> None:
+        """Take in the oldest response."""
+        reply = self.inbox.popleft()
+        type_url = reply.type_url
+        answer = Ask(type_url=type_url, response_nonce=reply.nonce)
+        bodies = {each.name: each.resource.value.decode() for each in reply.resources}
+        refused = self._refused(type_url, bodies)
+        if refused:
+            answer.error_detail.message = refused
+        if not any(text.startswith("ugly") for text in bodies.values()):
+            self._take(reply)
+        elif type_url == ENDPOINTS:
+            # A cluster whose endpoints are refused is warm: it has none.
+            self._warming -= bodies.keys()
+        for each in (ENDPOINTS, ROUTES):
+            self._ask(each)
+        if type_url == CLUSTER and self._warming:
+            self._held = answer
+        else:
+            self.outbox.append(answer)
+        self._release()
+        self._look()
+
+    def time_out(self) -> bool:
+        """Wait no longer for endpoints that do not come; returns whether any were awaited."""
+        waited = bool(self._warming)
+        self._warming.clear()
+        self._release()
+        return waited
+
+    def _release(self) -> None:
+        self._active = (self._active | (self.has[CLUSTER].keys() - self._warming)) & set(
+            self.has[CLUSTER]
+        )
+        if self._held is not None and not self._warming:
+            self.outbox.append(self._held)
+            self._held = None
+
+    def _refused(self, type_url: str, bodies: dict[str, str]) -> str:
+        if any(text.startswith("ugly") for text in bodies.values()):
+            return "something is ugly"
+        bad = [name for name, text in bodies.items() if text.startswith("bad")]
+        if not bad:
+            return ""
+        if type_url in (CLUSTER, LISTENER):
+            kind = "cluster" if type_url == CLUSTER else "listener"
+            return f"Error adding/updating {kind}(s) " + ", ".join(f"{n}: is bad" for n in bad)
+        return "one of them is bad"
+
+    def _take(self, reply: Reply) -> None:
+        has = self.has[reply.type_url]
+        for each in reply.resources:
+            text = each.resource.value.decode()
+            if not text.startswith("bad"):
+                new = has.get(each.name, ("", ""))[0] != each.version
+                has[each.name] = (each.version, text)
+                if reply.type_url == CLUSTER and new:
+                    self._warming.add(each.name)
+            if reply.type_url == ENDPOINTS:
+                self._warming.discard(each.name)
+        for name in reply.removed_resources:
+            if reply.type_url in (CLUSTER, LISTENER):
+                has.pop(name, None)
+            self._warming.discard(name)
+
+    def _ask(self, type_url: str) -> None:
+        wanted, asked = self._wanted(type_url), self._asked.get(type_url, set())
+        if wanted != asked:
+            self.outbox.append(
+                Ask(
+                    type_url=type_url,
+                    resource_names_subscribe=sorted(wanted - asked),
+                    resource_names_unsubscribe=sorted(asked - wanted),
+                )
+            )
+            self._asked[type_url] = wanted
+            for name in asked - wanted:
+                self.has[type_url].pop(name, None)
+
+    def _look(self) -> None:
+        for name, (_, text) in self.has[ROUTES].items():
+            if name not in self._wanted(ROUTES):
+                continue
+            for target in filter(None, text.partition("|")[0].split(",")):
+                if target not in self._active and not self.broken_by_refusal(target):
+                    self.faults.append(f"{name} leads to {target}, which is not there")

@@ -1,21 +1,22 @@
 """An Envoy as the protocol sees it: what it asks for, takes, refuses, and when it accepts.
 
-Bodies are text: a cluster is anything; a route configuration, the names of its clusters; a listener,
-the name of its route configuration. ``bad`` in front is refused for what it means, while all else of
-the response is taken; ``ugly`` is refused before anything of the response is looked at.
+Bodies are text: a cluster is anything; a route configuration, the names of its clusters; a
+listener, the name of its route configuration. ``bad`` in front is refused for what it means, while
+all else of the response is taken; ``ugly`` is refused before anything of it is looked at.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import TypeAlias
 
 from envoy.service.discovery.v3 import discovery_pb2
 
 from gatehouse.xds.resources import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Resource
 
-Ask = discovery_pb2.DeltaDiscoveryRequest
-Reply = discovery_pb2.DeltaDiscoveryResponse
+Ask: TypeAlias = discovery_pb2.DeltaDiscoveryRequest
+Reply: TypeAlias = discovery_pb2.DeltaDiscoveryResponse
 
 TYPES = (CLUSTER, ENDPOINTS, LISTENER, ROUTES)
 
@@ -38,6 +39,8 @@ class Envoy:
         self.inbox: deque[Reply] = deque()
         self.faults: list[str] = []
         """Moments in which traffic would have been answered 503."""
+        self.waits = 0
+        """How often it waited for endpoints until its patience ended."""
         self.broken_by_refusal: Callable[[str], bool] = lambda _cluster: False
         self._asked: dict[str, set[str]] = {}
         self._warming: set[str] = set()
@@ -95,6 +98,7 @@ class Envoy:
     def time_out(self) -> bool:
         """Wait no longer for endpoints that do not come; returns whether any were awaited."""
         waited = bool(self._warming)
+        self.waits += waited
         self._warming.clear()
         self._release()
         return waited

@@ -291,8 +291,8 @@ class Conversation:
         response = Response(state.type_url, str(self._nonce), resources, removed)
         endpoints = self._types.get(ENDPOINTS)
         if state.type_url == CLUSTER and endpoints is not None:
-            # A cluster that changes is warmed like a new one, but its endpoints not asked for again:
-            # Envoy would wait 15 s for them.
+            # A cluster that changes is warmed like a new one, but its endpoints are not asked for
+            # again: Envoy would wait 15 s for them.
             changed = (each.name for each in resources if state.known.get(each.name))
             endpoints.tell_again(changed)
         state.sent(response.nonce, resources, removed)

@@ -120,8 +120,7 @@ class Subscription:
         """Tell of these once more, as far as they are asked for."""
         for name in names:
             if self.covers(name):
-                self.known.pop(name, None)
-                self._expecting.discard(name)
+                self._lost(name)
                 self.mark((name,))
 
     def _lost(self, name: str) -> None:

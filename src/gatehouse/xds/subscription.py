@@ -217,13 +217,19 @@ class Subscription:
             elif each.name in expecting and certain:
                 self.known[each.name] = each.version
                 self.refused.pop(each.name, None)
-        for name in expecting.intersection(response.removed):
+        if certain or not names:
+            self._without(expecting.intersection(response.removed))
+        else:
+            self._try_again([name for name in names if name not in bad], bad)
+            self.mark(response.removed)
+        return expecting - bad.keys() if certain else set()
+
+    def _without(self, names: Iterable[str]) -> None:
+        """Take note that the client has none of these, and was told so."""
+        for name in names:
             self.known.pop(name, None)
             if name in self.names:
                 self.known[name] = ABSENT
-        if not certain:
-            self._try_again([name for name in names if name not in bad], bad)
-        return expecting - bad.keys() if certain else set()
 
     def _try_again(self, names: list[str], bad: Mapping[str, str]) -> None:
         """Tell the rest of a refused response again: it may have been applied, or not.

@@ -1,8 +1,8 @@
 """How long does a change take from the control plane through the relay into an Envoy's traffic?
 
-N clusters with an endpoint each and a virtual host for each. Then, one at a time: other endpoints, a
-virtual host that leads elsewhere, and a new cluster with a virtual host. A change is served when a
-request gets the new answer, and confirmed when the control plane knows.
+N clusters with an endpoint each and a virtual host for each. Then, one at a time: other endpoints,
+a virtual host that leads elsewhere, and a new cluster with a virtual host. A change is served when
+a request gets the new answer, and confirmed when the control plane knows.
 
     python bench/discovery.py --clusters 100,5000 --samples 20 [--direct]
 """
@@ -124,12 +124,16 @@ def show(what: str, samples: list[tuple[float, ...]]) -> None:
     )
 
 
+def start_agent(environ: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Start an agent."""
+    command = [sys.executable, "-m", "gatehouse", "agent", "--proxy", "envoy"]
+    return subprocess.Popen(command, env=dict(os.environ) | environ, stderr=subprocess.DEVNULL)
+
+
 @contextlib.asynccontextmanager
 async def relayed(plane: EnvoyControlPlane, directory: Path) -> AsyncIterator[list[int]]:
     """Run an agent; gives a function for the pids of agent and Envoy."""
-    command = [sys.executable, "-m", "gatehouse", "agent", "--proxy", "envoy"]
-    environ = dict(os.environ) | plane.environment(directory)
-    agent = subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL)
+    agent = start_agent(plane.environment(directory))
     pids = [agent.pid]
     try:
         await plane.until(lambda report: bool(report.instances))
@@ -151,9 +155,7 @@ async def direct(plane: EnvoyControlPlane, directory: Path) -> AsyncIterator[lis
 async def measure(
     size: int,
     samples: int,
-    run: Callable[
-        [EnvoyControlPlane, Path], contextlib.AbstractAsyncContextManager[list[int]]
-    ],
+    run: Callable[[EnvoyControlPlane, Path], contextlib.AbstractAsyncContextManager[list[int]]],
     count: Counting,
 ) -> None:
     """Measure one size."""

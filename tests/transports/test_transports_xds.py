@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
+import aiohttp
+import grpc.aio
 import pytest
-from agent_control_plane import free_port
+from agent_control_plane import GATEWAY, free_port
+from envoy_model import Ask, Reply
 from envoy_running import (
     EnvoyControlPlane,
     backend,
@@ -20,7 +25,10 @@ from envoy_running import (
     website,
 )
 
-from gatehouse.xds.resources import Resource
+from gatehouse.delivery import DataPlaneReport
+from gatehouse.transports.xds.services import SERVICE
+from gatehouse.xds.delta import METHOD
+from gatehouse.xds.resources import CLUSTER, Resource
 
 pytestmark = pytest.mark.process
 
@@ -97,3 +105,113 @@ async def test_a_cluster_that_changes_is_warm_at_once(
         # An Envoy that waits for endpoints which do not come gives up after 15 s.
         await plane.until(lambda report: report.programmed, seconds=10)
         assert await get(port) == (200, "one")
+
+
+async def test_a_token_of_another_gateway_gets_only_its_own(
+    plane: EnvoyControlPlane, tmp_path: Path
+) -> None:
+    ours, theirs = free_port(), free_port()
+    async with (
+        backend("ours") as one,
+        backend("theirs") as two,
+        direct_envoy(tmp_path / "a", plane),
+        direct_envoy(tmp_path / "b", plane, "good:pod-2@other/gateway"),
+    ):
+        plane.server.envoys.publish("other/gateway", website(theirs, two))
+        await plane.served(website(ours, one))
+        await plane.until(lambda _: plane.server.envoys.report("other/gateway").programmed)
+        assert await get(ours) == (200, "ours")
+        assert await get(theirs) == (200, "theirs")
+        for directory, expected in (("a", "ours"), ("b", "theirs")):
+            listeners = await admin(tmp_path / directory / "admin.sock", "/listeners")
+            assert listeners.split() == [
+                f"http::127.0.0.1:{ours if expected == 'ours' else theirs}"
+            ]
+
+
+async def admin(socket: Path, path: str) -> str:
+    connector = aiohttp.UnixConnector(str(socket))
+    async with (
+        aiohttp.ClientSession(connector=connector) as client,
+        client.get(f"http://envoy{path}") as response,
+    ):
+        return await response.text()
+
+
+async def test_a_bad_token_gets_nothing(plane: EnvoyControlPlane, tmp_path: Path) -> None:
+    plane.publish(website(free_port(), ("127.0.0.1", 1)))
+    async with channel(plane) as opened:
+        call = stream(opened, "bad")
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await call.write(Ask(type_url=CLUSTER))
+            await call.read()
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_one_that_does_not_listen_delays_nobody(
+    plane: EnvoyControlPlane, tmp_path: Path
+) -> None:
+    port = free_port()
+    large = [cluster(f"c{n}-{'x' * 60_000}") for n in range(200)]
+    async with channel(plane) as opened:
+        call = stream(opened, "good:sleeper@shop/web")
+        await call.write(Ask(type_url=CLUSTER))
+        await plane.until(lambda report: len(report.instances) == 1)
+        async with backend("one") as one, direct_envoy(tmp_path / "e", plane):
+            plane.publish(website(port, one, *large[:100]))
+            await plane.until(lambda report: confirmed(report, "pod-1"))
+            plane.publish(website(port, one, *large))
+            await plane.until(lambda report: confirmed(report, "pod-1"))
+            assert await get(port) == (200, "one")
+            assert not plane.report().programmed
+
+
+def confirmed(report: DataPlaneReport, instance: str) -> bool:
+    found = {each.instance: each.confirmed for each in report.instances}
+    return found.get(instance) == report.desired
+
+
+async def test_who_comes_back_takes_the_place_of_its_former_stream(
+    plane: EnvoyControlPlane,
+) -> None:
+    async with channel(plane) as opened:
+        first = stream(opened, "good:pod-1")
+        await first.write(Ask(type_url=CLUSTER))
+        await plane.until(lambda report: len(report.instances) == 1)
+        second = stream(opened, "good:pod-1")
+        await second.write(Ask(type_url=CLUSTER))
+        assert await first.code() is grpc.StatusCode.UNAVAILABLE
+        plane.publish(website(1, ("127.0.0.1", 1)))
+        response = await second.read()
+        assert [each.name for each in response.resources] == ["web"]
+        assert len(plane.report().instances) == 1
+
+
+async def test_what_is_withdrawn_stays_as_it_is(plane: EnvoyControlPlane, tmp_path: Path) -> None:
+    port = free_port()
+    async with backend("one") as one, direct_envoy(tmp_path / "e", plane):
+        await plane.served(website(port, one))
+        plane.server.envoys.withdraw(GATEWAY)
+        assert plane.report().desired == ""
+        assert not plane.report().programmed
+        await plane.restart()
+        await plane.until(lambda report: bool(report.instances))
+        assert await get(port) == (200, "one")
+
+
+@contextlib.asynccontextmanager
+async def channel(plane: EnvoyControlPlane) -> AsyncIterator[grpc.aio.Channel]:
+    trusted = grpc.ssl_channel_credentials(plane.cert.read_bytes())
+    override = (("grpc.ssl_target_name_override", "control.plane"),)
+    target = f"127.0.0.1:{plane.port}"
+    async with grpc.aio.secure_channel(target, trusted, options=override) as opened:
+        yield opened
+
+
+def stream(opened: grpc.aio.Channel, token: str) -> Any:
+    method: Any = opened.stream_stream(
+        f"/{SERVICE}/{METHOD}",
+        request_serializer=Ask.SerializeToString,
+        response_deserializer=Reply.FromString,
+    )
+    return method(metadata=(("authorization", token),))

@@ -237,12 +237,11 @@ class Conversation:
         return True
 
     def _everything(self) -> Iterable[Key]:
-        for type_url in {*self.target.by_type, *self._types}:
+        for type_url in dict.fromkeys((*self.target.by_type, *self._types)):
             state = self._types.get(type_url)
-            names = set(self.target.by_type.get(type_url, ()))
-            if state is not None:
-                names |= state.known.keys() | state.names
-            for name in names:
+            named = self.target.by_type.get(type_url, {})
+            had = () if state is None else (*state.known, *state.names)
+            for name in dict.fromkeys((*named, *had)):
                 yield type_url, name
 
     def _say(self) -> Response | None:

@@ -46,11 +46,12 @@ def reasons_in(message: str, names: Collection[str]) -> dict[str, str]:
         if start >= 0:
             found.append((start, name))
     found.sort()
-    ends = [start for start, _ in found[1:]] + [len(text)]
-    return {
-        name: clipped(text[start + len(name) + 2 : end].strip(", \n"))
-        for (start, name), end in zip(found, ends, strict=True)
-    }
+    reasons: dict[str, str] = {}
+    end = len(text)
+    for start, name in reversed(found):
+        reasons[name] = clipped(text[start + len(name) + 2 : end].strip(", \n"))
+        end = start
+    return reasons
 
 
 def clipped(reason: str) -> str:

@@ -137,7 +137,7 @@ async def relayed(plane: EnvoyControlPlane, directory: Path) -> AsyncIterator[li
     pids = [agent.pid]
     try:
         await plane.until(lambda report: bool(report.instances))
-        pids += supervision._running(directory / "run" / "envoy" / "bootstrap.json")
+        pids += supervision.running(directory / "run" / "envoy" / "bootstrap.json")
         yield pids
     finally:
         agent.terminate()

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+import structlog
 from agent_control_plane import free_port
 from envoy_running import (
     EnvoyControlPlane,
@@ -57,7 +58,7 @@ def no_envoy_is_left(tmp_path: Path) -> object:
 
 
 def envoys(directory: Path) -> list[int]:
-    return supervision._running(directory / "run" / "envoy" / "bootstrap.json")
+    return supervision.running(directory / "run" / "envoy" / "bootstrap.json")
 
 
 def options(plane: EnvoyControlPlane, directory: Path, **more: str) -> Options:
@@ -145,6 +146,7 @@ async def test_what_is_published_is_served_when_it_is_confirmed(
         tmp_path,
         GATEHOUSE_AGENT_HEALTH_ADDRESS=f"127.0.0.1:{health}",
         POD_NAMESPACE="shop",
+        GATEHOUSE_AGENT_GATEWAY="web",
     )
     async with backend("one") as one, backend("two") as two, running(found):
         await plane.until(lambda report: bool(report.instances))
@@ -167,9 +169,9 @@ async def test_what_is_published_is_served_when_it_is_confirmed(
             while (await get(health, path="/readyz"))[0] != 200:
                 await asyncio.sleep(0.05)
         _, metrics = await get(health, path="/metrics")
-        assert "gatehouse_agent_connected 1" in metrics
+        assert re.search(r"^gatehouse_agent_connected{.*} 1\.0$", metrics, re.M)
         (total,) = re.findall(r"^envoy_http_downstream_rq_total{(.*)} 4$", metrics, re.M)
-        assert 'namespace="shop",pod="pod-1",gateway="shop_web"' in total
+        assert 'namespace="shop",pod="pod-1",gateway="web"' in total
 
 
 @pytest.mark.parametrize("make", [bad_cluster, invalid_cluster])
@@ -365,8 +367,10 @@ async def test_a_bad_token_is_tried_again_until_it_is_good(
     plane: EnvoyControlPlane, tmp_path: Path
 ) -> None:
     plane.token.write_text("bad")
-    async with running(options(plane, tmp_path)):
-        await until(lambda: bool(envoys(tmp_path)))
-        plane.token.write_text("good:pod-1")
-        report = await plane.until(lambda report: bool(report.instances))
-        assert report.instances[0].instance == "pod-1"
+    with structlog.testing.capture_logs() as logs:
+        async with running(options(plane, tmp_path)):
+            await until(lambda: any(each["event"] == "connection lost" for each in logs))
+            assert not any(each["event"] == "connected" for each in logs)
+            plane.token.write_text("good:pod-1")
+            report = await plane.until(lambda report: bool(report.instances))
+            assert report.instances[0].instance == "pod-1"

@@ -82,7 +82,9 @@ class Downstream:
             asyncio.create_task(self._write(dialogue, context)),
         )
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
         finally:
             self._relay.closed(dialogue)
             for task in tasks:

@@ -90,7 +90,7 @@ class Agent:
 
     def not_ready(self) -> str:
         """Why traffic should not come here yet; empty if it should."""
-        if not self.supervisor.running:
+        if not self.supervisor.alive:
             return "Envoy is not running"
         if not self.relay.serving:
             return "no configuration is confirmed to be served"
@@ -102,7 +102,7 @@ class Agent:
         yield Figure(f"{name}_connected", "Whether the control plane is.", self.upstream.connected)
         help_ = "Whether Envoy serves a confirmed configuration."
         yield Figure(f"{name}_ready", help_, not self.not_ready())
-        yield Figure("envoy_up", "Whether Envoy runs.", self.supervisor.running)
+        yield Figure("envoy_up", "Whether Envoy runs.", self.supervisor.alive)
         help_ = "Whether Envoy listens to the relay."
         yield Figure(f"{name}_envoy_connected", help_, self.downstream.connected)
         yield Figure(f"{name}_resources", "What the relay holds for Envoy.", self.relay.held)

@@ -51,13 +51,13 @@ class Supervisor:
         self._workers = workers
 
     @property
-    def running(self) -> bool:
+    def alive(self) -> bool:
         """Whether there is a live Envoy."""
         return self.process is not None
 
     def adopt(self) -> bool:
         """Take over an Envoy that an earlier agent started, if one runs."""
-        for pid in _running(self._places.bootstrap):
+        for pid in running(self._places.bootstrap):
             with contextlib.suppress(ProcessLookupError):
                 if self.process is None:
                     self.process = Watched(pid)
@@ -65,7 +65,7 @@ class Supervisor:
                 else:
                     # Two would share the ports, one of them without a relay.
                     os.kill(pid, signal.SIGKILL)
-        return self.running
+        return self.alive
 
     async def run(self) -> None:
         """Keep an Envoy alive until cancelled, which does not end it."""
@@ -157,8 +157,8 @@ async def _idle(admin: Admin, seconds: float) -> None:
         await asyncio.sleep(0.1)
 
 
-def _running(bootstrap: Path) -> list[int]:
-    """Give the Envoys that were started with this file; oldest first."""
+def running(bootstrap: Path) -> list[int]:
+    """Give the pids of Envoys that were started with this file, in their order."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 
 import structlog
 
 from gatehouse.delivery import DataPlaneReport, InstanceReport, Refusal
 from gatehouse.transports.agents.authentication import Identity
+from gatehouse.transports.agents.fleet import STREAMS_MAX
 from gatehouse.xds import delta, state_of_the_world
 from gatehouse.xds.publication import Publication
 from gatehouse.xds.resources import Resources
@@ -29,11 +31,13 @@ class Stream:
         self.woken = asyncio.Event()
         """Set when there may be something to say."""
         self.report = InstanceReport(identity.instance)
+        self.on_end: Callable[[], object] = lambda: None
+        """What is to happen when it is to end, also while its client takes nothing."""
 
     def end(self) -> None:
         """Ask that the stream be ended."""
         self.ended = True
-        self.woken.set()
+        self.on_end()
 
 
 class _DataPlane:
@@ -41,6 +45,8 @@ class _DataPlane:
         self.publication = Publication()
         self.streams: dict[str, Stream] = {}
         """By instance; the newest of each."""
+        self.unended: Counter[str] = Counter()
+        """Streams of each instance, also older ones."""
         self.reported: DataPlaneReport | None = None
         """What was last asked for, while it holds; there may be thousands of instances."""
 
@@ -82,9 +88,15 @@ class Fleet:
             )
         return plane.reported
 
-    def open(self, identity: Identity, make: Callable[[Publication], Dialogue]) -> Stream:
-        """Give a stream to ``identity``; an older one of the same instance is ended."""
+    def open(self, identity: Identity, make: Callable[[Publication], Dialogue]) -> Stream | None:
+        """Give a stream to ``identity``; an older one of the same instance is ended.
+
+        None: too many have not ended yet.
+        """
         plane = self._plane(identity.gateway)
+        if plane.unended[identity.instance] >= STREAMS_MAX:
+            return None
+        plane.unended[identity.instance] += 1
         stream = Stream(identity, make(plane.publication))
         older = plane.streams.pop(identity.instance, None)
         if older is not None:
@@ -98,11 +110,14 @@ class Fleet:
         """Take note that ``stream`` ended."""
         identity = stream.identity
         plane = self._gateways[identity.gateway]
+        plane.unended[identity.instance] -= 1
+        if not plane.unended[identity.instance]:
+            del plane.unended[identity.instance]
         if plane.streams.get(identity.instance) is stream:
             del plane.streams[identity.instance]
             log.info("instance gone", gateway=identity.gateway, instance=identity.instance)
             self._report(identity.gateway)
-            self._forget_if_idle(identity.gateway)
+        self._forget_if_idle(identity.gateway)
 
     def note(self, stream: Stream) -> None:
         """Take note of how far the instance is."""
@@ -124,7 +139,7 @@ class Fleet:
 
     def _forget_if_idle(self, gateway: str) -> None:
         plane = self._gateways[gateway]
-        if not plane.publication.open and not plane.streams:
+        if not plane.publication.open and not plane.unended:
             del self._gateways[gateway]
 
     def _report(self, gateway: str) -> None:

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from gatehouse.patience import Patience
-from gatehouse.transports.agents.calls import Callers, Context
+from gatehouse.transports.agents.calls import Callers, Context, abort
 from gatehouse.transports.xds.fleet import Dialogue, Fleet, Stream
 from gatehouse.xds import delta, state_of_the_world
 from gatehouse.xds.publication import Publication
@@ -51,23 +51,26 @@ class Services:
         # Clients may wait for this before they say anything.
         await context.send_initial_metadata(())
         stream = self._fleet.open(identity, make)
-        tasks = (
-            asyncio.create_task(_read(stream, requests)),
-            asyncio.create_task(self._write(stream, context)),
-        )
+        if stream is None:
+            await abort(context, grpc.StatusCode.UNAVAILABLE, "older streams have not ended yet")
+        reading = asyncio.create_task(_read(stream, requests))
+        writing = asyncio.create_task(self._write(stream, context))
+        stream.on_end = writing.cancel
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
             if stream.ended:
-                await context.abort(grpc.StatusCode.UNAVAILABLE, "this stream was ended here")
+                await abort(context, grpc.StatusCode.UNAVAILABLE, "this stream was ended here")
+            for task in done:
+                task.result()
         finally:
             self._fleet.close(stream)
-            for task in tasks:
+            for task in (reading, writing):
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(reading, writing, return_exceptions=True)
 
     async def _write(self, stream: Stream, context: Context) -> None:
         conversation, patience = stream.dialogue.conversation, Patience()
-        while not stream.ended:
+        while True:
             stream.woken.clear()
             message = stream.dialogue.next()
             self._fleet.note(stream)

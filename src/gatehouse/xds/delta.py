@@ -15,6 +15,9 @@ from gatehouse.xds.refusals import Refusal
 
 METHOD = "DeltaAggregatedResources"
 
+WELCOME = ("gatehouse", "welcome")
+"""In the first metadata of a server that has taken up a call."""
+
 
 class Speaker(msgspec.Struct, frozen=True):
     """Who a client says it is, with its first request."""

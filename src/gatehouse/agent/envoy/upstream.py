@@ -73,13 +73,13 @@ class Upstream:
                 response_deserializer=discovery_pb2.DeltaDiscoveryResponse.FromString,
             )
             call = method(metadata=self._metadata())
-            # The server answers so once it knows whose the token is.
-            await call.initial_metadata()
-            self.connected = True
-            log.info("connected", server=self._options.server_host)
+            # Of a call that is refused there is none; one that is taken up may have nothing to say.
+            if delta.WELCOME in tuple(await call.initial_metadata() or ()):
+                self._note_connected()
             self._relay.connected()
             asking = asyncio.create_task(self._say(call))
             async for response in self._responses(call, asking):
+                self._note_connected()
                 self._relay.hear(response)
                 self._woken.set()
                 self._wake()
@@ -88,6 +88,11 @@ class Upstream:
                 asking.cancel()
                 await asyncio.gather(asking, return_exceptions=True)
             await channel.close()
+
+    def _note_connected(self) -> None:
+        if not self.connected:
+            self.connected = True
+            log.info("connected", server=self._options.server_host)
 
     async def _responses(
         self, call: Any, asking: asyncio.Task[None]

@@ -49,7 +49,7 @@ class Services:
     ) -> None:
         identity = await self._callers.identify(context)
         # Clients may wait for this before they say anything.
-        await context.send_initial_metadata(())
+        await context.send_initial_metadata((delta.WELCOME,))
         stream = self._fleet.open(identity, make)
         if stream is None:
             await abort(context, grpc.StatusCode.UNAVAILABLE, "older streams have not ended yet")

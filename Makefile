@@ -6,7 +6,7 @@ ARGS ?=
 .DEFAULT_GOAL := help
 .PHONY: help env env-dev demo test check lint types contracts format golden conformance faults \
   differential bench bench-routes bench-agents bench-apiserver bench-endpoints bench-throughput bench-agent \
-  bench-large kinds gateway-api nginx-gateway cover lock clean
+  bench-large bench-discovery kinds gateway-api nginx-gateway cover lock clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -62,6 +62,9 @@ bench-apiserver: env-dev  ## Measure the API server beside etcd (needs wrk and e
 
 bench-endpoints: env-dev  ## Measure how soon a change of endpoints is in traffic
 	$(BIN)/python bench/endpoints.py $(ARGS)
+
+bench-discovery: env-dev  ## Measure changes on their way through the relay into an Envoy
+	$(BIN)/python bench/discovery.py $(ARGS)
 
 bench-throughput: env-dev  ## Measure NGINX as configured here beside a configuration by hand (needs wrk)
 	$(BIN)/python bench/throughput.py $(ARGS)

@@ -195,7 +195,11 @@ def bootstrap(directory: Path, plane: ControlPlane, token: str, *, delta: bool) 
     trust = {
         "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
         "sni": "control.plane",
-        "common_tls_context": {"validation_context": {"trusted_ca": {"filename": str(plane.cert)}}},
+        "common_tls_context": {
+            # An Envoy that is a client offers 1.2 at most, unless it is told.
+            "tls_params": {"tls_maximum_protocol_version": "TLSv1_3"},
+            "validation_context": {"trusted_ca": {"filename": str(plane.cert)}},
+        },
     }
     address = {"socket_address": {"address": "127.0.0.1", "port_value": plane.port}}
     protocols = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"

@@ -1,4 +1,4 @@
-"""The data-plane agent: one process that owns one NGINX and obeys one control plane.
+"""The data-plane agent: one process that owns one NGINX or Envoy and obeys one control plane.
 
 - ``options``, ``main``: how it is told what to do; the order of its life.
 - ``channel``, ``link``, ``descriptions``: the connection, its sequence, what it says of itself.
@@ -11,6 +11,7 @@
 - ``supervision``, ``master``, ``error_log``, ``nginx_binary``: the NGINX.
 - ``companions``: the processes beside NGINX that do what it cannot.
 - ``watched``, ``processes``, ``orphans``: what both are to the machine.
+- ``envoy``: the agent that owns an Envoy instead.
 - ``health``, ``measurements``: /livez, /readyz, /metrics, and what is measured.
 
 Never here: anything of the control plane but the wire definitions, a parser of NGINX's language

@@ -4,7 +4,8 @@
   each is told and when, what is reported.
 - :mod:`~gatehouse.transports.mpi`: the dialect of NGINX Agent v3, and of our own agent.
 - :mod:`~gatehouse.transports.commander`: the dialect of NGINX Agent v2.
-- :mod:`~gatehouse.transports.server`: both on one port; implements
+- :mod:`~gatehouse.transports.xds`: Envoys, and the relays in front of them.
+- :mod:`~gatehouse.transports.server`: all on one port; implements
   :class:`gatehouse.delivery.Delivery`.
 
 Never here: Kubernetes objects, front ends, or knowledge of what is in a file. A new protocol is a

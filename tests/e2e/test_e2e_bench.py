@@ -102,3 +102,18 @@ def test_a_change_on_a_large_configuration_costs_what_changed() -> None:
     assert change
     assert int(first[1]) > 500
     assert int(change[1]) < int(first[2]) / 100
+
+
+@pytest.mark.process
+def test_changes_on_their_way_into_an_envoy_are_measured() -> None:
+    command = (sys.executable, str(ROOT / "bench" / "discovery.py"))
+    done = subprocess.run(
+        (*command, "--clusters", "8", "--samples", "2"),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for what in ("endpoints", "virtual host", "cluster, virtual host"):
+        assert re.search(rf"^  {what} +served +[\d.]+ ms", done.stdout, re.M)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -156,7 +157,8 @@ async def test_a_restarted_control_plane_finds_its_version_confirmed(
     bundle = answering(port, "same")
 
     async def connected() -> bool:
-        return "gatehouse_agent_connected 1" in (await get(health, "/metrics"))[1]
+        _, text = await get(health, "/metrics")
+        return re.search(r"^gatehouse_agent_connected\{.*\} 1", text, re.MULTILINE) is not None
 
     async with running(main.options_from_environment(environ)):
         await control_plane.until(lambda report: bool(report.instances))

@@ -23,7 +23,7 @@ NGINX_ID = "cd2d5dc0-c528-3f37-b83c-727fd4010777"
 
 @pytest.fixture
 async def plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
-    plane = ControlPlane(tmp_path, apply_deadline=0.5)
+    plane = ControlPlane(tmp_path, apply_deadline=2.0)
     await plane.start()
     yield plane
     await plane.server.stop(0.1)
@@ -33,8 +33,8 @@ def bundle(text: str, files: int = 1) -> Bundle:
     return Bundle([File.make(f"gatehouse/{number}", f"{text} {number}") for number in range(files)])
 
 
-def channel(plane: ControlPlane) -> grpc.aio.Channel:
-    """Give one with a connection of its own."""
+def channel(plane: ControlPlane, *, slow: bool = False) -> grpc.aio.Channel:
+    """Give one with a connection of its own; a slow one takes little in advance of its reader."""
     return grpc.aio.secure_channel(
         f"127.0.0.1:{plane.port}",
         grpc.ssl_channel_credentials(plane.cert.read_bytes()),
@@ -42,8 +42,7 @@ def channel(plane: ControlPlane) -> grpc.aio.Channel:
             ("grpc.ssl_target_name_override", "control.plane"),
             ("grpc.max_receive_message_length", -1),
             ("grpc.use_local_subchannel_pool", 1),
-            # Else it takes in advance what nobody reads, ever more of it.
-            ("grpc.http2.bdp_probe", 0),
+            ("grpc.http2.bdp_probe", 0 if slow else 1),
         ],
     )
 
@@ -93,6 +92,12 @@ async def confirm(call: Any) -> str:
     return request.config_apply_request.overview.config_version.version
 
 
+async def confirm_until(call: Any, version: str) -> None:
+    """Confirm requests, of which one may come twice where its answer took long, up to one."""
+    while await confirm(call) != version:
+        pass
+
+
 async def test_calls_that_come_faster_than_they_are_answered_are_all_answered(
     plane: ControlPlane,
 ) -> None:
@@ -133,7 +138,7 @@ async def test_an_agent_that_takes_nothing_delays_nobody_and_gets_only_the_newes
     plane: ControlPlane,
 ) -> None:
     async with (
-        channel(plane) as one,
+        channel(plane, slow=True) as one,
         channel(plane) as other,
     ):
         stuck = await Agent(one, "stuck").subscribe()
@@ -141,16 +146,17 @@ async def test_an_agent_that_takes_nothing_delays_nobody_and_gets_only_the_newes
         await plane.until(lambda report: len(report.instances) == 2)
         # Far more than flow control lets through to a client that does not read.
         versions = []
-        for text in ("one", "two", "three", "four"):
-            wanted = bundle(text, files=20_000)
+        for text in ("one", "two", "three"):
+            wanted = bundle(text, files=5_000)
             versions.append(wanted.version)
             plane.server.publish(GATEWAY, wanted)
-            assert await confirm(good) == wanted.version
+            await confirm_until(good, wanted.version)
             # Its deadline has passed, and so the next is put on its way.
-            report = await plane.until(lambda report: bool(report.error))
-            assert report.error == "stuck: no answer within 0.5 s"
+            report = await plane.until(lambda report: bool(report.instances[1].error))
+            assert report.instances[1].instance == "stuck"
+            assert report.instances[1].error == "no answer within 2 s"
         plane.server.publish(GATEWAY, last := bundle("last"))
-        assert await confirm(good) == last.version
+        await confirm_until(good, last.version)
         seen = list[str]()
         while not seen or seen[-1] != last.version:
             seen.append(await confirm(stuck))
@@ -163,16 +169,15 @@ async def test_a_stream_that_was_replaced_ends_though_its_client_takes_nothing(
     plane: ControlPlane,
 ) -> None:
     async with (
-        channel(plane) as one,
+        channel(plane, slow=True) as one,
         channel(plane) as other,
     ):
         stuck = await Agent(one, "pod-1").subscribe()
-        plane.server.publish(GATEWAY, bundle("one", files=20_000))
+        plane.server.publish(GATEWAY, bundle("one", files=5_000))
         await plane.until(lambda report: bool(report.error))
         call = await Agent(other, "pod-1").subscribe()
         plane.server.publish(GATEWAY, wanted := bundle("two"))
-        while await confirm(call) != wanted.version:
-            pass
+        await confirm_until(call, wanted.version)
         await plane.until(lambda report: report.programmed)
         # What was on its way still comes; then it is over.
         with contextlib.suppress(grpc.aio.AioRpcError):

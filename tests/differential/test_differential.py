@@ -1,4 +1,4 @@
-"""Random routes, random requests: NGINX, configured by Gatehouse, does what the oracle says."""
+"""Random routes, random requests: proxies, configured by Gatehouse, do what the oracle says."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import traffic
 import yaml
 from connections import Seen
 from exchange import Expected, Object, Request
+from proxies import Runner, with_envoy, with_nginx
 from world import World
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(3600)]
@@ -82,7 +83,7 @@ def _same(location: str) -> bytes:
     return unquote_to_bytes(_bytes(f"{scheme}://{re.sub('/+', '/', rest)}?")) + _bytes(query)
 
 
-async def _round(seed: int, pairs: int) -> tuple[int, list[str]]:
+async def _round(runner: Runner, seed: int, pairs: int) -> tuple[int, list[str]]:
     rng = random.Random(seed)
     sets = [population.route_set(rng, number) for number in range(min(SETS, -(-pairs // EACH)))]
     work = [
@@ -92,7 +93,7 @@ async def _round(seed: int, pairs: int) -> tuple[int, list[str]]:
     ]
     wrong: list[str] = []
     with tempfile.TemporaryDirectory(prefix="ghd-") as directory:
-        world = World(Path(directory))
+        world = World(Path(directory), runner)
         async with world.serving([route for routes in sets for route in routes]):
             queue = list(reversed(work))
 
@@ -118,9 +119,10 @@ def _report(seed: int, routes: list[Object], request: Request, said: str) -> str
     return f"{said}\nseed {seed}\n{request}\n{text}"
 
 
-async def test_nginx_does_what_the_specification_says() -> None:
+@pytest.mark.parametrize("runner", [with_nginx, with_envoy], ids=["nginx", "envoy"])
+async def test_a_proxy_does_what_the_specification_says(runner: Runner) -> None:
     done, wrong, seed = 0, list[str](), SEED
     while done < PAIRS:
-        count, found = await _round(seed, PAIRS - done)
+        count, found = await _round(runner, seed, PAIRS - done)
         done, wrong, seed = done + count, wrong + found, seed + 1
     assert not wrong, f"{len(wrong)} of {done} answers are wrong; the first:\n{wrong[0]}"

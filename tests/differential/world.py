@@ -1,4 +1,4 @@
-"""The real thing: objects compiled by Gatehouse, served by NGINX, before backends that echo."""
+"""The real thing: objects compiled by Gatehouse, served by a proxy, before backends that echo."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import asyncio
 import base64
 import contextlib
 import functools
-import os
 import random
-import signal
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,24 +17,18 @@ import msgspec
 from connections import Client
 from exchange import Object
 from population import LISTENERS, SERVICES
+from proxies import PORT, Runner
 
-from gatehouse.agent import nginx_binary
-from gatehouse.backends import nginx
-from gatehouse.bundle import Bundle
 from gatehouse.frontends import gateway_api
+from gatehouse.ir.gateway import Gateway
 from gatehouse.query import Engine, Key, Snapshot
 from gatehouse.standalone import pki
-
-PORT = 8080
-STARTS = 90.0
-"""Seconds that NGINX may take to read its configuration."""
-
 
 Addresses = dict[str, list[tuple[str, int]]]
 
 
-def compiled(routes: list[Object], addresses: Addresses, bind: str, directory: Path) -> Bundle:
-    """Compile a Gateway with all routes; raises AssertionError if anything cannot be served."""
+def compiled(routes: list[Object], addresses: Addresses, bind: str, directory: Path) -> Gateway:
+    """Compile a Gateway with all routes."""
     engine = Engine(Snapshot(gateway_api.INDEXES))
     meta = {"namespace": "ns", "creationTimestamp": "2026-01-01T00:00:00Z", "generation": 1}
     listeners = [
@@ -78,10 +70,7 @@ def compiled(routes: list[Object], addresses: Addresses, bind: str, directory: P
     with engine.compile() as ask:
         gateway = ask(gateway_api.compile_gateway, ("Gateway", "ns", "gw"))
     assert gateway is not None
-    gateway = msgspec.structs.replace(gateway, bind_address=bind)
-    generated = nginx.Generator(nginx.Capabilities.parse("1.31.3")).generate(gateway)
-    assert not generated.unsupported, generated.unsupported
-    return generated.bundle
+    return msgspec.structs.replace(gateway, bind_address=bind)
 
 
 def _listener(port: int, hostname: str, number: int) -> Object:
@@ -105,10 +94,11 @@ def _secret(meta: Object, directory: Path) -> Object:
 
 
 class World:
-    """Backends and one NGINX on a loopback address of their own."""
+    """Backends and one proxy on a loopback address of their own."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, runner: Runner) -> None:
         self._directory = directory
+        self._runner = runner
         self.address = f"127.{random.randint(20, 250)}.{random.randint(0, 255)}.1"
         self.addresses: Addresses = {}
 
@@ -121,47 +111,9 @@ class World:
                 for _ in range(count):
                     port = await stack.enter_async_context(_served(name, self.address))
                     self.addresses[name].append((self.address, port))
-            bundle = compiled(routes, self.addresses, self.address, self._directory)
-            process = await self._start(bundle)
-            try:
-                yield
-            finally:
-                if process.returncode is not None:
-                    said = (self._directory / "error.log").read_text()[-2000:]
-                    raise RuntimeError(f"NGINX has ended, {process.returncode}: {said}")
-                process.send_signal(signal.SIGTERM)
-                await process.wait()
-
-    async def _start(self, bundle: Bundle) -> asyncio.subprocess.Process:
-        base = self._directory
-        for path, file in bundle.files.items():
-            (base / path).parent.mkdir(parents=True, exist_ok=True)
-            (base / path).write_bytes(file.content)
-        kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-        temp = " ".join(f"{kind}_temp_path {base}/{kind};" for kind in kinds)
-        user = "user root;" if os.geteuid() == 0 else ""
-        (base / "nginx.conf").write_text(
-            f"{user} daemon off; pid {base}/pid; error_log {base}/error.log warn; "
-            f"events {{ worker_connections 1024; }} "
-            f"http {{ {temp} access_log off; include gatehouse/http.conf; }}"
-        )
-        binary = str(nginx_binary.find(None))
-        process = await asyncio.create_subprocess_exec(
-            binary, "-p", str(base), "-c", str(base / "nginx.conf"), "-e", f"{base}/error.log"
-        )
-        # Thousands of maps take NGINX long to read on a machine that does something else beside.
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(STARTS):
-                while process.returncode is None:
-                    with contextlib.suppress(OSError):
-                        _, writer = await asyncio.open_connection(self.address, PORT)
-                        writer.close()
-                        return process
-                    await asyncio.sleep(0.05)
-        if process.returncode is None:
-            process.kill()
-        said = (base / "error.log").read_text()[-2000:]
-        raise RuntimeError(f"NGINX does not listen, {await process.wait()}: {said}")
+            gateway = compiled(routes, self.addresses, self.address, self._directory)
+            await stack.enter_async_context(self._runner(gateway, self._directory))
+            yield
 
     def client(self) -> Client:
         """Give a client."""

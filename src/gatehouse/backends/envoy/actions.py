@@ -1,0 +1,135 @@
+"""What a route does: forward, redirect, respond."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from envoy.config.route.v3 import route_components_pb2 as components
+
+from gatehouse.backends.envoy import (
+    balancing,
+    headers,
+    mirrors,
+    names,
+    quoting,
+    retries,
+    rewriting,
+    sessions,
+)
+from gatehouse.backends.envoy.protobufs import number
+from gatehouse.backends.envoy.served import Context
+from gatehouse.ir import http as ir
+
+_REDIRECTS = {
+    301: components.RedirectAction.MOVED_PERMANENTLY,
+    302: components.RedirectAction.FOUND,
+    303: components.RedirectAction.SEE_OTHER,
+    307: components.RedirectAction.TEMPORARY_REDIRECT,
+    308: components.RedirectAction.PERMANENT_REDIRECT,
+}
+
+CALLS = 3600.0
+"""Seconds: streams of calls may be silent for long."""
+
+
+def serve(made: Any, context: Context, route: ir.Route, hostname: str) -> None:
+    """Write what a route does. Raises UnwritableError.
+
+    ``hostname``: the only one that it is asked for by, if there is but one.
+    """
+    match route.action:
+        case ir.Forward():
+            _forward(made, context, route, route.action)
+        case ir.Redirect():
+            _redirect(made.redirect, route, route.action, hostname)
+        case ir.Respond(status):
+            respond(made, status)
+    headers.apply(made, "response", route.response_headers)
+
+
+def respond(made: Any, status: int) -> None:
+    """Answer with a status."""
+    if not 200 <= status <= 599:
+        raise quoting.UnwritableError("a status is not between 200 and 599")
+    made.direct_response.status = status
+
+
+def _forward(made: Any, context: Context, route: ir.Route, action: ir.Forward) -> None:
+    wanted = [backend for backend in action.backends if backend.weight > 0]
+    if not any(backend.cluster in context.clusters for backend in wanted):
+        made.direct_response.status = 500
+        return
+    request = headers.request(route.request_headers)
+    headers.apply(made, "request", request.edit)
+    sent = made.route
+    _to(sent, context, wanted)
+    hostname = request.hostname if action.rewrite.hostname is None else action.rewrite.hostname
+    if hostname is not None:
+        sent.host_rewrite_literal = rewriting.hostname(hostname)
+    path = rewriting.rewrite(action.rewrite.path, route.match.path)
+    if path is not None:
+        sent.regex_rewrite.CopyFrom(path)
+    sent.request_mirror_policies.extend(mirrors.mirrors(action.mirrors, context.clusters))
+    clusters = [context.clusters[each.cluster] for each in wanted if each.cluster]
+    sent.hash_policy.extend(balancing.hash_policies(clusters))
+    if action.persistence is not None and len(wanted) > 1:
+        sent.weighted_clusters.use_hash_policy.value = True
+        sent.hash_policy.append(sessions.share(action.persistence))
+    calls = all(cluster.protocol == "grpc" for cluster in clusters)
+    _limits(sent, route, action, calls=calls)
+
+
+def _to(sent: Any, context: Context, wanted: list[ir.Backend]) -> None:
+    """Send to one cluster, or to several by weight; a share without one is answered 500."""
+    sent.cluster_not_found_response_code = components.RouteAction.INTERNAL_SERVER_ERROR
+    only = wanted[0]
+    if len(wanted) == 1 and not only.request_headers and not only.response_headers:
+        sent.cluster = only.cluster
+        return
+    for backend in wanted:
+        known = backend.cluster in context.clusters
+        share = sent.weighted_clusters.clusters.add(
+            name=backend.cluster if known else names.BROKEN, weight=number(backend.weight)
+        )
+        request = headers.request(backend.request_headers)
+        if request.hostname is not None:
+            share.host_rewrite_literal = rewriting.hostname(request.hostname)
+        headers.apply(share, "request", request.edit)
+        headers.apply(share, "response", backend.response_headers)
+
+
+def _limits(sent: Any, route: ir.Route, action: ir.Forward, *, calls: bool) -> None:
+    policy = retries.policy(action.retry, action.backend_timeout)
+    given = [action.request_timeout]
+    if policy is not None:
+        sent.retry_policy.CopyFrom(policy)
+    else:
+        given.append(action.backend_timeout)
+    limits = [seconds for seconds in given if seconds]
+    # Without a word Envoy would wait 15 seconds.
+    sent.timeout.CopyFrom(quoting.seconds(min(limits, default=0.0)))
+    waits = [each for each in (route.settings.proxy.read, route.settings.proxy.send) if each]
+    if limits or action.backend_timeout or action.unlimited:
+        sent.idle_timeout.CopyFrom(quoting.seconds(0.0))
+    elif waits:
+        sent.idle_timeout.CopyFrom(quoting.seconds(max(waits)))
+    elif calls:
+        sent.idle_timeout.CopyFrom(quoting.seconds(CALLS))
+
+
+def _redirect(made: Any, route: ir.Route, action: ir.Redirect, hostname: str) -> None:
+    made.response_code = _REDIRECTS[action.status]
+    if action.scheme is not None:
+        made.scheme_redirect = action.scheme
+    if action.hostname is not None or hostname:
+        # Said even where it stays the same: else the request's own port would stay, too.
+        made.host_redirect = rewriting.hostname(action.hostname or hostname)
+    if action.port is not None:
+        made.port_redirect = action.port
+    match action.path:
+        case ir.FullPath(value):
+            made.path_redirect = quoting.path(value)
+        case ir.PrefixPath():
+            path = rewriting.rewrite(action.path, route.match.path)
+            if path is not None:
+                made.regex_rewrite.CopyFrom(path)

@@ -1,0 +1,57 @@
+"""Every generated name: resources, scopes, filters. User text never is one by itself."""
+
+from __future__ import annotations
+
+import hashlib
+
+BROKEN = "gh-broken"
+"""A cluster that is never there: shares that lead nowhere."""
+
+SCOPE_HEADER = "x-gh-scope"
+"""Says, inside of Envoy, which virtual host a request is for."""
+
+SCOPES = "gh.scopes"
+"""The filter that looks for a virtual host again, where a name has none of its own."""
+
+WIDE = "*"
+"""Stands for a name in the scope of all names that have none of their own."""
+
+
+def digest(*parts: str) -> str:
+    """Give a short name for what ``parts`` identify."""
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def listener(port: int, family: str) -> str:
+    """Name a port's listener; ``family`` is ``tcp`` or ``udp``."""
+    return f"{family}/{port}"
+
+
+def chain(port: int, hostname: str, number: int = 0) -> str:
+    """Name a filter chain of a port after the name in the handshake that it is for."""
+    return f"{port}/{hostname or '-'}" + (f"/{number}" if number else "")
+
+
+def scope(port: int, listener: str, hostname: str) -> str:
+    """Name the scope of a virtual host."""
+    return f"{port}/{listener or '-'}/{hostname}"
+
+
+def server_certificate(chain_name: str, number: int) -> str:
+    """Name a certificate by its place, so that a renewed one is the same resource."""
+    return f"certificate/{chain_name}/{number}"
+
+
+def client_trust(port: int) -> str:
+    """Name the authorities for clients of a port."""
+    return f"clients/{port}"
+
+
+def backend_trust(cluster: str) -> str:
+    """Name the authorities for a cluster."""
+    return f"backends/{cluster}"
+
+
+def backend_certificate(cluster: str) -> str:
+    """Name the certificate that is shown to a cluster."""
+    return f"shown/{cluster}"

@@ -1,0 +1,118 @@
+"""The only place where values become parts of resources. They are hostile until they were here."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import quote
+
+import re2
+from envoy.type.matcher.v3 import regex_pb2
+from google.protobuf import duration_pb2
+
+
+class UnwritableError(ValueError):
+    """A value that no resource can hold; the message says why, without the value."""
+
+
+LONGEST_PATTERN = 4096
+"""Characters of a regular expression of a user; the Gateway API allows no longer one."""
+
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_PLAIN = re.compile(r"[A-Za-z0-9_/~-]")
+_UNTOUCHABLE = ("connection", "content-length", "host", "transfer-encoding", "x-gh-scope")
+
+LONGEST_TIME = 315_576_000.0
+"""Seconds; more is no limit that anybody means."""
+
+
+def text(value: str) -> str:
+    """Check a value that Envoy takes as it is."""
+    if _CONTROL.search(value):
+        raise UnwritableError("a value has control characters")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise UnwritableError("a value is no valid Unicode") from error
+    return value
+
+
+def literal(value: str) -> str:
+    """Escape a value where Envoy would put in what stands between percent signs."""
+    return text(value).replace("%", "%%")
+
+
+def header_name(name: str) -> str:
+    """Check the name of a header that is changed or looked at; give it in lower case."""
+    if not _TOKEN.fullmatch(name):
+        raise UnwritableError("a header name has characters that HTTP does not allow")
+    return name.lower()
+
+
+def changed_header(name: str) -> str:
+    """Check the name of a header that is changed."""
+    found = header_name(name)
+    if found in _UNTOUCHABLE or found.startswith("x-envoy-"):
+        raise UnwritableError(f"Envoy does not let routes change the header {found}")
+    return found
+
+
+def seconds(value: float) -> duration_pb2.Duration:
+    """Write a time."""
+    if not 0 <= value <= LONGEST_TIME:
+        raise UnwritableError("a time is negative, or longer than ten years")
+    made = duration_pb2.Duration()
+    made.FromNanoseconds(round(value * 1000) * 1_000_000)
+    return made
+
+
+def pattern(value: str) -> Any:
+    """Check a regular expression; give it as one that must match the whole."""
+    if len(value) > LONGEST_PATTERN:
+        raise UnwritableError(f"a regular expression is longer than {LONGEST_PATTERN} characters")
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        re2.compile(text(value), options)
+    except re2.error as error:
+        raise UnwritableError("a regular expression is not valid for RE2") from error
+    return regex_pb2.RegexMatcher(regex=value)
+
+
+def matches_nothing(value: str) -> bool:
+    """Whether a regular expression matches the empty text."""
+    return re2.fullmatch(value, "") is not None
+
+
+def escape(value: str) -> str:
+    """Give the pattern that matches exactly ``value``."""
+    return "".join(c if _PLAIN.fullmatch(c) or ord(c) > 127 else f"\\{c}" for c in value)
+
+
+def encoded(value: str, *, space: str = " ") -> str:
+    """Give the pattern that matches ``value`` and its percent-encoded spellings.
+
+    ``space``: what a space may also be written as.
+    """
+    return "".join(_byte(byte, space) for byte in value.encode())
+
+
+def _byte(byte: int, space: str) -> str:
+    code = "%" + "".join(c if c.isdigit() else f"[{c}{c.lower()}]" for c in f"{byte:02X}")
+    if byte > 127:
+        return code
+    return f"(?:{escape(space if byte == 0x20 else chr(byte))}|{code})"
+
+
+def path(value: str) -> str:
+    """Write a path: what may not stand in one is percent-encoded."""
+    if "?" in value or "#" in value:
+        raise UnwritableError("a path has a question mark or a hash")
+    kept = re.sub(r"%(?![0-9A-Fa-f]{2})", "%25", text(value))
+    return quote(kept, safe="/%:@!$&'()*+,;=~-._")
+
+
+def replacement(value: str) -> str:
+    """Write a literal where RE2 would put in groups."""
+    return value.replace("\\", "\\\\")

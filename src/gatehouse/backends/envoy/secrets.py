@@ -1,0 +1,72 @@
+"""Certificates and authorities: told by their place, so that renewing one changes nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from envoy.config.core.v3 import base_pb2
+from envoy.extensions.transport_sockets.tls.v3 import common_pb2, secret_pb2, tls_pb2
+
+from gatehouse.backends.envoy.protobufs import ads, packed, truth, written
+from gatehouse.ir import gateway as ir
+from gatehouse.xds.resources import SECRET, Resource
+
+_VERSIONS = common_pb2.TlsParameters(
+    tls_minimum_protocol_version=common_pb2.TlsParameters.TLSv1_2,
+    tls_maximum_protocol_version=common_pb2.TlsParameters.TLSv1_3,
+)
+
+
+def certificate(name: str, found: ir.Certificate) -> Resource:
+    """Give a certificate with its key."""
+    made = common_pb2.TlsCertificate(
+        certificate_chain=base_pb2.DataSource(inline_bytes=found.chain),
+        private_key=base_pb2.DataSource(inline_bytes=found.key.reveal()),
+    )
+    body = written(secret_pb2.Secret(name=name, tls_certificate=made))
+    return Resource.make(SECRET, name, body, secret=True)
+
+
+def trust(name: str, found: ir.TrustBundle, *, optional: bool = False) -> Resource:
+    """Give authorities. ``optional``: who has no good certificate is taken as well."""
+    made = common_pb2.CertificateValidationContext(
+        trusted_ca=base_pb2.DataSource(inline_bytes=found.pem)
+    )
+    if optional:
+        made.trust_chain_verification = common_pb2.CertificateValidationContext.ACCEPT_UNTRUSTED
+    return Resource.make(
+        SECRET, name, written(secret_pb2.Secret(name=name, validation_context=made))
+    )
+
+
+def told(name: str) -> Any:
+    """Ask for a secret by its name."""
+    return secret_pb2.SdsSecretConfig(name=name, sds_config=ads())
+
+
+def common(certificates: list[str], *alpn: str) -> Any:
+    """Give what both sides of a handshake have."""
+    return tls_pb2.CommonTlsContext(
+        tls_params=_VERSIONS,
+        tls_certificate_sds_secret_configs=[told(name) for name in certificates],
+        alpn_protocols=alpn,
+    )
+
+
+def server(certificates: list[str], *alpn: str, clients: str = "", required: bool = True) -> Any:
+    """Give the transport socket that ends TLS. ``clients``: the name of their authorities."""
+    made = tls_pb2.DownstreamTlsContext(common_tls_context=common(certificates, *alpn))
+    if clients:
+        made.common_tls_context.validation_context_sds_secret_config.CopyFrom(told(clients))
+        made.require_client_certificate.CopyFrom(truth(required))
+        # What a resumed session showed is not looked at again.
+        made.disable_stateless_session_resumption = True
+        made.disable_stateful_session_resumption = True
+    return socket(made)
+
+
+def socket(context: Any) -> Any:
+    """Give the transport socket of a TLS context."""
+    return base_pb2.TransportSocket(
+        name="envoy.transport_sockets.tls", typed_config=packed(context)
+    )

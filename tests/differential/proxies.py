@@ -1,0 +1,96 @@
+"""The proxies under test: how each is given a gateway, and run for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import envoys
+
+from gatehouse.agent import nginx_binary
+from gatehouse.backends import envoy, nginx
+from gatehouse.bundle import Bundle
+from gatehouse.ir.gateway import Gateway
+
+PORT = 8080
+STARTS = 90.0
+"""Seconds that a proxy may take to begin, on a machine that does something else beside."""
+
+Runner = Callable[[Gateway, Path], AbstractAsyncContextManager[None]]
+
+
+@contextlib.asynccontextmanager
+async def with_nginx(gateway: Gateway, directory: Path) -> AsyncIterator[None]:
+    """Serve a gateway by NGINX; raises AssertionError if it cannot serve all of it."""
+    generated = nginx.Generator(nginx.Capabilities.parse("1.31.3")).generate(gateway)
+    assert not generated.unsupported, generated.unsupported
+    process = await _nginx(generated.bundle, directory)
+    log = directory / "error.log"
+    try:
+        await _listens(process, gateway.bind_address, log)
+        yield
+    finally:
+        await _ended(process, log)
+
+
+async def _nginx(bundle: Bundle, base: Path) -> asyncio.subprocess.Process:
+    for path, file in bundle.files.items():
+        (base / path).parent.mkdir(parents=True, exist_ok=True)
+        (base / path).write_bytes(file.content)
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    temp = " ".join(f"{kind}_temp_path {base}/{kind};" for kind in kinds)
+    user = "user root;" if os.geteuid() == 0 else ""
+    (base / "nginx.conf").write_text(
+        f"{user} daemon off; pid {base}/pid; error_log {base}/error.log warn; "
+        f"events {{ worker_connections 1024; }} "
+        f"http {{ {temp} access_log off; include gatehouse/http.conf; }}"
+    )
+    binary = str(nginx_binary.find(None))
+    return await asyncio.create_subprocess_exec(
+        binary, "-p", str(base), "-c", str(base / "nginx.conf"), "-e", f"{base}/error.log"
+    )
+
+
+@contextlib.asynccontextmanager
+async def with_envoy(gateway: Gateway, directory: Path) -> AsyncIterator[None]:
+    """Serve a gateway by Envoy; what it says that it cannot serve must be known to the oracle."""
+    generated = envoy.Generator(envoy.Capabilities()).generate(gateway)
+    async with envoys.running(directory) as running:
+        running.ads.tell(generated.resources)
+        await _listens(running.process, gateway.bind_address, running.log)
+        async with asyncio.timeout(STARTS):
+            await running.ads.settled()
+        assert not running.ads.refused, running.ads.refused
+        yield
+        if running.process.returncode is not None:
+            raise RuntimeError(f"Envoy has ended: {_said(running.log)}")
+
+
+async def _listens(process: asyncio.subprocess.Process, address: str, log: Path) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(STARTS):
+            while process.returncode is None:
+                with contextlib.suppress(OSError):
+                    _, writer = await asyncio.open_connection(address, PORT)
+                    writer.close()
+                    return
+                await asyncio.sleep(0.05)
+    if process.returncode is None:
+        process.kill()
+    raise RuntimeError(f"nobody listens, {await process.wait()}: {_said(log)}")
+
+
+async def _ended(process: asyncio.subprocess.Process, log: Path) -> None:
+    if process.returncode is not None:
+        raise RuntimeError(f"NGINX has ended, {process.returncode}: {_said(log)}")
+    process.send_signal(signal.SIGTERM)
+    await process.wait()
+
+
+def _said(log: Path) -> str:
+    return log.read_text()[-2000:] if log.exists() else ""

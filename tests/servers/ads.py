@@ -1,0 +1,123 @@
+"""An aggregated discovery service for one Envoy, in this process, that tells what changed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
+from google.protobuf import any_pb2
+
+from gatehouse.xds.resources import ORDER, Resources
+
+
+class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc]
+    """Tells Envoy resources, and remembers what it said to them."""
+
+    def __init__(self) -> None:
+        self.resources = Resources()
+        self.refused: list[str] = []
+        self._changed = asyncio.Condition()
+        self._streams: list[_Stream] = []
+
+    def tell(self, resources: Resources) -> None:
+        """Tell from now on these resources."""
+        self.resources = resources
+        for stream in self._streams:
+            stream.look()
+
+    async def settled(self) -> None:
+        """Wait until Envoy has answered to all that it asked for and was told."""
+        async with self._changed:
+            await self._changed.wait_for(
+                lambda: bool(self._streams) and all(s.settled() for s in self._streams)
+            )
+
+    async def DeltaAggregatedResources(self, requests: Any, _: Any) -> AsyncIterator[Any]:
+        """Serve a stream."""
+        stream = _Stream(self)
+        self._streams.append(stream)
+
+        async def listen() -> None:
+            async for request in requests:
+                if request.HasField("error_detail"):
+                    self.refused.append(request.error_detail.message)
+                stream.asked(request)
+                async with self._changed:
+                    self._changed.notify_all()
+
+        task = asyncio.create_task(listen())
+        try:
+            while True:
+                yield await stream.queue.get()
+        finally:
+            self._streams.remove(stream)
+            task.cancel()
+
+
+class _Stream:
+    def __init__(self, ads: Ads) -> None:
+        self._ads = ads
+        self._wanted: dict[str, set[str]] = {}
+        self._told: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        self._open: set[str] = set()
+        self._numbers = itertools.count()
+        self.queue: asyncio.Queue[Any] = asyncio.Queue()
+
+    def asked(self, request: Any) -> None:
+        kind, first = request.type_url, request.type_url not in self._wanted
+        self._open.discard(request.response_nonce)
+        wanted = self._wanted.setdefault(kind, set())
+        if first and not request.resource_names_subscribe:
+            wanted.add("*")
+        wanted |= {*request.resource_names_subscribe}
+        wanted -= {*request.resource_names_unsubscribe}
+        for name in (*request.resource_names_subscribe, *request.resource_names_unsubscribe):
+            self._told[kind].pop(name, None)
+        if first or request.resource_names_subscribe:
+            self._look(kind, even_if_nothing=True)
+
+    def look(self) -> None:
+        for kind in ORDER:
+            if kind in self._wanted:
+                self._look(kind)
+
+    def _look(self, kind: str, *, even_if_nothing: bool = False) -> None:
+        wanted, told = self._wanted[kind], self._told[kind]
+        there = self._ads.resources.by_type.get(kind, {})
+        found = there if "*" in wanted else {n: there[n] for n in wanted if n in there}
+        said = discovery_pb2.DeltaDiscoveryResponse(type_url=kind, nonce=f"{next(self._numbers)}")
+        for name, each in found.items():
+            if told.get(name) != each.version:
+                told[name] = each.version
+                body = any_pb2.Any(type_url=kind, value=each.body)
+                said.resources.add(name=name, version=each.version, resource=body)
+        gone = told.keys() - found.keys()
+        said.removed_resources.extend(gone)
+        for name in gone:
+            del told[name]
+        if even_if_nothing or said.resources or said.removed_resources:
+            self._open.add(said.nonce)
+            self.queue.put_nowait(said)
+
+    def settled(self) -> bool:
+        return bool(self._wanted) and not self._open
+
+
+@contextlib.asynccontextmanager
+async def serving() -> AsyncIterator[tuple[Ads, int]]:
+    """Serve for a while; give the service and its port."""
+    server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1)])
+    ads = Ads()
+    ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(ads, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield ads, port
+    finally:
+        await server.stop(0)

@@ -68,7 +68,7 @@ class Client:
                 ssl=self._tls,
                 server_hostname=request.sni or "",
             )
-        except ssl.SSLError:
+        except (ssl.SSLError, ConnectionResetError):
             return None
 
     def close(self) -> None:

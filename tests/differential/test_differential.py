@@ -16,8 +16,8 @@ import pytest
 import traffic
 import yaml
 from connections import Seen
+from dialects import ENVOY, NGINX, Dialect
 from exchange import Expected, Object, Request
-from proxies import Runner, with_envoy, with_nginx
 from world import World
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(3600)]
@@ -59,7 +59,10 @@ def _at_backend(request: Request, expected: Expected, seen: Seen) -> str:
         return f"path {path!r}, expected {expected.path!r}"
     if query != expected.query:
         return f"query {query!r}, expected {expected.query!r}"
-    found = dict(got["headers"])
+    found: Object = {}
+    for name, value in got["headers"]:
+        # Several lines are one, joined by commas (RFC 9110, 5.2).
+        found[name] = f"{found[name]},{value}" if name in found else value
     if got["service"] == "calls":
         # What a gRPC server shows to its handlers is without this.
         found["host"] = expected.host
@@ -80,10 +83,12 @@ def _same(location: str) -> bytes:
     """CHOICE: slashes in a redirection may stay doubled as the client wrote them."""
     head, _, query = location.partition("?")
     scheme, _, rest = head.partition("://")
+    host, slash, path = rest.partition("/")
+    rest = f"{host.lower()}{slash}{path}"
     return unquote_to_bytes(_bytes(f"{scheme}://{re.sub('/+', '/', rest)}?")) + _bytes(query)
 
 
-async def _round(runner: Runner, seed: int, pairs: int) -> tuple[int, list[str]]:
+async def _round(dialect: Dialect, seed: int, pairs: int) -> tuple[int, list[str]]:
     rng = random.Random(seed)
     sets = [population.route_set(rng, number) for number in range(min(SETS, -(-pairs // EACH)))]
     work = [
@@ -92,8 +97,9 @@ async def _round(runner: Runner, seed: int, pairs: int) -> tuple[int, list[str]]
         for _ in range(EACH)
     ]
     wrong: list[str] = []
+    unsaid: list[Request] = []
     with tempfile.TemporaryDirectory(prefix="ghd-") as directory:
-        world = World(Path(directory), runner)
+        world = World(Path(directory), dialect.runner)
         async with world.serving([route for routes in sets for route in routes]):
             queue = list(reversed(work))
 
@@ -105,12 +111,16 @@ async def _round(runner: Runner, seed: int, pairs: int) -> tuple[int, list[str]]
                     expected = oracle.answer(
                         sets[number], population.SERVICES, population.LISTENERS, request
                     )
-                    said = difference(request, expected, seen)
+                    adapted = dialect.adapted(sets[number], request, expected, seen)
+                    said = difference(request, adapted, seen) if adapted is not None else ""
+                    unsaid.extend([request] if adapted is None else [])
                     if said:
                         wrong.append(_report(seed, sets[number], request, said))
                 connection.close()
 
             await asyncio.gather(*(client() for _ in range(CLIENTS)))
+    # What a proxy may choose itself is little beside what it may not.
+    assert len(unsaid) < len(work) / 5
     return len(work), wrong
 
 
@@ -119,10 +129,10 @@ def _report(seed: int, routes: list[Object], request: Request, said: str) -> str
     return f"{said}\nseed {seed}\n{request}\n{text}"
 
 
-@pytest.mark.parametrize("runner", [with_nginx, with_envoy], ids=["nginx", "envoy"])
-async def test_a_proxy_does_what_the_specification_says(runner: Runner) -> None:
+@pytest.mark.parametrize("dialect", [NGINX, ENVOY], ids=lambda each: each.name)
+async def test_a_proxy_does_what_the_specification_says(dialect: Dialect) -> None:
     done, wrong, seed = 0, list[str](), SEED
     while done < PAIRS:
-        count, found = await _round(runner, seed, PAIRS - done)
+        count, found = await _round(dialect, seed, PAIRS - done)
         done, wrong, seed = done + count, wrong + found, seed + 1
     assert not wrong, f"{len(wrong)} of {done} answers are wrong; the first:\n{wrong[0]}"

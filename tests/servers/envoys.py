@@ -12,6 +12,8 @@ from typing import Any
 import ads
 import msgspec
 
+from gatehouse.backends.envoy.quoting import LARGEST_PROGRAM
+
 ENVOY = Path(__file__).parents[2] / ".venv/bin/envoy"
 
 _HTTP = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
@@ -55,6 +57,14 @@ def bootstrap(port: int, admin: Path) -> dict[str, Any]:
             "ads_config": stream,
         },
         "static_resources": {"clusters": [cluster]},
+        "layered_runtime": {
+            "layers": [
+                {
+                    "name": "static",
+                    "static_layer": {"re2.max_program_size.error_level": LARGEST_PROGRAM},
+                }
+            ]
+        },
     }
 
 

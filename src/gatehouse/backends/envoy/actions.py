@@ -44,7 +44,8 @@ def serve(made: Any, context: Context, route: ir.Route, hostname: str) -> None:
             _redirect(made.redirect, route, route.action, hostname)
         case ir.Respond(status):
             respond(made, status)
-    headers.apply(made, "response", route.response_headers)
+    if not made.route.weighted_clusters.clusters:
+        headers.apply(made, "response", route.response_headers)
 
 
 def respond(made: Any, status: int) -> None:
@@ -59,13 +60,8 @@ def _forward(made: Any, context: Context, route: ir.Route, action: ir.Forward) -
     if not any(backend.cluster in context.clusters for backend in wanted):
         made.direct_response.status = 500
         return
-    request = headers.request(route.request_headers)
-    headers.apply(made, "request", request.edit)
     sent = made.route
-    _to(sent, context, wanted)
-    hostname = request.hostname if action.rewrite.hostname is None else action.rewrite.hostname
-    if hostname is not None:
-        sent.host_rewrite_literal = rewriting.hostname(hostname)
+    _to(made, context, route, wanted)
     path = rewriting.rewrite(action.rewrite.path, route.match.path)
     if path is not None:
         sent.regex_rewrite.CopyFrom(path)
@@ -79,23 +75,35 @@ def _forward(made: Any, context: Context, route: ir.Route, action: ir.Forward) -
     _limits(sent, route, action, calls=calls)
 
 
-def _to(sent: Any, context: Context, wanted: list[ir.Backend]) -> None:
+def _to(made: Any, context: Context, route: ir.Route, wanted: list[ir.Backend]) -> None:
     """Send to one cluster, or to several by weight; a share without one is answered 500."""
+    sent = made.route
     sent.cluster_not_found_response_code = components.RouteAction.INTERNAL_SERVER_ERROR
     only = wanted[0]
     if len(wanted) == 1 and not only.request_headers and not only.response_headers:
         sent.cluster = only.cluster
+        _sent(made, sent, route, route.request_headers)
         return
     for backend in wanted:
         known = backend.cluster in context.clusters
         share = sent.weighted_clusters.clusters.add(
             name=backend.cluster if known else names.BROKEN, weight=number(backend.weight)
         )
-        request = headers.request(backend.request_headers)
-        if request.hostname is not None:
-            share.host_rewrite_literal = rewriting.hostname(request.hostname)
-        headers.apply(share, "request", request.edit)
-        headers.apply(share, "response", backend.response_headers)
+        # Envoy makes a share's changes before a route's, so that a share makes all of them.
+        _sent(share, share, route, headers.joined(route.request_headers, backend.request_headers))
+        answered = headers.joined(route.response_headers, backend.response_headers)
+        headers.apply(share, "response", answered)
+
+
+def _sent(edited: Any, sent: Any, route: ir.Route, edit: ir.HeaderEdit) -> None:
+    """Write the changes of a request, its host's among them."""
+    assert isinstance(route.action, ir.Forward)
+    request = headers.request(edit)
+    headers.apply(edited, "request", request.edit)
+    rewritten = route.action.rewrite.hostname
+    hostname = request.hostname if rewritten is None else rewritten
+    if hostname is not None:
+        sent.host_rewrite_literal = rewriting.hostname(hostname)
 
 
 def _limits(sent: Any, route: ir.Route, action: ir.Forward, *, calls: bool) -> None:

@@ -46,6 +46,16 @@ def request(edit: ir.HeaderEdit) -> Request:
     return Request(msgspec.structs.replace(edit, set=rest), hosts[-1])
 
 
+def joined(first: ir.HeaderEdit, second: ir.HeaderEdit) -> ir.HeaderEdit:
+    """Give the edit that does ``first``, then ``second``."""
+    overridden = {item.name.lower() for item in second.set} | {n.lower() for n in second.remove}
+    return ir.HeaderEdit(
+        set=(*(i for i in first.set if i.name.lower() not in overridden), *second.set),
+        add=(*(i for i in first.add if i.name.lower() not in overridden), *second.add),
+        remove=(*first.remove, *second.remove),
+    )
+
+
 def apply(made: Any, kind: str, edit: ir.HeaderEdit) -> None:
     """Write an edit into a route or a share; ``kind`` is ``request`` or ``response``."""
     removed = getattr(made, f"{kind}_headers_to_remove")

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from envoy.config.route.v3 import route_components_pb2 as components
-from envoy.type.matcher.v3 import regex_pb2, string_pb2
+from envoy.type.matcher.v3 import string_pb2
 
 from gatehouse.backends.envoy import quoting
 from gatehouse.ir import http as ir
@@ -63,17 +63,20 @@ def holds(name: str, pattern: str) -> Any:
 
 
 def _regex(pattern: str) -> Any:
-    return string_pb2.StringMatcher(safe_regex=regex_pb2.RegexMatcher(regex=pattern))
+    return string_pb2.StringMatcher(safe_regex=quoting.regex(pattern))
 
 
 def _path(made: Any, wanted: ir.PathMatch) -> None:
     match wanted:
         case ir.PathExact(value):
             path = decoded(quoting.text(value))
-            if is_plain(path):
+            if path == "/":
+                # Envoy leaves two slashes as they are when there is nothing else.
+                made.safe_regex.CopyFrom(quoting.regex("//?"))
+            elif is_plain(path):
                 made.path = path
             else:
-                made.safe_regex.regex = quoting.encoded(path)
+                made.safe_regex.CopyFrom(quoting.regex(quoting.encoded(path)))
         case ir.PathPrefix(value):
             path = decoded(quoting.text(value)).rstrip("/")
             if not path:
@@ -81,7 +84,7 @@ def _path(made: Any, wanted: ir.PathMatch) -> None:
             elif is_plain(path):
                 made.path_separated_prefix = path
             else:
-                made.safe_regex.regex = f"{quoting.encoded(path)}(?:/.*)?"
+                made.safe_regex.CopyFrom(quoting.regex(f"{quoting.encoded(path)}(?:/.*)?"))
         case ir.PathRegex(value):
             made.safe_regex.CopyFrom(quoting.pattern(value))
 

@@ -18,6 +18,10 @@ class UnwritableError(ValueError):
 LONGEST_PATTERN = 4096
 """Characters of a regular expression of a user; the Gateway API allows no longer one."""
 
+LARGEST_PROGRAM = 100_000
+"""Instructions of a compiled expression; Envoy's bootstrap must allow as many
+(``re2.max_program_size.error_level``: Envoy's own limit is 100)."""
+
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _PLAIN = re.compile(r"[A-Za-z0-9_/~-]")
@@ -71,12 +75,19 @@ def pattern(value: str) -> Any:
     """Check a regular expression; give it as one that must match the whole."""
     if len(value) > LONGEST_PATTERN:
         raise UnwritableError(f"a regular expression is longer than {LONGEST_PATTERN} characters")
+    return regex(text(value))
+
+
+def regex(value: str) -> Any:
+    """Give an expression that must match the whole."""
     options = re2.Options()
     options.log_errors = False
     try:
-        re2.compile(text(value), options)
+        compiled = re2.compile(value, options)
     except re2.error as error:
         raise UnwritableError("a regular expression is not valid for RE2") from error
+    if compiled.programsize > LARGEST_PROGRAM:
+        raise UnwritableError("a regular expression is too large once it is compiled")
     return regex_pb2.RegexMatcher(regex=value)
 
 

@@ -42,6 +42,6 @@ def _prefix(prefix: str, base: str) -> Any:
 
 def _replaced(pattern: str, value: str) -> Any:
     return regex_pb2.RegexMatchAndSubstitute(
-        pattern=regex_pb2.RegexMatcher(regex=f"^{pattern}"),
+        pattern=quoting.regex(f"^{pattern}"),
         substitution=quoting.replacement(value),
     )

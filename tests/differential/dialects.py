@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 import oracle
 from connections import Seen
-from exchange import Expected, Object, Request
+from exchange import Expected, Request
 from proxies import Runner, with_envoy, with_nginx
 
-Adaptation = Callable[[list[Object], Request, Expected, Seen], Expected | None]
+Adaptation = Callable[[Request, Expected, Seen], Expected | None]
 
 
 @dataclass(frozen=True)
@@ -22,41 +22,77 @@ class Dialect:
     runner: Runner
     adapted: Adaptation
     """Gives what is expected of this proxy; None where nothing is."""
+    patterns_see: Callable[[str], bytes | None]
+    """Gives what of a target regular expressions are compared with."""
 
 
-def _nginx(_: list[Object], __: Request, expected: Expected, ___: Seen) -> Expected:
+def _nginx(_: Request, expected: Expected, __: Seen) -> Expected:
     return expected
 
 
-def _envoy(
-    routes: list[Object], request: Request, expected: Expected, seen: Seen
-) -> Expected | None:
-    if expected.status == 400 or _unsaid(routes, request, expected):
+def _envoy(request: Request, expected: Expected, seen: Seen) -> Expected | None:
+    if expected.status == 400 or _unsaid(request, expected):
         return None
     if request.header("content-type") == "application/grpc" and expected.status != 200:
         # CHOICE: a call that is not forwarded fails as calls do, which has the status 200.
         failed = dict(seen.headers).get("grpc-status", "0") != "0"
         return Expected(200) if failed else expected
     if request.header("upgrade") and seen.status == 200:
-        # CHOICE: of an answer that does not upgrade a connection the body is left out.
-        return Expected(200, response=expected.response)
+        # CHOICE: of an answer that does not upgrade a connection the body is left out, so that
+        # nobody can say which backend it is from.
+        return Expected(expected.status)
     if expected.path is None and expected.backends:
         # CHOICE: paths are sent as they are compared.
         return replace(expected, path=oracle.normalised(request.target))
     return expected
 
 
-def _unsaid(routes: list[Object], request: Request, expected: Expected) -> bool:
+def _unsaid(request: Request, expected: Expected) -> bool:
     """Whether the answer hangs on what is Envoy's own to decide."""
     names = [name.lower() for name, _ in request.headers]
     path, _, query = request.target.partition("?")
-    odd = not request.target.isascii() or "\\" in path or "%5c" in path.lower() or path == "//"
-    # CHOICE: names that can be written in several ways are looked for in the whole query.
-    unsure = "%C3%A9=" in query or "a%5B0%5D=" in query
-    # CHOICE: a path in a redirection has no dot segments.
-    dotted = bool(expected.location) and re.search(r"/(\.|%2e){1,2}(/|$)", path, re.I) is not None
-    return odd or unsure or dotted or len(names) != len(set(names))
+    return (
+        # CHOICE: of lines of one name each may match.
+        len(names) != len(set(names))
+        # CHOICE: names that can be written in several ways are looked for in the whole query.
+        or "%C3%A9=" in query
+        or "a%5B0%5D=" in query
+        # CHOICE: a parameter without a value is one that is empty.
+        or re.search("(^|&)[^=&]*(&|$)", query) is not None
+        # CHOICE: the port that was asked for stays in a redirection to a name under a wildcard.
+        or (bool(expected.location) and ":" in request.asked)
+        or _odd(path, redirected=bool(expected.location))
+    )
 
 
-NGINX = Dialect("nginx", with_nginx, _nginx)
-ENVOY = Dialect("envoy", with_envoy, _envoy)
+def _odd(path: str, *, redirected: bool) -> bool:
+    """Whether Envoy's normal form of a path is another than the oracle's."""
+    steps = re.search(r"/(\.|%2e){1,2}(/|$)", path, re.IGNORECASE) is not None
+    slashes = re.search(r"(/|%2f){2}", path, re.IGNORECASE) is not None
+    # CHOICE: a backslash is a slash, and two slashes that are all stay two; steps come first.
+    return (
+        not path.isascii()
+        or "\\" in path
+        or "%5c" in path.lower()
+        or (oracle.normalised(path) == b"/" and path != "/")
+        or (steps and (slashes or redirected))
+    )
+
+
+def _as_sent(target: str) -> bytes:
+    """CHOICE: regular expressions see what is sent, in which only letters and slashes are decoded.
+
+    (RFC 3986, 6.2.2.2.)
+    """
+    path = re.sub("/zz/\\.\\./?|/\\./", "/", target.partition("?")[0])
+    decoded = re.sub("%[0-9A-Fa-f]{2}", _letter, path)
+    return re.sub("/+", "/", decoded).encode(errors="surrogateescape")
+
+
+def _letter(code: re.Match[str]) -> str:
+    letter = chr(int(code[0][1:], 16))
+    return letter if re.fullmatch("[A-Za-z0-9._~/-]", letter) else code[0]
+
+
+NGINX = Dialect("nginx", with_nginx, _nginx, oracle.normalised)
+ENVOY = Dialect("envoy", with_envoy, _envoy, _as_sent)

@@ -7,7 +7,7 @@ implementation, the choice stands here as a rule of its own, marked CHOICE.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -58,9 +58,11 @@ def _plain(text: str) -> str:
 
 def answer(
     routes: list[Object], services: dict[str, int], listeners: dict[int, tuple[str, ...]],
-    request: Request,
+    request: Request, *, patterns_see: Callable[[str], bytes | None] = normalised,
 ) -> Expected:  # fmt: skip
     """Give what must happen.
+
+    ``patterns_see``: what of a target regular expressions are compared with.
 
     ``services``: those that exist, with their number of endpoints. ``listeners``: the hostnames of
     each port's.
@@ -91,7 +93,7 @@ def answer(
         for index, rule in enumerate(route["spec"]["rules"]):
             for number, match in enumerate(rule.get("matches") or [{}]):
                 held = _call_holds if route["kind"] == "GRPCRoute" else _holds
-                if held(match, path, request):
+                if held(match, (path, patterns_see(request.target) or b""), request):
                     place = (*_rank(match, route), index, number)
                     found.append((place, rule, match))
     if not found:
@@ -160,7 +162,7 @@ def _rank(match: Object, route: Object) -> tuple[Any, ...]:
     )
 
 
-def _holds(match: Object, path: bytes, request: Request) -> bool:
+def _holds(match: Object, path: tuple[bytes, bytes], request: Request) -> bool:
     if match.get("method") not in (None, request.method):
         return False
     return (
@@ -170,8 +172,8 @@ def _holds(match: Object, path: bytes, request: Request) -> bool:
     )
 
 
-def _call_holds(match: Object, path: bytes, request: Request) -> bool:
-    service, name = path.decode().split("/")[1:]
+def _call_holds(match: Object, path: tuple[bytes, bytes], request: Request) -> bool:
+    service, name = path[0].decode().split("/")[1:]
     method = match.get("method") or {}
     return (
         method.get("service") in (None, service)
@@ -187,7 +189,8 @@ def _first(items: list[Object] | None, *, lower: bool) -> list[Object]:
     return list(found.values())
 
 
-def _path_holds(wanted: Object, path: bytes) -> bool:
+def _path_holds(wanted: Object, both: tuple[bytes, bytes]) -> bool:
+    path, shown = both
     value = wanted["value"].encode()
     if wanted["type"] == "Exact":
         return bool(path == value)
@@ -195,7 +198,7 @@ def _path_holds(wanted: Object, path: bytes) -> bool:
         prefix = value.rstrip(b"/")
         return bool(path == prefix or path.startswith(prefix + b"/"))
     # CHOICE: a regular expression matches the whole path.
-    return re.fullmatch(value, path, re.DOTALL) is not None
+    return re.fullmatch(value, shown, re.DOTALL) is not None
 
 
 def _header_holds(wanted: Object, request: Request) -> bool:

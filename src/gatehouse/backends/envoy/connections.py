@@ -22,7 +22,15 @@ from envoy.extensions.http.early_header_mutation.header_mutation.v3 import (
     header_mutation_pb2 as early_pb2,
 )
 
-from gatehouse.backends.envoy import clients, compression, headers, names, quoting, sessions
+from gatehouse.backends.envoy import (
+    clients,
+    compression,
+    guards,
+    headers,
+    names,
+    quoting,
+    sessions,
+)
 from gatehouse.backends.envoy.protobufs import ads, number, packed, truth
 from gatehouse.ir.settings import Edge
 
@@ -106,6 +114,8 @@ def _filters(port: int, edge: Edge) -> list[Any]:
     if edge.compression is not None:
         found.append(_filter("envoy.filters.http.compressor", compression.filter_of(edge)))
     found += [
+        _filter(guards.FILTER, guards.idle()),
+        _filter(guards.BODY, guards.idle()),
         _filter(sessions.FILTER, stateful_session_pb2.StatefulSession()),
         _filter("gh.forwarded", _forwarded(port, edge)),
         _filter("envoy.filters.http.router", router_pb2.Router(suppress_envoy_headers=True)),

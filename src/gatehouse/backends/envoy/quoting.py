@@ -42,6 +42,11 @@ def text(value: str) -> str:
     return value
 
 
+def lines(value: str) -> str:
+    """Check lines of text."""
+    return "".join(f"{text(line)}\n" for line in value.splitlines())
+
+
 def literal(value: str) -> str:
     """Escape a value where Envoy would put in what stands between percent signs."""
     return text(value).replace("%", "%%")

@@ -41,7 +41,7 @@ def not_found() -> Any:
 
 def missing(context: Context, route: ir.Route) -> list[str]:
     """Say what of a route's settings Envoy leaves out."""
-    found = guards.missing(route)
+    found = guards.missing(context, route)
     if isinstance(route.action, ir.Forward):
         for name in sorted(cluster_names(route.action)):
             if name in context.clusters:

@@ -16,7 +16,7 @@ import msgspec
 from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.config.route.v3 import route_pb2, scoped_route_pb2
 
-from gatehouse.backends.envoy import names, retries
+from gatehouse.backends.envoy import authentication, names, retries
 from gatehouse.backends.envoy.protobufs import packed, written
 from gatehouse.backends.envoy.routes import Unsupported, not_found, routes
 from gatehouse.backends.envoy.served import Context
@@ -92,4 +92,5 @@ def _resource(name: str, hosts: list[Any], served: Iterable[ir.VirtualHost]) -> 
     origins = dict.fromkeys(
         "/".join(route.name.split("/")[:2]) for host in served for route in host.routes
     )
-    return Resource.make(SCOPE, name, written(made), origins=tuple(origins))
+    secret = any(authentication.holds_secrets(r) for host in served for r in host.routes)
+    return Resource.make(SCOPE, name, written(made), origins=tuple(origins), secret=secret)

@@ -1,0 +1,179 @@
+"""Authentication: passwords and signed tokens, checked by filters that a route brings itself."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import re
+from typing import Any
+
+from envoy.config.core.v3 import base_pb2, extension_pb2
+from envoy.config.rbac.v3 import rbac_pb2
+from envoy.config.route.v3 import route_components_pb2 as components
+from envoy.extensions.filters.http.basic_auth.v3 import basic_auth_pb2
+from envoy.extensions.filters.http.jwt_authn.v3 import config_pb2
+from envoy.extensions.filters.http.rbac.v3 import rbac_pb2 as filter_pb2
+from envoy.type.matcher.v3 import metadata_pb2, string_pb2, value_pb2
+
+from gatehouse.backends.envoy import quoting
+from gatehouse.backends.envoy.protobufs import packed
+from gatehouse.backends.envoy.quoting import UnwritableError
+from gatehouse.backends.envoy.served import Context
+from gatehouse.ir import authentication as ir
+from gatehouse.ir import http
+
+_JWT = "envoy.filters.http.jwt_authn"
+_PAYLOAD = "payload"
+_HASH = "{SHA}"
+_NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,9})?")
+
+_Principal = rbac_pb2.Principal
+
+
+def guard(context: Context, route: http.Route) -> list[Any]:
+    """Give the filters that let nobody else in. Raises UnwritableError."""
+    match route.authentication:
+        case ir.Basic():
+            return [_basic(context, route.authentication)]
+        case ir.Jwt():
+            return _tokens(context, route.authentication)
+        case ir.Oidc():
+            raise UnwritableError("OpenID Connect needs an agent with an authenticator")
+    return []
+
+
+def missing(context: Context, route: http.Route) -> list[str]:
+    """Say whom Envoy cannot know."""
+    wanted = route.authentication
+    if not isinstance(wanted, ir.Basic):
+        return []
+    lines = _lines(context, wanted)
+    others = len(lines) - len(_users(lines))
+    if not others or others == len(lines):
+        return []
+    return [f"{others} of the users cannot log in: Envoy knows passwords as {_HASH} only"]
+
+
+def holds_secrets(route: http.Route) -> bool:
+    """Whether what is made for a route has passwords or keys in it."""
+    return route.authentication is not None
+
+
+def _lines(context: Context, wanted: ir.Basic) -> list[str]:
+    found = context.secrets.get(wanted.users)
+    text = found.content.reveal().decode(errors="replace") if found is not None else ""
+    lines = (line.strip() for line in text.splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def _users(lines: list[str]) -> dict[str, str]:
+    """Give the hash of every user that Envoy can know; of several of one name the first."""
+    found: dict[str, str] = {}
+    for line in lines:
+        name, _, hashed = line.partition(":")
+        if name and hashed.startswith(_HASH) and _is_sha1(hashed.removeprefix(_HASH)):
+            found.setdefault(name, hashed)
+    return found
+
+
+def _is_sha1(text: str) -> bool:
+    try:
+        return len(base64.b64decode(text, validate=True)) == 20
+    except binascii.Error:
+        return False
+
+
+def _basic(context: Context, wanted: ir.Basic) -> Any:
+    users = _users(_lines(context, wanted))
+    if not users:
+        raise UnwritableError(f"Envoy knows passwords as {_HASH} only, and there is none")
+    text = "".join(f"{name}:{hashed}\n" for name, hashed in users.items())
+    made = basic_auth_pb2.BasicAuth(users=base_pb2.DataSource(inline_string=quoting.lines(text)))
+    return _extension("envoy.filters.http.basic_auth", made)
+
+
+def _tokens(context: Context, wanted: ir.Jwt) -> list[Any]:
+    keys = context.secrets.get(wanted.keys)
+    if keys is None:
+        raise UnwritableError("there are no keys")
+    told = [
+        config_pb2.JwtClaimToHeader(
+            header_name=quoting.changed_header(claim.header), claim_name=quoting.text(claim.name)
+        )
+        for rule in wanted.authorization.requirements
+        for claim in rule.claims
+        if claim.header
+    ]
+    provider = config_pb2.JwtProvider(
+        local_jwks=base_pb2.DataSource(inline_bytes=keys.content.reveal()),
+        forward=True,
+        require_expiration=True,
+        # None is not to be had: without a word it would be a minute.
+        clock_skew_seconds=max(1, math.ceil(wanted.leeway)),
+        payload_in_metadata=_PAYLOAD,
+        claim_to_headers=told,
+    )
+    made = config_pb2.JwtAuthentication(providers={"keys": provider})
+    rule = made.rules.add(match=components.RouteMatch(prefix="/"))
+    rule.requires.provider_name = "keys"
+    found = [_extension(_JWT, made)]
+    if wanted.authorization.requirements:
+        found.append(_extension("envoy.filters.http.rbac", _authorized(wanted.authorization)))
+    return found
+
+
+def _extension(name: str, message: Any) -> Any:
+    return extension_pb2.TypedExtensionConfig(name=name, typed_config=packed(message))
+
+
+def _authorized(wanted: ir.Authorization) -> Any:
+    each = [
+        _combined([_claim(claim) for claim in rule.claims], every=rule.every)
+        for rule in wanted.requirements
+    ]
+    policy = rbac_pb2.Policy(
+        permissions=[rbac_pb2.Permission(any=True)],
+        principals=[_combined(each, every=wanted.every)],
+    )
+    return filter_pb2.RBAC(rules=rbac_pb2.RBAC(policies={"claims": policy}))
+
+
+def _combined(each: list[Any], *, every: bool) -> Any:
+    if not each:
+        return _Principal(any=True)
+    found = _Principal.Set(ids=each)
+    return _Principal(and_ids=found) if every else _Principal(or_ids=found)
+
+
+def _claim(claim: ir.Claim) -> Any:
+    """Ask for one of a claim's values; of a list each entry counts."""
+    if not claim.values:
+        return _metadata(claim, value_pb2.ValueMatcher(present_match=True))
+    asked = []
+    for value in claim.values:
+        for matcher in _values(value, regex=claim.regex):
+            among = value_pb2.ListMatcher(one_of=matcher)
+            asked += [matcher, value_pb2.ValueMatcher(list_match=among)]
+    return _combined([_metadata(claim, each) for each in asked], every=False)
+
+
+def _values(value: str, *, regex: bool) -> list[Any]:
+    if regex:
+        text = string_pb2.StringMatcher(safe_regex=quoting.pattern(value))
+        return [value_pb2.ValueMatcher(string_match=text)]
+    exact = string_pb2.StringMatcher(exact=quoting.text(value))
+    found = [value_pb2.ValueMatcher(string_match=exact)]
+    if value in ("true", "false"):
+        found.append(value_pb2.ValueMatcher(bool_match=value == "true"))
+    if _NUMBER.fullmatch(value):
+        found.append(value_pb2.ValueMatcher(double_match={"exact": float(value)}))
+    return found
+
+
+def _metadata(claim: ir.Claim, value: Any) -> Any:
+    path = [
+        metadata_pb2.MetadataMatcher.PathSegment(key=key)
+        for key in (_PAYLOAD, quoting.text(claim.name))
+    ]
+    return _Principal(metadata=metadata_pb2.MetadataMatcher(filter=_JWT, path=path, value=value))

@@ -1,31 +1,38 @@
-"""Objects in, NGINX files and conditions out: every directory beside this file is a case.
+"""Objects in, what proxies are given and conditions out: every directory beside this is a case.
 
 ``input.yaml`` holds the objects, admitted as the API server admits them (so that a case cannot hold
 what no user could apply). ``nginx/`` holds the files of virtual hosts and clusters, ``status.yaml``
-the statuses. ``make golden`` rewrites what is expected; read the diff.
+the statuses; ``envoy/`` holds resources, and the statuses that are others with Envoy. ``make
+golden`` rewrites what is expected; read the diff.
 """
 
 from __future__ import annotations
 
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import envoys
 import nginx_plus_binary
 import pytest
+import resources_shown
 import yaml
+from envoy.config.listener.v3 import listener_pb2
 
-from gatehouse.agent import nginx_binary
+from gatehouse.agent import nginx_binary, system_trust
 from gatehouse.apis import resources
 from gatehouse.apiserver.builtin.kinds import KINDS
 from gatehouse.apiserver.controllers.bootstrap import bundled
 from gatehouse.apiserver.objects.definitions import served_by
 from gatehouse.apiserver.objects.registry import Registry
-from gatehouse.backends import nginx
+from gatehouse.backends import envoy, nginx
 from gatehouse.bundle import Bundle
 from gatehouse.frontends import gateway_api
+from gatehouse.ir.gateway import Gateway
 from gatehouse.query import Engine, Key, Snapshot
+from gatehouse.xds.resources import LISTENER, Resource, Resources
 
 HERE = Path(__file__).parent
 CASES = sorted(path.parent.name for path in HERE.glob("*/input.yaml"))
@@ -95,34 +102,69 @@ def engine_of(text: str, settings: gateway_api.Settings) -> Engine:
 
 def outputs(case: str) -> tuple[dict[str, str], Bundle | None]:
     """Give the files expected of a case, and the bundle of its first Gateway that is served."""
-    text = (HERE / case / "input.yaml").read_text(encoding="utf-8")
-    settings = gateway_api.Settings(bind="any", snippets="snippets" in case)
-    engine = engine_of(text, settings)
+    engine = _engine(case)
     files: dict[str, str] = {}
     found: Bundle | None = None
+    for key, gateway in _gateways(engine):
+        generated = nginx.Generator(_nginx_of(case)).generate(gateway)
+        found = found or generated.bundle
+        engine.commit({("Unsupported", *key[1:]): gateway_api.Unsupported(generated.unsupported)})
+        for path, file in generated.bundle.files.items():
+            shared = path.endswith("http.conf") and "parameters" not in case
+            if "/tls/" not in path and not shared:
+                name = path.removeprefix("gatehouse/")
+                files[f"nginx/{key[2]}/{name}"] = file.content.decode()
+    statuses = _statuses(engine)
+    files["status.yaml"] = _yaml(statuses)
+    return files | _with_envoy(case, statuses), found
+
+
+def served_by_envoy(case: str) -> list[tuple[Key, envoy.Generated]]:
+    """Give what Envoys are given in a case."""
+    return [
+        (key, envoy.Generator(envoy.Capabilities()).generate(gateway))
+        for key, gateway in _gateways(_engine(case))
+    ]
+
+
+def _with_envoy(case: str, with_nginx: dict[str, Any]) -> dict[str, str]:
+    engine, files = _engine(case), dict[str, str]()
+    for key, generated in served_by_envoy(case):
+        engine.commit({("Unsupported", *key[1:]): gateway_api.Unsupported(generated.unsupported)})
+        shown = resources_shown.shown(generated.resources, whole="parameters" in case)
+        files |= {f"envoy/{key[2]}/{name}.yaml": _yaml(each) for name, each in shown.items()}
+    others = {
+        name: status for name, status in _statuses(engine).items() if with_nginx[name] != status
+    }
+    return files | ({"envoy/status.yaml": _yaml(others)} if others else {})
+
+
+def _engine(case: str) -> Engine:
+    text = (HERE / case / "input.yaml").read_text(encoding="utf-8")
+    return engine_of(text, gateway_api.Settings(bind="any", snippets="snippets" in case))
+
+
+def _nginx_of(case: str) -> nginx.Capabilities:
+    plus = "plus" in case
+    return nginx.Capabilities.parse(
+        "1.29.3 (nginx-plus-r36)" if plus else "1.31.3",
+        MODULES[:1] if plus else MODULES,
+        named_endpoints="named" in case or (plus and "actions" not in case),
+        api_actions=plus,
+        connectors=True,
+        authenticators=True,
+    )
+
+
+def _gateways(engine: Engine) -> list[tuple[Key, Gateway]]:
     with engine.compile() as ask:
-        for key in ask(gateway_api.gateways, ""):
-            gateway = ask(gateway_api.compile_gateway, key)
-            if gateway is None:
-                continue
-            plus = "plus" in case
-            capabilities = nginx.Capabilities.parse(
-                "1.29.3 (nginx-plus-r36)" if plus else "1.31.3",
-                MODULES[:1] if plus else MODULES,
-                named_endpoints="named" in case or (plus and "actions" not in case),
-                api_actions=plus,
-                connectors=True,
-                authenticators=True,
-            )
-            generated = nginx.Generator(capabilities).generate(gateway)
-            found = found or generated.bundle
-            unsupported = gateway_api.Unsupported(generated.unsupported)
-            engine.commit({("Unsupported", *key[1:]): unsupported})
-            for path, file in generated.bundle.files.items():
-                shared = path.endswith("http.conf") and "parameters" not in case
-                if "/tls/" not in path and not shared:
-                    name = path.removeprefix("gatehouse/")
-                    files[f"nginx/{key[2]}/{name}"] = file.content.decode()
+        found = [
+            (key, ask(gateway_api.compile_gateway, key)) for key in ask(gateway_api.gateways, "")
+        ]
+    return [(key, gateway) for key, gateway in found if gateway is not None]
+
+
+def _statuses(engine: Engine) -> dict[str, Any]:
     with engine.compile() as ask:
         statuses = {
             f"{key[0]} {key[2]}": gateway_api.merge_status(None, status, NOW)
@@ -131,8 +173,11 @@ def outputs(case: str) -> tuple[dict[str, str], Bundle | None]:
         }
     for shown in statuses.values():
         _shorten(shown)
-    files["status.yaml"] = yaml.safe_dump(statuses, sort_keys=True, width=100)
-    return files, found
+    return statuses
+
+
+def _yaml(value: Any) -> str:
+    return yaml.safe_dump(value, sort_keys=True, width=100, allow_unicode=True)
 
 
 def _shorten(value: Any) -> None:
@@ -198,3 +243,29 @@ def test_nginx_accepts_every_golden_file(case: str, tmp_path: Path) -> None:
     done = subprocess.run([*command, "-c", str(conf)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "[warn]" not in done.stderr
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("case", CASES)
+async def test_envoy_accepts_every_golden_resource(case: str) -> None:
+    for _, generated in served_by_envoy(case):
+        with tempfile.TemporaryDirectory(prefix="ghg-") as directory:
+            trusted = system_trust.bundle()
+            assert trusted is not None
+            (Path(directory) / "system.pem").symlink_to(trusted)
+            async with envoys.running(Path(directory)) as running:
+                running.ads.tell(Resources(_elsewhere(generated.resources)))
+                await running.ads.settled()
+                assert not running.ads.refused
+                assert running.process.returncode is None
+
+
+def _elsewhere(resources: Resources) -> Iterator[Resource]:
+    """Give resources whose listeners take ports that the kernel chooses."""
+    for kind, named in resources.by_type.items():
+        for each in named.values():
+            if kind == LISTENER:
+                listener = listener_pb2.Listener.FromString(each.body)
+                listener.address.socket_address.port_value = 0
+                each = Resource.make(kind, each.name, listener.SerializeToString())
+            yield each

@@ -7,7 +7,7 @@ of its certificates and how clients are met, not on what is served.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -69,6 +69,25 @@ def chains(listener: ir.Listener) -> tuple[Chain, ...]:
             own = (name,) if number == 0 else tuple(hostnames)
             made.append(Chain(name, certificates, own, number))
     return tuple(made)
+
+
+def ports(gateway: ir.Gateway) -> Iterator[Port]:
+    """Give the ports of a gateway; TLS listeners may share theirs with HTTPS."""
+    tls = {each.port: each for each in gateway.streams if each.protocol == "TLS"}
+    for each in gateway.listeners:
+        shared = tls.pop(each.port, None)
+        yield Port(
+            each.port,
+            gateway.bind_address,
+            gateway.edge,
+            plain=each.protocol == "HTTP",
+            chains=chains(each) if each.protocol == "HTTPS" else (),
+            client_validation=each.client_validation,
+            streams=(shared,) if shared is not None else (),
+        )
+    for stream in gateway.streams:
+        if stream.protocol != "TLS" or stream.port in tls:
+            yield Port(stream.port, gateway.bind_address, gateway.edge, streams=(stream,))
 
 
 def listener(port: Port, known: Mapping[str, http.Cluster]) -> Resource:

@@ -17,7 +17,7 @@ from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.config.route.v3 import route_pb2, scoped_route_pb2
 
 from gatehouse.backends.envoy import authentication, names, retries
-from gatehouse.backends.envoy.protobufs import packed, written
+from gatehouse.backends.envoy.protobufs import packed, truth, written
 from gatehouse.backends.envoy.routes import Unsupported, not_found, routes
 from gatehouse.backends.envoy.served import Context
 from gatehouse.ir import http as ir
@@ -86,6 +86,8 @@ def _resource(name: str, hosts: list[Any], served: Iterable[ir.VirtualHost]) -> 
             virtual_hosts=hosts,
             ignore_port_in_host_matching=True,
             most_specific_header_mutations_wins=True,
+            # A cluster that is not there yet, or never, must not take all of a name's routes away.
+            validate_clusters=truth(False),
         ),
     )
     made.key.fragments.add(string_key=name)

@@ -1,0 +1,103 @@
+"""Which scopes a port has, and which of them a change concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gatehouse.backends.envoy import names, scopes
+from gatehouse.backends.envoy.parts import Followed, Part, Parts
+from gatehouse.backends.envoy.routes import cluster_names
+from gatehouse.backends.envoy.served import Context
+from gatehouse.ir import gateway as ir_gateway
+from gatehouse.ir import http as ir
+
+
+class Hosts:
+    """The virtual hosts of a port: exact names each by itself, others of a listener together."""
+
+    def __init__(self, parts: Parts, port: int, *, apart: bool) -> None:
+        """``apart``: requests are for names of the listener alone that a handshake was for."""
+        self._parts = parts
+        self._port = port
+        self.apart = apart
+        self._followed: Followed[ir.VirtualHost] = Followed()
+        self._exact: dict[str, ir.VirtualHost] = {}
+        self._wide: set[str] = set()
+
+    def plan(self, listener: ir_gateway.Listener, context: Context, stale: set[str]) -> None:
+        """Plan what the port serves now; ``stale``: parts whose clusters look different."""
+        fresh, gone = self._followed.follow(listener.virtual_hosts)
+        if not (fresh or gone or stale):
+            return
+        new = {self._key(host): host for host in fresh if _is_exact(host)}
+        for host in gone:
+            key = self._key(host)
+            if _is_exact(host) and key not in new:
+                self._parts.drop(key)
+                del self._exact[key]
+        self._exact |= new
+        again = {key: self._exact[key] for key in stale if key in self._exact}
+        for key, host in (again | new).items():
+            made = scopes.exact(key.removeprefix("scope/"), host, context)
+            self._parts.put(key, Part((made.resource,), made.unsupported, uses([host])))
+        self._plan_wide(listener, context, stale)
+
+    def drop(self) -> None:
+        """Take everything away."""
+        for key in (*self._exact, *self._wide):
+            self._parts.drop(key)
+
+    def _plan_wide(self, listener: ir_gateway.Listener, context: Context, stale: set[str]) -> None:
+        found: dict[str, list[ir.VirtualHost]] = {}
+        for host in listener.virtual_hosts:
+            others = found.setdefault(self._place(host), [])
+            if not _is_exact(host):
+                others.append(host)
+        before, self._wide = self._wide, set()
+        for place, others in found.items():
+            name = names.scope(self._port, place, names.WIDE)
+            key = f"scope/{name}"
+            self._wide.add(key)
+            elsewhere = tuple(sorted(found.keys() - {place}))
+            seen = (elsewhere, tuple(map(_Same, others)))
+            known = self._parts.get(key)
+            if known is None or known.seen != seen or key in stale:
+                made = scopes.wide(name, others, elsewhere, context)
+                part = Part((made.resource,), made.unsupported, uses(others), seen)
+                self._parts.put(key, part)
+        for key in before - self._wide:
+            self._parts.drop(key)
+
+    def _place(self, host: ir.VirtualHost) -> str:
+        return host.listener if self.apart else ""
+
+    def _key(self, host: ir.VirtualHost) -> str:
+        return f"scope/{names.scope(self._port, self._place(host), host.hostname)}"
+
+
+class _Same:
+    """Equal to what has the very same object in it."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def uses(hosts: Iterable[ir.VirtualHost]) -> frozenset[str]:
+    """Give the clusters that virtual hosts name."""
+    return frozenset(
+        name
+        for host in hosts
+        for route in host.routes
+        if isinstance(route.action, ir.Forward)
+        for name in cluster_names(route.action)
+    )
+
+
+def _is_exact(host: ir.VirtualHost) -> bool:
+    return bool(host.hostname) and not host.hostname.startswith("*")

@@ -1,0 +1,48 @@
+"""Resources of Envoy as people read them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from google.protobuf import descriptor_pool, json_format, message_factory
+
+from gatehouse.xds.resources import LISTENER, PREFIX, SECRET, Resource, Resources
+
+_MANAGER = "envoy.filters.network.http_connection_manager"
+
+
+def shown(resources: Resources, *, whole: bool = False) -> dict[str, list[Any]]:
+    """Give the resources of each kind, by name; ``whole``: with what is the same on every port."""
+    found = {}
+    for kind, named in sorted(resources.by_type.items()):
+        if kind != SECRET:
+            made = [message(each) for _, each in sorted(named.items())]
+            found[kind.rpartition(".")[2]] = made
+            if kind == LISTENER and not whole:
+                for listener in made:
+                    _shorten(listener)
+    return found
+
+
+def message(resource: Resource) -> dict[str, Any]:
+    """Give a resource as its fields."""
+    name = resource.type_url.removeprefix(PREFIX)
+    made = _class_of(name)()
+    made.ParseFromString(resource.body)
+    found: dict[str, Any] = json.loads(
+        json_format.MessageToJson(made, preserving_proto_field_name=True)
+    )
+    return found
+
+
+def _class_of(name: str) -> Any:
+    return message_factory.GetMessageClass(descriptor_pool.Default().FindMessageTypeByName(name))
+
+
+def _shorten(listener: dict[str, Any]) -> None:
+    """Leave out how HTTP is spoken to clients."""
+    for chain in listener.get("filter_chains", ()):
+        for each in chain["filters"]:
+            if each["name"] == _MANAGER:
+                each["typed_config"] = "…"

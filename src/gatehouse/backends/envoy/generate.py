@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -88,13 +89,11 @@ class Generator:
         wanted: dict[str, tuple[Any, Callable[[], Resource]]] = {}
         for name, asked in places.certificates(gateway, ports):
             if (found := certificates.get(asked)) is not None:
-                wanted[name] = (found, lambda n=name, f=found: secrets.certificate(n, f))
+                wanted[name] = (found, partial(secrets.certificate, name, found))
         for name, asked, optional in places.trust(gateway):
             if (bundle := bundles.get(asked)) is not None:
-                wanted[name] = (
-                    (bundle, optional),
-                    lambda n=name, b=bundle, o=optional: secrets.trust(n, b, optional=o),
-                )
+                made = partial(secrets.trust, name, bundle, optional=optional)
+                wanted[name] = ((bundle, optional), made)
         for name, (seen, make) in wanted.items():
             known = self._parts.get(f"secret/{name}")
             if known is None or known.seen != (seen,):

@@ -53,8 +53,7 @@ def method(name: str) -> Any:
 
 def present(name: str) -> Any:
     """Ask for a header with a value."""
-    empty = string_pb2.StringMatcher(exact="")
-    return components.HeaderMatcher(name=name, string_match=empty, invert_match=True)
+    return holds(name, "(?s).+")
 
 
 def holds(name: str, pattern: str) -> Any:

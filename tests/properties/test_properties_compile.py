@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import crossplane
+import envoys
 import every_kind
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatehouse.backends import nginx
+from gatehouse.backends import envoy, nginx
 from gatehouse.bundle import Bundle
 from gatehouse.frontends import gateway_api
 from gatehouse.ir import gateway as ir_gateway
@@ -21,6 +27,7 @@ from gatehouse.query import Engine, Key, Snapshot
 
 Object = dict[str, Any]
 NGINX = nginx.Capabilities((1, 31, 3), named_endpoints=True)
+ENVOY = envoy.Capabilities()
 NAMESPACES = ("a", "b")
 
 
@@ -158,7 +165,7 @@ def everything(engine: Engine) -> tuple[Any, Any]:
 @given(EDITS)
 def test_incremental_equals_from_scratch(edits: list[list[tuple[Key, Object | None]]]) -> None:
     engine = fresh()
-    generator = nginx.Generator(NGINX)
+    generator, other = nginx.Generator(NGINX), envoy.Generator(ENVOY)
     for edit in edits:
         engine.commit({key: decoded(key, body) for key, body in edit})
         gateways, statuses = everything(engine)
@@ -168,6 +175,8 @@ def test_incremental_equals_from_scratch(edits: list[list[tuple[Key, Object | No
         for compiled in gateways:
             full = nginx.Generator(NGINX).generate(compiled)
             assert generator.generate(compiled) == full
+            whole, told = envoy.Generator(ENVOY).generate(compiled), other.generate(compiled)
+            assert (told, told.resources.by_type) == (whole, whole.resources.by_type)
 
 
 def test_one_route_among_many_runs_little_again_and_shares_the_rest() -> None:
@@ -298,3 +307,49 @@ def test_hostile_values_never_change_the_structure(place: str, value: str) -> No
 
 def harmless(place: str) -> Bundle:
     return nginx.Generator(ABLE).generate(served("v", place)).bundle
+
+
+KEYS = ir_gateway.SecretFile(
+    "keys",
+    ir_gateway.SecretBytes(b'{"keys": [{"kty": "oct", "alg": "HS256", "k": "c2VjcmV0c2VjcmV0"}]}'),
+)
+
+
+def of_many(pairs: list[tuple[str, str]]) -> ir_gateway.Gateway:
+    """Give a gateway that has a name for each place and value."""
+    hosts, streams = [], dict[str, ir_gateway.StreamHost]()
+    for number, (place, value) in enumerate(pairs):
+        one = served(value, place)
+        host = one.listeners[0].virtual_hosts[0]
+        hosts.append(msgspec.structs.replace(host, hostname=f"h{number}.example"))
+        stream = one.streams[0].hosts[0]
+        streams[stream.hostname] = stream
+    return msgspec.structs.replace(
+        one,
+        bind_address=f"127.{random.randint(20, 250)}.{random.randint(0, 255)}.1",
+        listeners=(msgspec.structs.replace(one.listeners[0], virtual_hosts=tuple(hosts)),),
+        streams=(
+            msgspec.structs.replace(
+                one.streams[0], hosts=tuple(streams[name] for name in sorted(streams))
+            ),
+        ),
+        secrets=(KEYS,),
+    )
+
+
+@pytest.mark.process
+@settings(max_examples=3, deadline=None)
+@given(pairs=st.lists(st.tuples(st.sampled_from(PLACES), HOSTILE), min_size=1, max_size=300))
+def test_envoy_takes_hostile_values_for_values(pairs: list[tuple[str, str]]) -> None:
+    async def told() -> None:
+        # Whatever is in one name's routes, the others and the listeners are there.
+        everything = [*pairs, *((place, "v") for place in PLACES)]
+        generated = envoy.Generator(ENVOY).generate(of_many(everything))
+        with tempfile.TemporaryDirectory(prefix="ghp-") as directory:
+            async with envoys.running(Path(directory)) as running:
+                running.ads.tell(generated.resources)
+                await running.ads.settled()
+                assert not running.ads.refused
+                assert running.process.returncode is None
+
+    asyncio.run(told())

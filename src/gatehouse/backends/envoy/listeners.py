@@ -15,7 +15,7 @@ from envoy.config.listener.v3 import listener_components_pb2 as components
 from envoy.config.listener.v3 import listener_pb2, udp_listener_config_pb2
 from envoy.extensions.filters.listener.tls_inspector.v3 import tls_inspector_pb2
 
-from gatehouse.backends.envoy import clients, connections, names, secrets, streams
+from gatehouse.backends.envoy import clients, connections, names, quoting, secrets, streams
 from gatehouse.backends.envoy.protobufs import address, packed, written
 from gatehouse.ir import gateway as ir
 from gatehouse.ir import http
@@ -176,5 +176,5 @@ def _stream(
 
 def _asked(hostnames: tuple[str, ...]) -> Any:
     """Ask for names in a handshake; an empty one stands for all."""
-    wanted = [] if "" in hostnames else sorted(hostnames)
+    wanted = [] if "" in hostnames else sorted(map(quoting.hostname, hostnames))
     return components.FilterChainMatch(server_names=wanted, transport_protocol="tls")

@@ -23,6 +23,7 @@ LARGEST_PROGRAM = 100_000
 (``re2.max_program_size.error_level``: Envoy's own limit is 100)."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_HOSTNAME = re.compile(r"(?:\*\.)?[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _PLAIN = re.compile(r"[A-Za-z0-9_/~-]")
 _UNTOUCHABLE = ("connection", "content-length", "host", "transfer-encoding", "x-gh-scope")
@@ -50,6 +51,13 @@ def lines(value: str) -> str:
 def literal(value: str) -> str:
     """Escape a value where Envoy would put in what stands between percent signs."""
     return text(value).replace("%", "%%")
+
+
+def hostname(value: str) -> str:
+    """Check the name of a host, which may begin with a wildcard."""
+    if not _HOSTNAME.fullmatch(value):
+        raise UnwritableError("a hostname is none")
+    return value
 
 
 def header_name(name: str) -> str:

@@ -16,8 +16,9 @@ import msgspec
 from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.config.route.v3 import route_pb2, scoped_route_pb2
 
-from gatehouse.backends.envoy import authentication, names, retries
+from gatehouse.backends.envoy import authentication, names, quoting, retries
 from gatehouse.backends.envoy.protobufs import packed, truth, written
+from gatehouse.backends.envoy.quoting import UnwritableError
 from gatehouse.backends.envoy.routes import Unsupported, not_found, routes
 from gatehouse.backends.envoy.served import Context
 from gatehouse.ir import http as ir
@@ -52,7 +53,7 @@ def wide(
     ``elsewhere``: names of other listeners, whose requests are misdirected (RFC 9110, 15.5.20).
     """
     unsupported: Unsupported = []
-    served = list(hosts)
+    served = [host for host in hosts if _named(host, unsupported)]
     made = [
         _virtual_host(host, context, [host.hostname or "*"], "", unsupported) for host in served
     ]
@@ -65,6 +66,14 @@ def wide(
         route.direct_response.status = 421
         made.append(misdirected)
     return Scope(_resource(name, made, served), tuple(unsupported))
+
+
+def _named(host: ir.VirtualHost, unsupported: Unsupported) -> bool:
+    try:
+        return not host.hostname or bool(quoting.hostname(host.hostname))
+    except UnwritableError as error:
+        unsupported += [(route.name, str(error)) for route in host.routes]
+        return False
 
 
 def _virtual_host(

@@ -32,7 +32,7 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc
             stream.look()
 
     async def settled(self) -> None:
-        """Wait until Envoy has answered to all that it asked for and was told."""
+        """Wait until Envoy has asked for everything there is, and answered to all of it."""
         async with self._changed:
             await self._changed.wait_for(
                 lambda: bool(self._streams) and all(s.settled() for s in self._streams)
@@ -106,7 +106,9 @@ class _Stream:
             self.queue.put_nowait(said)
 
     def settled(self) -> bool:
-        return bool(self._wanted) and not self._open
+        there = self._ads.resources.by_type
+        told = {kind: {n: r.version for n, r in named.items()} for kind, named in there.items()}
+        return not self._open and all(self._told[kind] == told[kind] for kind in told)
 
 
 @contextlib.asynccontextmanager

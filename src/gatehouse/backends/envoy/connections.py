@@ -21,6 +21,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import (
 from envoy.extensions.http.early_header_mutation.header_mutation.v3 import (
     header_mutation_pb2 as early_pb2,
 )
+from envoy.type.matcher.v3 import string_pb2
 
 from gatehouse.backends.envoy import (
     clients,
@@ -72,7 +73,6 @@ def manager(port: int, listener: str, edge: Edge) -> Any:
         preserve_external_request_id=True,
         max_request_headers_kb=number(HEADERS_KB),
         upgrade_configs=[_Manager.UpgradeConfig(upgrade_type="websocket")],
-        internal_address_config=_Manager.InternalAddressConfig(),
         http_protocol_options=protocol_pb2.Http1ProtocolOptions(accept_http_10=True),
         common_http_protocol_options=protocol_pb2.HttpProtocolOptions(
             headers_with_underscores_action=protocol_pb2.HttpProtocolOptions.DROP_HEADER,
@@ -101,11 +101,17 @@ def _scopes() -> Any:
 def _asked(port: int, listener: str) -> Any:
     """Say which virtual host a request is for, whatever a client said of that."""
     value = names.scope(port, listener, "%REQ(:AUTHORITY)%")
-    mutations = [_Mutation(append=headers.option(names.SCOPE_HEADER, value))]
+    mutations = [_envoys(), _Mutation(append=headers.option(names.SCOPE_HEADER, value))]
     return extension_pb2.TypedExtensionConfig(
         name="envoy.http.early_header_mutation.header_mutation",
         typed_config=packed(early_pb2.HeaderMutation(mutations=mutations)),
     )
+
+
+def _envoys() -> Any:
+    """Take away what steers Envoy: it obeys clients with addresses of private networks."""
+    prefix = string_pb2.StringMatcher(prefix="x-envoy-")
+    return _Mutation(remove_on_match=_Mutation.RemoveOnMatch(key_matcher=prefix))
 
 
 def _filters(port: int, edge: Edge) -> list[Any]:
@@ -134,9 +140,8 @@ def _forwarded(port: int, edge: Edge) -> Any:
         "x-forwarded-host": "%REQ(:AUTHORITY)%",
         "x-forwarded-port": str(port),
     }
-    gone = [names.SCOPE_HEADER, "x-envoy-external-address"]
     untold = {*edge.untold}
-    mutations = [_Mutation(remove=name) for name in gone]
+    mutations = [_Mutation(remove=names.SCOPE_HEADER), _envoys()]
     mutations += [
         _Mutation(append=headers.option(name, value))
         for name, value in told.items()

@@ -37,6 +37,7 @@ from gatehouse.xds.resources import LISTENER, Resource, Resources
 HERE = Path(__file__).parent
 CASES = sorted(path.parent.name for path in HERE.glob("*/input.yaml"))
 MODULES = ("http_auth_request_module", "nginx-auth-jwt-0.14.2")
+ENVOY = envoy.Capabilities()
 NOW = "2026-01-01T00:00:00Z"
 
 BASE = """
@@ -119,10 +120,12 @@ def outputs(case: str) -> tuple[dict[str, str], Bundle | None]:
     return files | _with_envoy(case, statuses), found
 
 
-def served_by_envoy(case: str) -> list[tuple[Key, envoy.Generated]]:
+def served_by_envoy(
+    case: str, capabilities: envoy.Capabilities = ENVOY
+) -> list[tuple[Key, envoy.Generated]]:
     """Give what Envoys are given in a case."""
     return [
-        (key, envoy.Generator(envoy.Capabilities()).generate(gateway))
+        (key, envoy.Generator(capabilities).generate(gateway))
         for key, gateway in _gateways(_engine(case))
     ]
 
@@ -248,11 +251,10 @@ def test_nginx_accepts_every_golden_file(case: str, tmp_path: Path) -> None:
 @pytest.mark.process
 @pytest.mark.parametrize("case", CASES)
 async def test_envoy_accepts_every_golden_resource(case: str) -> None:
-    for _, generated in served_by_envoy(case):
+    trusted = system_trust.bundle()
+    assert trusted is not None
+    for _, generated in served_by_envoy(case, envoy.Capabilities(str(trusted))):
         with tempfile.TemporaryDirectory(prefix="ghg-") as directory:
-            trusted = system_trust.bundle()
-            assert trusted is not None
-            (Path(directory) / "system.pem").symlink_to(trusted)
             async with envoys.running(Path(directory)) as running:
                 running.ads.tell(Resources(_elsewhere(generated.resources)))
                 await running.ads.settled()

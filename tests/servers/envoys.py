@@ -12,7 +12,7 @@ from typing import Any
 import ads
 import msgspec
 
-from gatehouse.backends.envoy.quoting import LARGEST_PROGRAM
+from gatehouse.xds.limits import RUNTIME
 
 ENVOY = Path(__file__).parents[2] / ".venv/bin/envoy"
 
@@ -57,14 +57,7 @@ def bootstrap(port: int, admin: Path) -> dict[str, Any]:
             "ads_config": stream,
         },
         "static_resources": {"clusters": [cluster]},
-        "layered_runtime": {
-            "layers": [
-                {
-                    "name": "static",
-                    "static_layer": {"re2.max_program_size.error_level": LARGEST_PROGRAM},
-                }
-            ]
-        },
+        "layered_runtime": {"layers": [{"name": "static", "static_layer": RUNTIME}]},
     }
 
 

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from gatehouse.xds.limits import RUNTIME
+
 RELAY = "gatehouse-relay"
 """The one cluster that Envoy knows by itself."""
 
@@ -30,6 +32,7 @@ def bootstrap(
             "admin": {"address": {"pipe": {"path": str(admin), "mode": 0o600}}},
             "static_resources": {"clusters": [_relay(relay)]},
             "dynamic_resources": _dynamic(),
+            "layered_runtime": {"layers": [{"name": "static", "static_layer": RUNTIME}]},
             # A third of the memory of idle clusters is statistics that nobody counted anything in.
             "deferred_stat_options": {"enable_deferred_creation_stats": True},
             "overload_manager": _overload(max_connections),

@@ -8,5 +8,5 @@ import msgspec
 class Capabilities(msgspec.Struct, frozen=True):
     """Of one Envoy and its agent."""
 
-    system_trust: str = "system.pem"
-    """The file of the authorities that everybody trusts, for Envoy to read; the agent's own."""
+    system_trust: str = "/etc/ssl/certs/ca-certificates.crt"
+    """The file of the authorities that everybody trusts, where Envoy runs."""

@@ -10,6 +10,8 @@ import re2
 from envoy.type.matcher.v3 import regex_pb2
 from google.protobuf import duration_pb2
 
+from gatehouse.xds.limits import LARGEST_PROGRAM
+
 
 class UnwritableError(ValueError):
     """A value that no resource can hold; the message says why, without the value."""
@@ -17,10 +19,6 @@ class UnwritableError(ValueError):
 
 LONGEST_PATTERN = 4096
 """Characters of a regular expression of a user; the Gateway API allows no longer one."""
-
-LARGEST_PROGRAM = 100_000
-"""Instructions of a compiled expression; Envoy's bootstrap must allow as many
-(``re2.max_program_size.error_level``: Envoy's own limit is 100)."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HOSTNAME = re.compile(r"(?:\*\.)?[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")

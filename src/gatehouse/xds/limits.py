@@ -1,0 +1,7 @@
+"""What resources rely on that every Envoy is started with."""
+
+LARGEST_PROGRAM = 100_000
+"""Instructions of a compiled regular expression; Envoy's own limit is 100."""
+
+RUNTIME = {"re2.max_program_size.error_level": LARGEST_PROGRAM}
+"""The static layer of Envoy's runtime."""

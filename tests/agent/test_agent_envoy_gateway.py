@@ -1,0 +1,65 @@
+"""A gateway of the IR on its whole way: the back end, the control plane, the relay, an Envoy."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import envoy_serving
+import pytest
+from agent_control_plane import free_port
+from envoy_running import EnvoyControlPlane, get
+
+from gatehouse.agent.envoy.main import run
+from gatehouse.agent.options import options_from_environment
+from gatehouse.backends import envoy
+from gatehouse.ir import gateway as ir_gateway
+from gatehouse.ir import http as ir
+
+pytestmark = pytest.mark.process
+
+
+def gateway(
+    port: int, hosts: tuple[ir.VirtualHost, ...], *clusters: ir.Cluster
+) -> ir_gateway.Gateway:
+    listener = ir_gateway.Listener(port, "HTTP", hosts)
+    return ir_gateway.Gateway(
+        "ns/gw", bind_address="127.0.0.1", listeners=(listener,), clusters=clusters
+    )
+
+
+async def test_names_come_change_and_go(tmp_path: Path) -> None:
+    (tmp_path / "control-plane").mkdir()
+    plane = EnvoyControlPlane(tmp_path / "control-plane")
+    await plane.start()
+    stop = asyncio.Event()
+    agent = asyncio.create_task(run(options_from_environment(plane.environment(tmp_path)), stop))
+    generator, port = envoy.Generator(envoy.Capabilities()), free_port()
+    try:
+        async with envoy_serving.backend("one") as one, envoy_serving.backend("two") as two:
+
+            async def served(*hosts: ir.VirtualHost, **clusters: ir.Endpoint) -> None:
+                made = [ir.Cluster(name, (end,)) for name, end in sorted(clusters.items())]
+                found = generator.generate(gateway(port, hosts, *made))
+                plane.publish(found.resources)
+                await plane.served(found.resources)
+
+            async def asked(host: str) -> str:
+                status, text = await get(port, host)
+                return str(json.loads(text)["service"]) if status == 200 else str(status)
+
+            wide = envoy_serving.host("*.example", envoy_serving.to("one"))
+            exact = envoy_serving.host("a.example", envoy_serving.to("two"))
+            await served(wide, one=one)
+            assert [await asked(name) for name in ("a.example", "b.test")] == ["one", "404"]
+            await served(wide, exact, one=one, two=two)
+            assert [await asked(name) for name in ("A.example", "b.example")] == ["two", "one"]
+            await served(wide, exact, one=one, two=one)
+            assert await asked("a.example") == "one"
+            await served(exact, two=one)
+            assert [await asked(name) for name in ("a.example", "b.example")] == ["one", "404"]
+    finally:
+        stop.set()
+        await agent
+        await plane.server.stop(0.1)

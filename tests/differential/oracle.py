@@ -24,10 +24,13 @@ def normalised(target: str) -> bytes | None:
     if re.search(r"%(?![0-9A-Fa-f]{2})", path):
         return None
     decoded = unquote_to_bytes(path)
-    if b"\0" in decoded:
-        return None
+    return None if b"\0" in decoded else resolved(decoded)
+
+
+def resolved(path: bytes) -> bytes | None:
+    """Give a path without dot segments and empty ones; None if it leads above the root."""
     parts: list[bytes] = []
-    segments = decoded.split(b"/")[1:]
+    segments = path.split(b"/")[1:]
     for number, segment in enumerate(segments):
         last = number == len(segments) - 1
         if segment == b"..":

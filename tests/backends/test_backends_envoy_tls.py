@@ -109,6 +109,16 @@ async def test_the_name_of_a_handshake_chooses_certificate_and_listener(
         assert await status(served, trust, "nobody.test", "a.w.test") == 404
 
 
+async def test_a_listener_shows_the_certificate_that_has_the_name(authority: Authority) -> None:
+    one, two = certificate(authority, "one", "a.test"), certificate(authority, "two", "b.test")
+    route = ir.Route("ns/r/0/0", ir.Match(), ir.Respond(200))
+    both = ir.VirtualHost("*.test", (route,), ("one", "two"), "*.test")
+    trust = trusting(authority)
+    async with serving(secure([both], one, two)) as served:
+        assert await shown(served, trust, "a.test") == "one"
+        assert await shown(served, trust, "b.test") == "two"
+
+
 async def test_a_renewed_certificate_changes_nothing_but_itself(authority: Authority) -> None:
     old, new = certificate(authority, "old", "a.test"), certificate(authority, "new", "a.test")
     trust = trusting(authority)

@@ -8,6 +8,7 @@ import math
 import re
 from typing import Any
 
+import msgspec
 from envoy.config.core.v3 import base_pb2, extension_pb2
 from envoy.config.rbac.v3 import rbac_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
@@ -28,7 +29,14 @@ _PAYLOAD = "payload"
 _HASH = "{SHA}"
 _NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,9})?")
 
+_MEMBERS = {"RSA": ("n", "e"), "EC": ("crv", "x", "y"), "OKP": ("crv", "x"), "oct": ("k",)}
+"""Of keys (RFC 7518, 6; RFC 8037, 2)."""
+
 _Principal = rbac_pb2.Principal
+
+
+class _KeySet(msgspec.Struct):
+    keys: list[dict[str, Any]] = []
 
 
 def guard(context: Context, route: http.Route) -> list[Any]:
@@ -94,9 +102,10 @@ def _basic(context: Context, wanted: ir.Basic) -> Any:
 
 
 def _tokens(context: Context, wanted: ir.Jwt) -> list[Any]:
-    keys = context.secrets.get(wanted.keys)
-    if keys is None:
-        raise UnwritableError("there are no keys")
+    found = context.secrets.get(wanted.keys)
+    keys = _usable(found.content.reveal()) if found is not None else []
+    if not keys:
+        raise UnwritableError("there are no keys that Envoy knows")
     told = [
         config_pb2.JwtClaimToHeader(
             header_name=quoting.changed_header(claim.header), claim_name=quoting.text(claim.name)
@@ -106,7 +115,7 @@ def _tokens(context: Context, wanted: ir.Jwt) -> list[Any]:
         if claim.header
     ]
     provider = config_pb2.JwtProvider(
-        local_jwks=base_pb2.DataSource(inline_bytes=keys.content.reveal()),
+        local_jwks=base_pb2.DataSource(inline_bytes=msgspec.json.encode({"keys": keys})),
         forward=True,
         require_expiration=True,
         # None is not to be had: without a word it would be a minute.
@@ -117,10 +126,24 @@ def _tokens(context: Context, wanted: ir.Jwt) -> list[Any]:
     made = config_pb2.JwtAuthentication(providers={"keys": provider})
     rule = made.rules.add(match=components.RouteMatch(prefix="/"))
     rule.requires.provider_name = "keys"
-    found = [_extension(_JWT, made)]
+    filters = [_extension(_JWT, made)]
     if wanted.authorization.requirements:
-        found.append(_extension("envoy.filters.http.rbac", _authorized(wanted.authorization)))
-    return found
+        filters.append(_extension("envoy.filters.http.rbac", _authorized(wanted.authorization)))
+    return filters
+
+
+def _usable(text: bytes) -> list[dict[str, Any]]:
+    """Give the keys of a set that have what their kind must have; Envoy refuses a set of none."""
+    try:
+        keys = msgspec.json.decode(text, type=_KeySet).keys
+    except msgspec.DecodeError:
+        return []
+    return [key for key in keys if _is_usable(key)]
+
+
+def _is_usable(key: dict[str, Any]) -> bool:
+    members = _MEMBERS.get(str(key.get("kty")))
+    return members is not None and all(key.get(name) for name in members)
 
 
 def _extension(name: str, message: Any) -> Any:

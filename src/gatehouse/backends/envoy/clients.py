@@ -11,6 +11,7 @@ from envoy.extensions.filters.listener.proxy_protocol.v3 import proxy_protocol_p
 from envoy.extensions.http.original_ip_detection.xff.v3 import xff_pb2
 
 from gatehouse.backends.envoy.protobufs import number, packed, truth
+from gatehouse.backends.envoy.quoting import UnwritableError
 from gatehouse.ir.settings import Edge
 
 
@@ -62,7 +63,10 @@ def _everybody(trusted: tuple[str, ...]) -> bool:
 
 
 def _network(text: str) -> Any:
-    network = ipaddress.ip_network(text, strict=False)
+    try:
+        network = ipaddress.ip_network(text, strict=False)
+    except ValueError as error:
+        raise UnwritableError("a trusted address is neither an address nor a network") from error
     return address_pb2.CidrRange(
         address_prefix=str(network.network_address), prefix_len=number(network.prefixlen)
     )

@@ -130,7 +130,9 @@ def _chains(port: Port, known: Mapping[str, http.Cluster]) -> Iterable[Any]:
     if port.plain:
         yield components.FilterChain(name=names.chain(port.number, ""), filters=[_http(port, "")])
     for chain in port.chains:
-        yield _https(port, chain)
+        # Who has nothing to show is not spoken to.
+        if chain.certificates:
+            yield _https(port, chain)
     for stream in port.streams:
         for host in stream.hosts:
             yield _stream(port.number, stream, host, known)

@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import sqlite3
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -17,7 +18,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 import structlog
-from agent_control_plane import free_port
+from agent_control_plane import free_port, write_certificate
 from envoy_running import (
     EnvoyControlPlane,
     backend,
@@ -26,7 +27,9 @@ from envoy_running import (
     endpoints,
     get,
     invalid_cluster,
+    listener,
     routes,
+    secret,
     website,
 )
 
@@ -197,6 +200,34 @@ async def test_what_is_refused_is_named_and_its_last_good_version_goes_on(
         assert await get(port, "other") == (200, "one")
         report = await plane.served(website(port, two, hosts, *good))
         assert not report.instances[0].refused
+
+
+async def test_a_certificate_that_is_refused_is_named_and_the_former_one_goes_on(
+    plane: EnvoyControlPlane, tmp_path: Path
+) -> None:
+    port, secure = free_port(), free_port()
+    cert, key = plane.cert.read_bytes(), plane.key.read_bytes()
+    other = tmp_path / "other"
+    other.mkdir()
+    _, foreign = write_certificate(other)
+    url = f"https://127.0.0.1:{secure}/"
+    trust = ssl.create_default_context(cafile=str(plane.cert))
+
+    async def fetched() -> str:
+        async with aiohttp.ClientSession() as client, client.get(url, ssl=trust) as response:
+            return await response.text()
+
+    async with backend("one") as one, backend("two") as two, running(options(plane, tmp_path)):
+        tls = listener("https", secure, "http", "pair")
+        await plane.served(website(port, one, tls, secret("pair", cert, key)))
+        assert await fetched() == "one"
+        bad = secret("pair", cert, foreign.read_bytes(), origins=("Secret shop/pair",))
+        report = await plane.served(website(port, two, tls, bad))
+        (refused,) = report.instances[0].refused
+        assert refused.origins == ("Secret shop/pair",)
+        assert "key" in refused.reason.lower()
+        assert "BEGIN" not in refused.reason
+        assert await fetched() == "two"
 
 
 async def test_a_control_plane_that_is_killed_and_comes_back_is_not_noticed(

@@ -22,9 +22,18 @@ from envoy.extensions.filters.http.router.v3 import router_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import (
     http_connection_manager_pb2 as hcm_pb2,
 )
+from envoy.extensions.transport_sockets.tls.v3 import secret_pb2, tls_pb2
 
 from gatehouse.delivery import DataPlaneReport
-from gatehouse.xds.resources import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Resource, Resources
+from gatehouse.xds.resources import (
+    CLUSTER,
+    ENDPOINTS,
+    LISTENER,
+    ROUTES,
+    SECRET,
+    Resource,
+    Resources,
+)
 
 ENVOY = Path(__file__).parents[2] / ".venv/bin/envoy"
 
@@ -103,8 +112,17 @@ def routes(name: str, *hosts: tuple[str, str]) -> Resource:
     return Resource.make(ROUTES, name, made.SerializeToString())
 
 
-def listener(name: str, port: int, route_name: str) -> Resource:
-    """A listener for HTTP whose routes are told by ADS."""
+def secret(name: str, cert: bytes, key: bytes, *, origins: tuple[str, ...] = ()) -> Resource:
+    """A certificate and its key."""
+    made = secret_pb2.Secret(name=name)
+    made.tls_certificate.certificate_chain.inline_bytes = cert
+    made.tls_certificate.private_key.inline_bytes = key
+    body = made.SerializeToString()
+    return Resource.make(SECRET, name, body, origins=origins, secret=True)
+
+
+def listener(name: str, port: int, route_name: str, certificate: str = "") -> Resource:
+    """A listener for HTTP whose routes, and whose certificate, are told by ADS."""
     manager = hcm_pb2.HttpConnectionManager(
         stat_prefix=name,
         rds=hcm_pb2.Rds(config_source=_ads(), route_config_name=route_name),
@@ -118,6 +136,14 @@ def listener(name: str, port: int, route_name: str) -> Resource:
         address=_socket(("127.0.0.1", port)),
         filter_chains=[listener_components_pb2.FilterChain(filters=[chain])],
     )
+    if certificate:
+        context = tls_pb2.DownstreamTlsContext()
+        context.common_tls_context.tls_certificate_sds_secret_configs.add(
+            name=certificate, sds_config=_ads()
+        )
+        socket = made.filter_chains[0].transport_socket
+        socket.name = "envoy.transport_sockets.tls"
+        socket.typed_config.Pack(context)
     return Resource.make(LISTENER, name, made.SerializeToString())
 
 

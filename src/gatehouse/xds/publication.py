@@ -56,9 +56,12 @@ class Publication:
 
     def learn(self, keys: Iterable[Key]) -> None:
         """Take note that there are no others than those that are here under ``keys``."""
-        new = set(keys) - self._known
-        if new and not self._complete:
-            self._known |= new
+        new = {key for key in keys if not self.knows(*key)}
+        whole = {type_url for type_url, name in new if name == EVERYTHING}
+        if new:
+            # What a type as a whole says need not be said of each name that ever was.
+            self._known = {key for key in self._known | new if key[0] not in whole}
+            self._known |= {(type_url, EVERYTHING) for type_url in whole}
             self._step(self.current, new)
 
     def forget(self, keys: Iterable[Key]) -> None:

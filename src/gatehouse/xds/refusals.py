@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 
 import msgspec
 
-from gatehouse.xds.resources import Resource
+from gatehouse.xds.resources import SECRET, Resource
 
 MESSAGE_MAX = 2048
 """Characters kept of a reason: Envoy may quote a whole resource."""
+
+_QUOTED = re.compile(r"[\n{]|-----BEGIN")
+"""Where Envoy begins to quote a resource, if it does."""
 
 _OPENINGS = ("Error adding/updating cluster(s) ", "Error adding/updating listener(s) ")
 
@@ -52,6 +56,13 @@ def reasons_in(message: str, names: Collection[str]) -> dict[str, str]:
         reasons[name] = clipped(text[start + len(name) + 2 : end].strip(", \n"))
         end = start
     return reasons
+
+
+def refused(resource: Resource, reason: str) -> Refused:
+    """Note a refusal. Of a secret, only so much of the reason as cannot quote it."""
+    if resource.secret or resource.type_url == SECRET:
+        reason = _QUOTED.split(reason, maxsplit=1)[0].strip()
+    return Refused(resource, clipped(reason))
 
 
 def clipped(reason: str) -> str:

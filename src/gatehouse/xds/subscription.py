@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 import msgspec
 
 from gatehouse.xds.publication import EVERYTHING, Publication
-from gatehouse.xds.refusals import Refusal, Refused, clipped, reasons_in
+from gatehouse.xds.refusals import Refusal, Refused, reasons_in, refused
 from gatehouse.xds.resources import (
     ENDPOINTS,
     ROUTES,
@@ -213,7 +213,7 @@ class Subscription:
         bad = {} if refusal is None else _blamed(names, refusal)
         for each in response.resources:
             if each.name in bad:
-                self.refused[each.name] = Refused(each, clipped(bad[each.name]))
+                self.refused[each.name] = refused(each, bad[each.name])
             elif each.name in expecting and certain:
                 self.known[each.name] = each.version
                 self.refused.pop(each.name, None)

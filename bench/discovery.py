@@ -127,7 +127,8 @@ def show(what: str, samples: list[tuple[float, ...]]) -> None:
 def start_agent(environ: dict[str, str]) -> subprocess.Popen[bytes]:
     """Start an agent."""
     command = [sys.executable, "-m", "gatehouse", "agent", "--proxy", "envoy"]
-    return subprocess.Popen(command, env=dict(os.environ) | environ, stderr=subprocess.DEVNULL)
+    nowhere = subprocess.DEVNULL
+    return subprocess.Popen(command, env=dict(os.environ) | environ, stdout=nowhere, stderr=nowhere)
 
 
 @contextlib.asynccontextmanager

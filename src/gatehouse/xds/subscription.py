@@ -212,9 +212,12 @@ class Subscription:
         certain = refusal is None or bool(told)
         bad = {} if refusal is None else _blamed(names, refusal)
         for each in response.resources:
+            if each.name not in expecting:
+                # It is to be told again by now, and is judged then.
+                continue
             if each.name in bad:
                 self.refused[each.name] = refused(each, bad[each.name])
-            elif each.name in expecting and certain:
+            elif certain:
                 self.known[each.name] = each.version
                 self.refused.pop(each.name, None)
         if certain or not names:

@@ -71,6 +71,8 @@ class CuttingProxy:
             if self.rate:
                 # Else the kernel holds minutes of a slow line's bytes, and the line looks fast.
                 connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SLOW_BUFFER)
+                # Segments of this machine's own are larger than that buffer, and would stall.
+                connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1400)
             target = ("127.0.0.1", self._target)
             await asyncio.get_running_loop().sock_connect(connected, target)
             upstream_reader, upstream = await asyncio.open_connection(sock=connected, limit=PIECE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import json
@@ -22,6 +23,8 @@ class KeyServer:
         self.authority = authority
         self.body = b""
         self.status = 200
+        self.pause = 0.0
+        """Seconds that it takes to answer."""
         self.asked: list[tuple[int, str]] = []
 
     def serve(self, key: bytes) -> None:
@@ -34,6 +37,7 @@ class KeyServer:
         known = request.headers.get("If-None-Match", "")
         status = 304 if self.status == 200 and known == tag else self.status
         self.asked.append((status, known))
+        await asyncio.sleep(self.pause)
         headers = {"ETag": tag, "Location": "https://127.0.0.1:1/"}
         return web.Response(
             status=status, body=b"" if status == 304 else self.body, headers=headers

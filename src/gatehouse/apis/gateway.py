@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gatehouse.apis.meta import Resource, View
+from gatehouse.apis.selectors import LabelSelector
 
 GROUP = "gateway.networking.k8s.io"
 
@@ -45,21 +46,6 @@ class ListenerTls(View, frozen=True):
 
     mode: str = "Terminate"
     certificate_refs: tuple[ObjectReference, ...] = ()
-
-
-class SelectorRequirement(View, frozen=True):
-    """One of a label selector's ``matchExpressions``."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-
-
-class LabelSelector(View, frozen=True):
-    """A label selector; all of it must hold."""
-
-    match_labels: dict[str, str] = msgspec.field(default_factory=dict)
-    match_expressions: tuple[SelectorRequirement, ...] = ()
 
 
 class RouteNamespaces(View, frozen=True):

@@ -40,6 +40,7 @@ CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 PODS = Resource("", "v1", "pods", "Pod")
 EVENTS = Resource("", "v1", "events", "Event")
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
@@ -79,4 +80,7 @@ NGINX_PROXIES = Resource(_NGINX, "v1alpha2", "nginxproxies", "NginxProxy")
 SNIPPETS_POLICIES = Resource(_NGINX, "v1alpha1", "snippetspolicies", "SnippetsPolicy")
 AUTHENTICATION_FILTERS = Resource(
     _NGINX, "v1alpha1", "authenticationfilters", "AuthenticationFilter"
+)
+EXTERNAL_LOAD_BALANCERS = Resource(
+    "gatehouse.dev", "v1alpha1", "externalloadbalancers", "ExternalLoadBalancer"
 )

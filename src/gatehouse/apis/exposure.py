@@ -1,0 +1,106 @@
+"""Services, their endpoints and Nodes, as far as what stands outside the cluster needs them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gatehouse.apis import core
+from gatehouse.apis.meta import Meta, View
+from gatehouse.apis.meta import Resource as Base
+
+
+class AnnotatedMeta(Meta, frozen=True):
+    """``metadata`` with annotations."""
+
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class ServicePort(View, frozen=True):
+    """One port of a Service."""
+
+    port: int
+    name: str = ""
+    protocol: str = "TCP"
+    node_port: int = 0
+    """0: none was given."""
+
+
+class ServiceSpec(View, frozen=True):
+    """``spec`` of a Service."""
+
+    type: str = "ClusterIP"
+    ports: tuple[ServicePort, ...] = ()
+    external_traffic_policy: str = ""
+    ip_families: tuple[str, ...] = ()
+
+
+class Service(Base, frozen=True):
+    """A Service."""
+
+    metadata: AnnotatedMeta
+    spec: ServiceSpec = ServiceSpec()
+    status: core.ServiceStatus = core.ServiceStatus()
+
+
+class EndpointConditions(View, frozen=True):
+    """Conditions of an endpoint; what is not known counts as good (EndpointSlice API)."""
+
+    ready: bool = True
+    serving: bool | None = None
+    terminating: bool = False
+
+
+class Endpoint(View, frozen=True):
+    """One endpoint."""
+
+    addresses: tuple[str, ...] = ()
+    conditions: EndpointConditions = EndpointConditions()
+    node_name: str = ""
+
+
+class EndpointSlice(Base, frozen=True):
+    """Some of a Service's endpoints, which the label ``kubernetes.io/service-name`` names."""
+
+    address_type: str = "IPv4"
+    ports: tuple[core.EndpointPort, ...] = ()
+    endpoints: tuple[Endpoint, ...] = ()
+
+
+class NodeSpec(View, frozen=True):
+    """``spec`` of a Node."""
+
+    unschedulable: bool = False
+
+
+class NodeAddress(View, frozen=True):
+    """An address of a Node."""
+
+    type: str
+    address: str
+
+
+class NodeCondition(View, frozen=True):
+    """A condition of a Node, without its heartbeat."""
+
+    type: str
+    status: str = "Unknown"
+
+
+class NodeStatus(View, frozen=True):
+    """``status`` of a Node."""
+
+    addresses: tuple[NodeAddress, ...] = ()
+    conditions: tuple[NodeCondition, ...] = ()
+
+    @property
+    def ready(self) -> bool:
+        """Whether its kubelet says that it is well; one that never said anything is not known."""
+        found = [each.status for each in self.conditions if each.type == "Ready"]
+        return not found or found[0] == "True"
+
+
+class Node(Base, frozen=True):
+    """A Node."""
+
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)

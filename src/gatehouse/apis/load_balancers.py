@@ -1,0 +1,106 @@
+"""ExternalLoadBalancer of ``gatehouse.dev/v1alpha1``, with the defaults of its definition."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from gatehouse.apis.meta import Resource, View
+from gatehouse.apis.selectors import LabelSelector
+
+GROUP = "gatehouse.dev"
+
+Treatment = Literal["Keep", "Drain", "Remove"]
+
+
+class Host(View, frozen=True):
+    """One NGINX Plus."""
+
+    url: str
+    """Of its API, without a version: ``https://10.1.1.4:9000/api``."""
+
+
+class SecretRef(View, frozen=True):
+    """A Secret of the object's own namespace."""
+
+    name: str
+    key: str = ""
+    """Empty: the customary one."""
+
+
+class Tls(View, frozen=True):
+    """How hosts are spoken to over HTTPS."""
+
+    mode: Literal["Verify", "SkipVerify"] = "Verify"
+    ca_certificate_ref: SecretRef | None = None
+    """None: the authorities that the system trusts."""
+    client_certificate_ref: SecretRef | None = None
+    server_name: str = ""
+    """Expected in hosts' certificates instead of what stands in the URL."""
+
+
+class ServiceAnnotation(View, frozen=True):
+    """An annotation that Services must have."""
+
+    name: str
+    value: str | None = None
+    """None: any."""
+
+
+class Services(View, frozen=True):
+    """Which Services the hosts follow."""
+
+    namespaces: tuple[str, ...] = ()
+    """Empty: the object's own; ``*``: all."""
+    selector: LabelSelector = msgspec.field(default_factory=LabelSelector)
+    annotation: ServiceAnnotation | None = None
+    port_prefix: str = "nlk-"
+    load_balancer: Literal["NodePort", "Ingress"] = "NodePort"
+    """How a Service of type LoadBalancer is reached: like a NodePort one, or by its ingress."""
+
+
+class Nodes(View, frozen=True):
+    """Which Nodes are servers of NodePort Services."""
+
+    selector: LabelSelector = msgspec.field(default_factory=LabelSelector)
+    control_plane: bool = False
+    not_ready: Treatment = "Remove"
+    unschedulable: Treatment = "Keep"
+    only_with_endpoints: bool = False
+
+
+class Parameters(View, frozen=True):
+    """Of every server; None: NGINX's own default."""
+
+    weight: int | None = None
+    max_conns: int | None = None
+    max_fails: int | None = None
+    fail_timeout: str | None = None
+    slow_start: str | None = None
+
+
+class Spec(View, frozen=True):
+    """``spec`` of an ExternalLoadBalancer."""
+
+    hosts: tuple[Host, ...] = ()
+    type: str = "nginx-plus"
+    tls: Tls = Tls()
+    authorization_ref: SecretRef | None = None
+    """A Secret with the value of the header ``Authorization``."""
+    services: Services = msgspec.field(default_factory=Services)
+    nodes: Nodes = msgspec.field(default_factory=Nodes)
+    parameters: Parameters = Parameters()
+    drain_seconds: int = 0
+    """How long a server that leaves is drained before it is removed."""
+    when_empty: Literal["Keep", "Remove"] = "Keep"
+    """What becomes of an upstream whose Service is there, but has nowhere to send traffic."""
+    keep_on_delete: bool = False
+    resync_seconds: int = 300
+    timeout_seconds: int = 10
+
+
+class ExternalLoadBalancer(Resource, frozen=True):
+    """Load balancers outside the cluster that follow its Services."""
+
+    spec: Spec = msgspec.field(default_factory=Spec)

@@ -8,6 +8,8 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from gatehouse.ir.load_balancing import Name
+
 Content_contra = TypeVar("Content_contra", contravariant=True)
 
 
@@ -87,6 +89,35 @@ class DataPlaneReport(msgspec.Struct, frozen=True, dict=True):
             if instance.error and instance.desired == self.desired:
                 return f"{instance.instance}: {instance.error}"
         return ""
+
+
+class HostReport(msgspec.Struct, frozen=True):
+    """What is known of one load balancer outside."""
+
+    url: str
+    version: str = ""
+    """Of what it was last seen to hold in whole; empty: nothing yet."""
+    server: str = ""
+    """What it says it is."""
+    api: int = 0
+    """The version of its API that is spoken; 0: none yet."""
+    failing: tuple[tuple[str, str], ...] = ()
+    """Upstreams that could not be changed, each with the host's own words."""
+    error: str = ""
+    """Why the host cannot be spoken to; empty: it can."""
+    behind: int = 0
+    """Upstreams that are not known to hold what they are to hold."""
+    empty: frozenset[Name] = frozenset()
+    """Upstreams that were to be emptied, and are."""
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong, for one line; empty: nothing."""
+        if self.error or not self.failing:
+            return self.error
+        name, words = self.failing[0]
+        more = f" (and {len(self.failing) - 1} more)" if len(self.failing) > 1 else ""
+        return f"{name}: {words}{more}"
 
 
 class Delivery(Protocol[Content_contra]):

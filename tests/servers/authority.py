@@ -34,7 +34,11 @@ class Authority:
         self.file.write_bytes(self.pem)
 
     def _sign(
-        self, name: str, key: ec.EllipticCurvePrivateKey, extensions: Sequence[x509.ExtensionType]
+        self,
+        name: str,
+        key: ec.EllipticCurvePrivateKey,
+        extensions: Sequence[x509.ExtensionType],
+        ends: datetime.timedelta = DAY,
     ) -> x509.Certificate:
         now = datetime.datetime.now(datetime.UTC)
         made = (
@@ -43,17 +47,19 @@ class Authority:
             .issuer_name(_subject(self._name))
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - DAY)
-            .not_valid_after(now + DAY)
+            .not_valid_before(now - 2 * DAY)
+            .not_valid_after(now + ends)
         )
         for extension in extensions:
             made = made.add_extension(extension, critical=False)
         return made.sign(self._key, hashes.SHA256())
 
-    def issue(self, name: str, *names: x509.GeneralName) -> tuple[Path, Path]:
-        """Give the files of a certificate for ``names``, and of its key."""
+    def issue(
+        self, name: str, *names: x509.GeneralName, ends: datetime.timedelta = DAY
+    ) -> tuple[Path, Path]:
+        """Give the files of a certificate for ``names`` until ``ends`` from now, and of its key."""
         key = ec.generate_private_key(ec.SECP256R1())
-        made = self._sign(name, key, [x509.SubjectAlternativeName(names)] if names else [])
+        made = self._sign(name, key, [x509.SubjectAlternativeName(names)] if names else [], ends)
         files = self._directory / f"{name}.crt", self._directory / f"{name}.key"
         files[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
         files[1].write_bytes(

@@ -20,7 +20,6 @@ from gatehouse.frontends.external_load_balancer.inputs import (
 )
 from gatehouse.frontends.external_load_balancer.sources import sources
 from gatehouse.frontends.external_load_balancer.status import (
-    HostStanding,
     merged,
     remembered,
     status,
@@ -32,7 +31,6 @@ __all__ = [
     "NLK",
     "Compiled",
     "Finding",
-    "HostStanding",
     "Note",
     "Reason",
     "compile_balancer",

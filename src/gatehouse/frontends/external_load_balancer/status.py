@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
+from gatehouse.delivery import HostReport
 from gatehouse.frontends.external_load_balancer.assemble import Compiled
 from gatehouse.frontends.external_load_balancer.findings import Reason
 from gatehouse.ir.load_balancing import Name
@@ -18,36 +17,11 @@ FAILURES_SHOWN = 10
 """Of one host; a host that lost its configuration fails hundreds of upstreams alike."""
 
 
-class HostStanding(msgspec.Struct, frozen=True):
-    """What is known of one host."""
-
-    url: str
-    version: str = ""
-    """Of what it was last seen to hold in whole; empty: nothing yet."""
-    server: str = ""
-    """What it says it is."""
-    api: int = 0
-    """The version of its API that is spoken; 0: none yet."""
-    failing: tuple[tuple[str, str], ...] = ()
-    """Upstreams that could not be changed, each with the host's own words."""
-    error: str = ""
-    """Why the host cannot be spoken to; empty: it can."""
-
-    @property
-    def trouble(self) -> str:
-        """What is wrong, for one line; empty: nothing."""
-        if self.error or not self.failing:
-            return self.error
-        name, words = self.failing[0]
-        more = f" (and {len(self.failing) - 1} more)" if len(self.failing) > 1 else ""
-        return f"{name}: {words}{more}"
-
-
 def status(
     compiled: Compiled,
     owned: Mapping[Name, Key],
     version: str,
-    standings: Sequence[HostStanding],
+    reports: Sequence[HostReport],
     generation: int,
 ) -> Object:
     """Give the wanted status, with conditions that have no time yet. ``version``: the wanted one.
@@ -59,29 +33,29 @@ def status(
         {"context": name.context, "name": name.name, "service": "/".join(service[1:])}
         for name, service in sorted(owned.items())
     ]
-    conditions = [_accepted(compiled), _programmed(compiled, version, standings)]
+    conditions = [_accepted(compiled), _programmed(compiled, version, reports)]
     return {
         "conditions": [{**each, "observedGeneration": generation} for each in conditions],
         "version": version,
-        "hostsInStep": f"{_in_step(version, standings)}/{len(standings)}",
-        "hosts": [_host(each) for each in standings],
+        "hostsInStep": f"{_in_step(version, reports)}/{len(reports)}",
+        "hosts": [_host(each) for each in reports],
         "upstreams": listed,
     }
 
 
-def _in_step(version: str, standings: Sequence[HostStanding]) -> int:
-    return sum(each.version == version and not each.trouble for each in standings)
+def _in_step(version: str, reports: Sequence[HostReport]) -> int:
+    return sum(each.version == version and not each.trouble for each in reports)
 
 
-def _host(standing: HostStanding) -> Object:
-    found: Object = {"url": standing.url, "version": standing.version}
-    if standing.api:
-        found |= {"server": standing.server, "apiVersion": standing.api}
-    if standing.error:
-        found["error"] = standing.error
-    if standing.failing:
+def _host(report: HostReport) -> Object:
+    found: Object = {"url": report.url, "version": report.version}
+    if report.api:
+        found |= {"server": report.server, "apiVersion": report.api}
+    if report.error:
+        found["error"] = report.error
+    if report.failing:
         found["failing"] = [
-            {"upstream": name, "error": words} for name, words in standing.failing[:FAILURES_SHOWN]
+            {"upstream": name, "error": words} for name, words in report.failing[:FAILURES_SHOWN]
         ]
     return found
 
@@ -95,19 +69,19 @@ def _accepted(compiled: Compiled) -> Object:
     return _condition("Accepted", holds, reason, said or "hosts and Services are followed")
 
 
-def _programmed(compiled: Compiled, version: str, standings: Sequence[HostStanding]) -> Object:
-    if compiled.balancer is None or not standings:
+def _programmed(compiled: Compiled, version: str, reports: Sequence[HostReport]) -> Object:
+    if compiled.balancer is None or not reports:
         return _condition("Programmed", False, "NotAccepted", "there is no host to speak to")
-    behind = [each for each in standings if each.trouble]
+    behind = [each for each in reports if each.trouble]
     if behind:
         words = "; ".join(f"{each.url}: {each.trouble}" for each in behind)
-        message = f"{len(behind)} of {len(standings)} hosts: {words}"
+        message = f"{len(behind)} of {len(reports)} hosts: {words}"
         return _condition("Programmed", False, "HostsFailing", message)
-    missing = len(standings) - _in_step(version, standings)
+    missing = len(reports) - _in_step(version, reports)
     if missing:
-        message = f"{missing} of {len(standings)} hosts are not in step yet"
+        message = f"{missing} of {len(reports)} hosts are not in step yet"
         return _condition("Programmed", False, "Pending", message)
-    message = f"{len(standings)} hosts hold {len(compiled.balancer.upstreams)} upstreams"
+    message = f"{len(reports)} hosts hold {len(compiled.balancer.upstreams)} upstreams"
     return _condition("Programmed", True, "Programmed", message)
 
 

@@ -1,0 +1,227 @@
+"""A host with NGINX Plus agrees with what it is to hold, with few requests, over real HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hosts import JITTER, Host, holdings, hosted, plus
+from nginx_plus import Fault, Upstream
+
+from gatehouse.plus_api import Server
+
+WEB = "http/web"
+A, B, C = "10.0.0.1:30080", "10.0.0.2:30080", "10.0.0.3:30080"
+SERVERS = "/http/upstreams/web/servers"
+
+
+async def test_servers_are_added_and_removed_with_one_request_each() -> None:
+    async with hosted(plus(WEB, "stream/dns")) as host:
+        await host.want({WEB: [A, B], "stream/dns": [A]})
+        assert (host.held(WEB), host.held("stream/dns")) == ([A, B], [A])
+        host.calls()
+        await host.want({WEB: [B, C], "stream/dns": [A]})
+        assert host.held(WEB) == [B, C]
+        assert host.calls() == [f"POST {SERVERS}", f"DELETE {SERVERS}/0"]
+        await host.want({WEB: [B, C], "stream/dns": [A]})
+        assert host.calls() == []
+
+
+async def test_what_comes_within_a_moment_is_one_change_and_the_last_one_wins() -> None:
+    async with hosted(plus(WEB)) as host:
+        await host.want({WEB: [A]})
+        host.calls()
+        for servers in ([A, B], [B], [A, C]):
+            host.worker.want(holdings({WEB: list(servers)}))
+        await host.pass_(JITTER)
+        assert host.held(WEB) == [A, C]
+        assert host.calls() == [f"POST {SERVERS}"]
+
+
+async def test_upstreams_that_are_not_ours_are_not_even_looked_at() -> None:
+    made = plus(WEB, "http/other")
+    made.upstreams["http", "other"].load("192.0.2.1:80")
+    async with hosted(made) as host:
+        await host.want({WEB: [A]})
+        await host.pass_(600)
+        assert host.held("http/other") == ["192.0.2.1:80"]
+        assert not [call for call in host.calls() if "other" in call]
+
+
+async def test_servers_of_ours_that_somebody_else_changed_are_put_right() -> None:
+    async with hosted(plus(WEB)) as host:
+        await host.want({WEB: [A, B]})
+        upstream = host.upstream(WEB)
+        upstream.remove("0")
+        upstream.add({"server": "192.0.2.1:80"}, None, 9)
+        upstream.change("1", {"weight": 7}, 9)
+        await host.pass_(11)
+        assert host.held(WEB) == [A, B]
+        assert {server.parameters["weight"] for server in upstream.servers.values()} == {1}
+        assert host.worker.knowledge.drifts == 1
+
+
+async def test_of_two_servers_with_one_address_one_goes() -> None:
+    made = plus(WEB)
+    for _ in range(2):
+        made.upstreams["http", "web"].load(A)
+    async with hosted(made) as host:
+        await host.want({WEB: [A]})
+        assert list(host.upstream(WEB).servers) == [0]
+
+
+async def test_parameters_are_set_and_set_back_to_nginx_s_defaults() -> None:
+    async with hosted(plus(WEB)) as host:
+        await host.want({WEB: [Server(A, weight=5, max_conns=10, fail_timeout="60s")]})
+        (server,) = host.upstream(WEB).servers.values()
+        assert (server.parameters["weight"], server.parameters["max_conns"]) == (5, 10)
+        host.calls()
+        await host.want({WEB: [Server(A, weight=5, fail_timeout="1m")]})
+        assert server.parameters["max_conns"] == 0
+        assert host.calls() == [f"PATCH {SERVERS}/0"]
+        await host.pass_(11)
+        assert not [call for call in host.calls() if not call.startswith("GET")]
+        assert server.parameters["fail_timeout"] == "60s", "the same time in other words"
+
+
+async def test_a_backup_server_is_replaced_since_that_cannot_be_changed() -> None:
+    made = plus(WEB)
+    made.upstreams["http", "web"].load(f"{A} backup")
+    async with hosted(made) as host:
+        await host.want({WEB: [A]})
+        (server,) = host.upstream(WEB).servers.values()
+        assert (server.id, server.parameters["backup"]) == (1, False)
+
+
+@pytest.mark.parametrize(("which", "word"), [("http/web", "drain"), ("stream/web", "down")])
+async def test_a_server_that_leaves_is_drained_first_where_asked(which: str, word: str) -> None:
+    def leaving(host: Host) -> list[Any]:
+        servers = host.upstream(which).servers.values()
+        return [s.server for s in servers if s.drain or s.parameters["down"]]
+
+    async with hosted(plus(which)) as host:
+        await host.want({which: [A, B]}, drain=60)
+        await host.want({which: [A]}, drain=60)
+        assert (host.held(which), leaving(host)) == ([A, B], [B])
+        await host.pass_(30)
+        assert host.held(which) == [A, B]
+        await host.want({which: [A, B]}, drain=60)
+        assert (host.held(which), leaving(host)) == ([A, B], []), "it came back"
+        await host.want({which: [A]}, drain=60)
+        await host.pass_(61)
+        assert host.held(which) == [A]
+        assert host.reports[-1].behind == 0
+
+
+async def test_a_released_upstream_is_emptied_and_that_is_told() -> None:
+    async with hosted(plus(WEB, "http/api")) as host:
+        await host.want({WEB: [A], "http/api": [A]})
+        await host.want({WEB: [A], "http/api": [], "http/gone": []})
+        assert host.held("http/api") == []
+        assert {str(each) for each in host.reports[-1].empty} == {"http/api", "http/gone"}
+        assert host.reports[-1].trouble == ""
+
+
+async def test_a_missing_or_static_upstream_stops_no_other_and_is_told_in_its_own_words() -> None:
+    made = plus(WEB)
+    made.upstreams["http", "static"] = Upstream("http", "static")
+    async with hosted(made) as host:
+        await host.want({WEB: [A], "http/none": [A], "http/static": [A]})
+        assert host.held(WEB) == [A]
+        assert dict(host.reports[-1].failing) == {
+            "http/none": "404 UpstreamNotFound: upstream not found",
+            "http/static": "400 UpstreamStatic: upstream is static",
+        }
+        made.upstreams["http", "none"] = Upstream("http", "none", zone="none")
+        await host.pass_(2 + JITTER)
+        assert host.held("http/none") == [A]
+        assert [which for which, _ in host.reports[-1].failing] == ["http/static"]
+
+
+async def test_a_refused_server_keeps_nobody_else_out_and_leaves_no_upstream_empty() -> None:
+    async with hosted(plus(WEB)) as host:
+        await host.want({WEB: [A]})
+        await host.want({WEB: ["[::zz]:1", B]})
+        assert host.held(WEB) == [B]
+        assert "UpstreamBadAddress" in host.reports[-1].trouble
+        await host.want({WEB: ["[::zz]:1"]})
+        assert host.held(WEB) == [B]
+
+
+async def test_a_full_zone_is_emptied_bit_by_bit() -> None:
+    async with hosted(plus(WEB, room=2)) as host:
+        await host.want({WEB: [A, B]})
+        await host.want({WEB: [C, "10.0.0.4:1"]})
+        assert "UpstreamOutOfMemory" in host.reports[-1].trouble
+        for delay in (2, 4, 8):
+            await host.pass_(delay + JITTER)
+        assert host.held(WEB) == [C, "10.0.0.4:1"]
+        assert host.reports[-1].trouble == ""
+
+
+async def test_the_newest_version_that_both_know_is_spoken(monkeypatch: Any) -> None:
+    monkeypatch.setattr("nginx_plus.api.VERSIONS", tuple(range(1, 8)))
+    async with hosted(plus(WEB)) as host:
+        await host.want({WEB: [A]})
+        assert (host.held(WEB), host.reports[-1].api) == ([A], 7)
+        assert host.reports[-1].server == "nginx/1.29.3 nginx-plus-r36"
+
+
+async def test_a_host_with_an_api_too_old_is_told(monkeypatch: Any) -> None:
+    monkeypatch.setattr("nginx_plus.api.VERSIONS", (1, 2, 3))
+    async with hosted(plus(WEB)) as host:
+        await host.want({WEB: [A]})
+        assert host.reports[-1].error == "its API has versions [1, 2, 3], none of 4 to 9"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("POST", SERVERS, status=500),
+        Fault("POST", SERVERS, status=502, garbage="<html>Bad Gateway</html>"),
+        Fault("POST", SERVERS, cut=True),
+        Fault("POST", SERVERS, cut=True, after=True),
+        Fault("POST", SERVERS, status=500, after=True),
+        Fault("GET", SERVERS, status=200, garbage='[{"id": 0, "ser'),
+        Fault("GET", "/nginx", status=503),
+        Fault("GET", "/nginx", cut=True, times=3),
+    ],
+    ids=lambda fault: f"{fault.method} {fault.path} {fault.status} cut={fault.cut} {fault.after}",
+)
+async def test_whatever_an_answer_was_like_the_host_agrees_after_the_next_attempt(
+    fault: Fault,
+) -> None:
+    async with hosted(plus(WEB)) as host:
+        host.fake.faults.append(fault)
+        await host.want({WEB: [A, B]})
+        assert host.reports[-1].error
+        await host.pass_(2 + JITTER)
+        assert [server.server for server in host.upstream(WEB).servers.values()] in ([A, B], [B, A])
+        assert (host.reports[-1].error, host.reports[-1].behind) == ("", 0)
+
+
+async def test_a_host_without_write_access_is_told() -> None:
+    made = plus(WEB)
+    made.write = False
+    async with hosted(made) as host:
+        await host.want({WEB: [A]})
+        assert host.reports[-1].error == "405 MethodDisabled: method disabled"
+
+
+async def test_the_authorization_is_sent_and_its_absence_told() -> None:
+    async with hosted(plus(WEB), authorization="ApiKey secret") as host:
+        await host.want({WEB: [A]})
+        assert host.held(WEB) == [A]
+        host.fake._authorization = "another"
+        await host.pass_(11)
+        assert host.reports[-1].error.startswith("401: answered ")
+        assert "secret" not in str(host.reports)
+
+
+async def test_a_host_that_comes_back_empty_is_filled_again() -> None:
+    async with hosted(plus(WEB)) as host:
+        await host.want({WEB: [A, B]})
+        host.fake.plus = plus(WEB)
+        host.fake.plus.generation = 7
+        await host.pass_(11)
+        assert host.held(WEB) == [A, B]

@@ -6,7 +6,7 @@ ARGS ?=
 .DEFAULT_GOAL := help
 .PHONY: help env env-dev demo test check lint types contracts format golden conformance faults \
   differential bench bench-routes bench-agents bench-apiserver bench-endpoints bench-throughput bench-agent \
-  bench-large bench-discovery kinds gateway-api nginx-gateway cover lock clean
+  bench-large bench-discovery kinds gateway-api nginx-gateway gatehouse-dev bench-lb cover lock clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -66,6 +66,9 @@ bench-endpoints: env-dev  ## Measure how soon a change of endpoints is in traffi
 bench-discovery: env-dev  ## Measure changes on their way through the relay into an Envoy
 	$(BIN)/python bench/discovery.py $(ARGS)
 
+bench-lb: env-dev  ## Measure how 50 load balancers outside follow one node
+	$(BIN)/python bench/load_balancers.py $(ARGS)
+
 bench-throughput: env-dev  ## Measure NGINX as configured here beside a configuration by hand (needs wrk)
 	$(BIN)/python bench/throughput.py $(ARGS)
 
@@ -83,6 +86,9 @@ gateway-api: env-dev  ## Follow another Gateway API: rewrite its definitions (ne
 
 nginx-gateway: env-dev  ## Rewrite the definitions of gateway.nginx.org
 	$(BIN)/python scripts/nginx_gateway.py src/gatehouse/apiserver/bundled
+
+gatehouse-dev: env-dev  ## Rewrite the definitions of gatehouse.dev
+	$(BIN)/python scripts/gatehouse_dev.py src/gatehouse/apiserver/bundled
 
 cover: env-dev  ## Run the tests and report coverage
 	$(BIN)/pytest -n 2 --dist loadfile --cov=gatehouse --cov-report=term

@@ -18,6 +18,9 @@ class Figure(msgspec.Struct, frozen=True):
     help: str
     total: bool = False
     """Whether it only ever grows."""
+    labels: tuple[str, ...] = ()
+    """Given: there are several values, told apart by these; ``value`` means nothing."""
+    values: Mapping[tuple[str, ...], float] = {}
 
 
 Figures = Callable[[], Mapping[str, Figure]]
@@ -30,7 +33,14 @@ class _Collector(Collector):
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         for name, figure in self._figures().items():
             family = CounterMetricFamily if figure.total else GaugeMetricFamily
-            yield family(f"gatehouse_controller_{name}", figure.help, value=figure.value)
+            full = f"gatehouse_controller_{name}"
+            if not figure.labels:
+                yield family(full, figure.help, value=figure.value)
+                continue
+            several = family(full, figure.help, labels=figure.labels)
+            for said, value in figure.values.items():
+                several.add_metric(said, value)
+            yield several
 
 
 class HealthServer:

@@ -18,6 +18,7 @@ from gatehouse.controller.fetching import Fetcher
 from gatehouse.controller.health import Figure, HealthServer
 from gatehouse.controller.identities import Identities
 from gatehouse.controller.leadership import Leadership, Lease
+from gatehouse.controller.load_balancers import LoadBalancers
 from gatehouse.controller.loop import Loop
 from gatehouse.controller.provisioning import Provisioning
 from gatehouse.controller.status_writer import StatusWriter
@@ -107,6 +108,7 @@ class Controller:
             lambda name, trouble: self.loop.on_provisioned(name, trouble),
         )
         self.fetcher = Fetcher(lambda fetch, found: self.loop.on_fetched(fetch, found))
+        self.load_balancers = LoadBalancers(client, self.informers)
         self.loop = Loop(
             Compilation(gateway_api.Settings(bind=options.bind, snippets=options.snippets)),
             self.delivery,
@@ -130,6 +132,7 @@ class Controller:
     def _on_changes(
         self, resource: Resource, changes: Mapping[tuple[str, str], Mapping[str, Any] | None]
     ) -> None:
+        self.load_balancers.on_changes(resource, changes)
         if resource in gateway_api.KINDS:
             self.loop.on_changes(resource, changes)
         if resource is resources.GATEWAYS:
@@ -161,6 +164,7 @@ class Controller:
             "status_writes": Figure(self.statuses.writes, "Statuses written.", total=True),
             "gateways": Figure(gateways, "Gateways that are ours."),
             "instances": Figure(instances, "Instances of data planes that are connected."),
+            **self.load_balancers.figures(),
         }
 
     async def follow_ca(self, file: Path) -> None:
@@ -262,3 +266,4 @@ async def _act(controller: Controller, options: Options, client: kube.Client) ->
         group.create_task(controller.statuses.run())
         group.create_task(controller.provisioning.run())
         group.create_task(controller.loop.run())
+        group.create_task(controller.load_balancers.run())

@@ -108,7 +108,7 @@ _OF_NGINX = (
 )
 
 _CONTROLLER = (
-    _rule(_READ, _CORE, "configmaps namespaces secrets serviceaccounts services"),
+    _rule(_READ, _CORE, "configmaps namespaces nodes secrets serviceaccounts services"),
     _rule(_READ, _APPS, "deployments"),
     _rule(_READ, _DISCOVERY, "endpointslices"),
     _rule(_READ, _GATEWAY_API, f"gatewayclasses {_OF_GATEWAYS} referencegrants"),
@@ -123,6 +123,8 @@ _CONTROLLER = (
         " ".join(f"{each}/status" for each in ("gatewayclasses", *_OF_GATEWAYS.split())),
     ),
     _rule("update patch", _NGINX, " ".join(f"{each}/status" for each in _OF_NGINX.split())),
+    _rule(_READ, _GATEHOUSE, "externalloadbalancers"),
+    _rule("update patch", _GATEHOUSE, "externalloadbalancers/status"),
     _rule("create", _AUTHENTICATION, "tokenreviews"),
     _EVENTS_WRITER,
 )

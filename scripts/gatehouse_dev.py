@@ -1,0 +1,171 @@
+"""Write the definitions of the group ``gatehouse.dev`` that Gatehouse brings along.
+
+Run by `make gatehouse-dev`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from nginx_gateway import (
+    BOOLEAN,
+    COUNT,
+    LOOSE,
+    NAME,
+    STRING,
+    TIME,
+    Schema,
+    fields,
+    one_of,
+    several,
+)
+
+SELECTOR = fields(
+    matchLabels={"type": "object", "additionalProperties": STRING},
+    matchExpressions=several(
+        fields(
+            "key operator",
+            (
+                "self.operator in ['In', 'NotIn'] ? has(self.values) && size(self.values) > 0"
+                " : !has(self.values) || size(self.values) == 0",
+                "values are for operators In and NotIn",
+            ),
+            key=STRING,
+            operator=one_of("In", "NotIn", "Exists", "DoesNotExist"),
+            values=several(STRING, most=64),
+        ),
+        most=16,
+    ),
+)
+HOST = fields(
+    "url",
+    url={
+        "type": "string",
+        "maxLength": 512,
+        "pattern": r"^https?://[^/?#@\s]+(/[^?#\s]*)?$",
+        "description": "The API without its version, such as https://10.1.1.4:9000/api.",
+    },
+)
+SECRET = fields("name", name=NAME, key={"type": "string", "maxLength": 253})
+TREATMENT = one_of("Keep", "Drain", "Remove")
+
+LOAD_BALANCER = fields(
+    "hosts",
+    type=one_of("nginx-plus") | {"default": "nginx-plus"},
+    hosts=several(
+        HOST,
+        ("self.all(a, self.exists_one(b, a.url == b.url))", "a host may be named once"),
+        least=1,
+        most=128,
+    ),
+    tls=fields(
+        "",
+        (
+            "!has(self.caCertificateRef) || self.mode == 'Verify'",
+            "caCertificateRef is for mode Verify only",
+        ),
+        mode=one_of("Verify", "SkipVerify") | {"default": "Verify"},
+        caCertificateRef=SECRET,
+        clientCertificateRef=SECRET,
+        serverName={"type": "string", "maxLength": 253},
+    ),
+    authorizationRef=SECRET,
+    services=fields(
+        namespaces=several(
+            STRING | {"minLength": 1, "maxLength": 63},
+            ("!('*' in self) || size(self) == 1", "* stands for all, and so alone"),
+            most=64,
+        ),
+        selector=SELECTOR,
+        annotation=fields("name", name=NAME, value=STRING),
+        portPrefix={"type": "string", "minLength": 1, "maxLength": 15, "default": "nlk-"},
+        loadBalancer=one_of("NodePort", "Ingress") | {"default": "NodePort"},
+    ),
+    nodes=fields(
+        selector=SELECTOR,
+        controlPlane=BOOLEAN | {"default": False},
+        notReady=TREATMENT | {"default": "Remove"},
+        unschedulable=TREATMENT | {"default": "Keep"},
+        onlyWithEndpoints=BOOLEAN | {"default": False},
+    ),
+    parameters=fields(
+        weight=COUNT | {"minimum": 1},
+        maxConns=COUNT,
+        maxFails=COUNT,
+        failTimeout=TIME,
+        slowStart=TIME,
+    ),
+    drainSeconds=COUNT | {"default": 0, "maximum": 86400},
+    whenEmpty=one_of("Keep", "Remove") | {"default": "Keep"},
+    keepOnDelete=BOOLEAN | {"default": False},
+    resyncSeconds=COUNT | {"default": 300, "minimum": 10, "maximum": 86400},
+    timeoutSeconds=COUNT | {"default": 10, "minimum": 1, "maximum": 60},
+)
+STATUS = fields(
+    conditions=several(LOOSE),
+    version=STRING,
+    hostsInStep=STRING,
+    hosts=several(LOOSE),
+    upstreams=several(LOOSE),
+)
+
+
+def _condition(kind: str) -> str:
+    return f'.status.conditions[?(@.type=="{kind}")].status'
+
+
+COLUMNS = [
+    {"name": "Accepted", "type": "string", "jsonPath": _condition("Accepted")},
+    {"name": "Programmed", "type": "string", "jsonPath": _condition("Programmed")},
+    {"name": "Hosts", "type": "string", "jsonPath": ".status.hostsInStep"},
+    {"name": "Version", "type": "string", "jsonPath": ".status.version", "priority": 1},
+    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+]
+
+
+def definition() -> Schema:
+    """Give the definition of ExternalLoadBalancer."""
+    kind, group = "ExternalLoadBalancer", "gatehouse.dev"
+    schema = fields(
+        "spec",
+        apiVersion=STRING,
+        kind=STRING,
+        metadata={"type": "object"},
+        spec=LOAD_BALANCER,
+        status=STATUS,
+    )
+    version = {
+        "name": "v1alpha1",
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": COLUMNS,
+        "schema": {"openAPIV3Schema": schema},
+    }
+    names = {
+        "kind": kind,
+        "listKind": f"{kind}List",
+        "plural": f"{kind.lower()}s",
+        "singular": kind.lower(),
+        "shortNames": ["elb"],
+        "categories": ["gatehouse"],
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{names['plural']}.{group}"},
+        "spec": {"group": group, "names": names, "scope": "Namespaced", "versions": [version]},
+    }
+
+
+def main() -> None:
+    """Write one file per kind into the directory given."""
+    made = definition()
+    text = json.dumps(made, indent=1, sort_keys=True)
+    (Path(sys.argv[1]) / f"{made['metadata']['name']}.json").write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""One load balancer as it is now, and which upstreams are its own. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from gatehouse.backends import plus
+from gatehouse.delivery import HostReport
+from gatehouse.frontends import external_load_balancer as front
+from gatehouse.ir.load_balancing import Name
+from gatehouse.plus_api import Holdings
+from gatehouse.query import Key
+
+
+class Balancer(msgspec.Struct):
+    """What is known of a load balancer."""
+
+    key: Key
+    """Of what asks for it."""
+    compiled: front.Compiled
+    owned: Mapping[Name, Key]
+    """The upstreams that are ours, each with the Service that asked last."""
+    holdings: Holdings | None = None
+    """What its hosts are to hold; None: they are left as they are."""
+    reports: dict[str, HostReport] = {}
+    """By URL; also of hosts that it has no more."""
+    renderer: plus.Renderer = msgspec.field(default_factory=plus.Renderer)
+
+    @property
+    def name(self) -> str:
+        """For people and for the transport."""
+        return f"{self.key[0]} {self.key[1]}/{self.key[2]}"
+
+    @property
+    def version(self) -> str:
+        """Of what its hosts are to hold; empty: they are left as they are."""
+        return self.holdings.version if self.holdings else ""
+
+    def ordered(self) -> list[HostReport]:
+        """Give a report for each host, in the order of the hosts."""
+        hosts = self.compiled.balancer.hosts if self.compiled.balancer else ()
+        return [self.reports.get(host.url) or HostReport(host.url) for host in hosts]
+
+    def take(self, compiled: front.Compiled) -> None:
+        """Take in what was compiled, and what of it is ours from now on."""
+        self.compiled = compiled
+        if compiled.balancer is not None:
+            wanted = frozenset(each.name for each in compiled.balancer.upstreams)
+            for url, report in self.reports.items():
+                # What is wanted again is not empty for long: only a later report may say so.
+                if report.empty & wanted:
+                    kept = report.empty - wanted
+                    self.reports[url] = msgspec.structs.replace(report, empty=kept)
+        self.owned = owned_after(self.owned, compiled, self.ordered())
+
+
+def owned_after(
+    owned: Mapping[Name, Key], compiled: front.Compiled, reports: Sequence[HostReport]
+) -> Mapping[Name, Key]:
+    """Give the upstreams that are ours now: what is wanted, and what is not emptied everywhere."""
+    asked = compiled.balancer
+    if asked is None:
+        return owned
+    services = dict(compiled.claimed)
+    found = {**owned, **{each.name: services[each.name] for each in asked.upstreams}}
+    for name in compiled.forgotten:
+        found.pop(name, None)
+    for name in asked.released:
+        if reports and all(name in report.empty for report in reports):
+            found.pop(name, None)
+    return owned if found == owned else found

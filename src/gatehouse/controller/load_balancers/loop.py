@@ -1,0 +1,184 @@
+"""Load balancers outside the cluster: the loop that keeps them in step with its Services.
+
+It sleeps, and watches one kind that a cluster need not know, until somebody asks for a load
+balancer: an ExternalLoadBalancer or the ConfigMap of nlk. What the controller watches is shared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+
+from gatehouse import query
+from gatehouse.apis import resources
+from gatehouse.apis.resources import Resource
+from gatehouse.controller.health import Figure
+from gatehouse.controller.load_balancers.balancer import Balancer
+from gatehouse.controller.load_balancers.figures import figures
+from gatehouse.controller.load_balancers.telling import Teller, told, told_at
+from gatehouse.delivery import HostReport
+from gatehouse.frontends import external_load_balancer as front
+from gatehouse.kube import client as kube
+from gatehouse.kube.informer import Informer
+from gatehouse.transports.nginx_plus import Fleet
+
+log = structlog.get_logger("gatehouse.load_balancers")
+
+HOLDOFF = 0.05
+"""Seconds in which changes are gathered into one pass; hosts wait longer than that for more."""
+
+SHARED = tuple(
+    each for each in front.KINDS if each not in (resources.NODES, resources.EXTERNAL_LOAD_BALANCERS)
+)
+"""What the controller watches anyway."""
+
+
+class LoadBalancers:
+    """Everything about load balancers that one controller does."""
+
+    def __init__(self, client: kube.Client, shared: Mapping[str, Informer]) -> None:
+        """``shared`` are the controller's informers, among them those of :data:`SHARED`."""
+        self._shared = shared
+        self._own = {
+            each.kind: Informer(client, each, on_changes=self.on_changes, optional=optional)
+            for each, optional in (
+                (resources.EXTERNAL_LOAD_BALANCERS, True),
+                (resources.NODES, False),
+            )
+        }
+        self._engine = query.Engine(query.Snapshot(front.INDEXES))
+        self._asked, self._woken = asyncio.Event(), asyncio.Event()
+        self._active = False
+        self._fleet = Fleet(self._on_report)
+        self._teller = Teller(client, self._object)
+        self.balancers: dict[query.Key, Balancer] = {}
+        """By the key of what asks for it."""
+
+    def on_changes(
+        self, resource: Resource, changes: Mapping[tuple[str, str], Mapping[str, Any] | None]
+    ) -> None:
+        """Take in changed objects from an informer."""
+        if not self._active:
+            # Asleep, this is all that anything costs.
+            if resource is resources.EXTERNAL_LOAD_BALANCERS or (
+                resource is resources.CONFIG_MAPS and front.NLK[1:] in changes
+            ):
+                self._asked.set()
+            return
+        if resource in front.KINDS and self._put(resource.kind, changes):
+            self._woken.set()
+        for key, balancer in self.balancers.items():
+            # Somebody may have written over what was told.
+            if told_at(key)[0] == resource.kind and told_at(key)[1:] in changes:
+                self._teller.touch(balancer)
+
+    def _put(self, kind: str, changes: Mapping[tuple[str, str], Mapping[str, Any] | None]) -> bool:
+        """Say whether anything that matters changed."""
+        return bool(
+            self._engine.commit(
+                {
+                    (kind, *name): None if raw is None else front.decode(kind, raw)
+                    for name, raw in changes.items()
+                    if front.relevant(kind, *name)
+                }
+            )
+        )
+
+    def _object(self, key: query.Key) -> Mapping[str, Any] | None:
+        informer = self._own.get(key[0]) or self._shared[key[0]]
+        return informer.objects.get((key[1], key[2]))
+
+    async def run(self) -> None:
+        """Sleep until asked, then keep load balancers in step for ever.
+
+        The caller waits with this until the shared informers have synced.
+        """
+        async with asyncio.TaskGroup() as group:
+            balancers, nodes = self._own.values()
+            group.create_task(balancers.run())
+            await balancers.synced.wait()
+            if self._object(front.NLK) is None:
+                await self._asked.wait()
+            log.info("load balancers are asked for")
+            group.create_task(nodes.run())
+            # Without having seen everything, what is missing would be taken for gone.
+            await nodes.synced.wait()
+            self._active = True
+            for each in front.KINDS:
+                informer = self._own.get(each.kind) or self._shared[each.kind]
+                self._put(each.kind, informer.objects)
+            group.create_task(self._teller.run())
+            try:
+                await self._loop()
+            finally:
+                await self._fleet.close()
+
+    async def _loop(self) -> None:
+        self._woken.set()
+        while True:
+            await self._woken.wait()
+            await asyncio.sleep(HOLDOFF)
+            self._woken.clear()
+            self._turn()
+
+    def _turn(self) -> None:
+        started = time.perf_counter()
+        # Twice: what is ours follows from what is wanted, and what is released from what is ours.
+        if self._compile():
+            self._compile()
+        wanted = {}
+        for balancer in self.balancers.values():
+            asked = balancer.compiled.balancer
+            balancer.holdings = balancer.renderer.render(asked) if asked else None
+            if asked is not None and balancer.holdings is not None:
+                wanted[balancer.name] = (asked.hosts, balancer.holdings)
+            self._teller.touch(balancer)
+        self._fleet.want(wanted)
+        log.debug("pass", seconds=round(time.perf_counter() - started, 4))
+
+    def _compile(self) -> bool:
+        """Make one pass; says whether what is ours became another, so that it takes one more."""
+        with self._engine.compile() as ask:
+            found = {key: _guarded(ask, key) for key in ask(front.sources, "")}
+        again = False
+        for key in self.balancers.keys() - found.keys():
+            del self.balancers[key]
+            self._teller.forget(key)
+            again |= bool(self._engine.commit({front.owned(key): None}))
+        for key, compiled in found.items():
+            if compiled is None:
+                continue
+            if key not in self.balancers:
+                remembered = front.remembered(told(key, self._object))
+                self.balancers[key] = Balancer(key, compiled, remembered)
+            balancer = self.balancers[key]
+            balancer.take(compiled)
+            again |= bool(self._engine.commit({front.owned(key): balancer.owned}))
+        return again
+
+    def _on_report(self, name: str, report: HostReport) -> None:
+        balancer = next((each for each in self.balancers.values() if each.name == name), None)
+        if balancer is None:
+            return
+        balancer.reports[report.url] = report
+        self._teller.touch(balancer)
+        asked = balancer.compiled.balancer
+        if asked is not None and report.empty.intersection(asked.released):
+            self._woken.set()
+
+    def figures(self) -> Mapping[str, Figure]:
+        """What can be measured from outside, for each host."""
+        return figures(self.balancers.values(), self._fleet) if self._active else {}
+
+
+def _guarded(ask: query.Ask, key: query.Key) -> front.Compiled | None:
+    """Ask; an object that nobody was prepared for must not stop the other load balancers."""
+    try:
+        return ask(front.compile_balancer, key)
+    except Exception:
+        log.exception("not compiled", kind=key[0], namespace=key[1], name=key[2])
+        return None

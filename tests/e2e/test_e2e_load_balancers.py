@@ -1,0 +1,221 @@
+"""Services with ports named nlk-… reach the hosts of load balancers outside, and leave them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from installation import Installation, until
+from nginx_plus import FakePlus, Plus, Upstream
+from process import ApiServer
+
+from gatehouse.apis import resources
+from gatehouse.kube import client as kube
+
+pytestmark = pytest.mark.process
+
+NAMESPACES = ("nlk", "nginx-ingress", "balanced")
+
+
+@pytest.fixture
+async def cluster(client: kube.Client) -> kube.Client:
+    for name in NAMESPACES:
+        with contextlib.suppress(kube.AlreadyExists):
+            await client.create(resources.NAMESPACES, {"metadata": {"name": name}})
+    for node in (await client.list(resources.NODES)).items:
+        await client.delete(resources.NODES, node["metadata"]["name"])
+    for number in (1, 2):
+        await join(client, number)
+    return client
+
+
+async def join(client: kube.Client, number: int) -> None:
+    made = await client.create(resources.NODES, {"metadata": {"name": f"n{number}"}})
+    status = {
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "addresses": [{"type": "InternalIP", "address": f"10.0.0.{number}"}],
+    }
+    await client.update_status(resources.NODES, {**made, "status": status})
+
+
+def service(name: str, namespace: str, *ports: tuple[str, int], **annotations: str) -> Any:
+    listed = [{"name": p, "port": n - 30000, "nodePort": n} for p, n in ports]
+    said = {key.replace("_", "/", 1): value for key, value in annotations.items()}
+    return {
+        "metadata": {"name": name, "namespace": namespace, "annotations": said},
+        "spec": {"type": "NodePort", "selector": {"app": name}, "ports": listed},
+    }
+
+
+@contextlib.asynccontextmanager
+async def host(*names: str) -> AsyncIterator[tuple[FakePlus, str]]:
+    split = (name.split("/") for name in names)
+    fake = FakePlus(Plus(*(Upstream(kind, name, zone=name) for kind, name in split)))
+    async with fake.serving() as url:
+        yield fake, url
+
+
+def held(fake: FakePlus, which: str) -> list[str]:
+    kind, _, name = which.partition("/")
+    return sorted(s.server for s in fake.plus.upstreams[kind, name].servers.values())
+
+
+async def holds(fake: FakePlus, which: str, *servers: str) -> None:
+    async def check() -> bool:
+        return held(fake, which) == list(servers)
+
+    try:
+        await until(check)
+    except TimeoutError:
+        raise AssertionError(f"{which}: {held(fake, which)}, not {servers}") from None
+
+
+def balancer(name: str, *urls: str, **spec: Any) -> Any:
+    return {
+        "metadata": {"name": name, "namespace": "balanced"},
+        "spec": {"hosts": [{"url": url} for url in urls], **spec},
+    }
+
+
+async def programmed(client: kube.Client, name: str, status: str) -> Any:
+    async def check() -> Any:
+        found = await client.get(resources.EXTERNAL_LOAD_BALANCERS, name, "balanced")
+        said = found.get("status") or {}
+        for each in said.get("conditions") or ():
+            if each["type"] == "Programmed" and each["status"] == status:
+                return said
+        return None
+
+    return await until(check)
+
+
+async def test_a_service_a_node_and_their_end_reach_every_host(cluster: kube.Client) -> None:
+    async with (
+        host("http/web", "stream/db") as (one, first),
+        host("http/web", "stream/db") as (
+            two,
+            second,
+        ),
+    ):
+        await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, balancer("edge", first, second))
+        ports = (("nlk-web", 30080), ("nlk-db", 30090), ("metrics", 30091))
+        made = service("app", "balanced", *ports, **{"nginxinc.io_nlk-db": "stream"})
+        await cluster.create(resources.SERVICES, made)
+        for fake in (one, two):
+            await holds(fake, "http/web", "10.0.0.1:30080", "10.0.0.2:30080")
+            await holds(fake, "stream/db", "10.0.0.1:30090", "10.0.0.2:30090")
+        said = await programmed(cluster, "edge", "True")
+        assert said["hostsInStep"] == "2/2"
+        assert [each["version"] for each in said["hosts"]] == [said["version"]] * 2
+        assert said["hosts"][0]["server"] == "nginx/1.29.3 nginx-plus-r36"
+        assert [each["name"] for each in said["upstreams"]] == ["web", "db"]
+        await join(cluster, 3)
+        for fake in (one, two):
+            await holds(fake, "http/web", "10.0.0.1:30080", "10.0.0.2:30080", "10.0.0.3:30080")
+        await cluster.delete(resources.NODES, "n1")
+        await holds(two, "stream/db", "10.0.0.2:30090", "10.0.0.3:30090")
+        await cluster.delete(resources.SERVICES, "app", "balanced")
+        for fake in (one, two):
+            await holds(fake, "http/web")
+            await holds(fake, "stream/db")
+
+        async def forgotten() -> bool:
+            found = await cluster.get(resources.EXTERNAL_LOAD_BALANCERS, "edge", "balanced")
+            return not found["status"]["upstreams"]
+
+        await until(forgotten)
+        await cluster.delete(resources.EXTERNAL_LOAD_BALANCERS, "edge", "balanced")
+
+
+async def test_trouble_is_told_in_the_host_s_own_words(cluster: kube.Client) -> None:
+    async with host("http/web") as (fake, url):
+        made = service("app", "balanced", ("nlk-web", 30180), ("nlk-none", 30181))
+        await cluster.create(resources.SERVICES, made)
+        await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, balancer("troubled", url))
+        await holds(fake, "http/web", "10.0.0.1:30180", "10.0.0.2:30180")
+        words = "http/none: 404 UpstreamNotFound: upstream not found"
+        said = await programmed(cluster, "troubled", "False")
+        condition = next(c for c in said["conditions"] if c["type"] == "Programmed")
+        assert condition["reason"] == "HostsFailing"
+        assert words in condition["message"]
+
+        async def event() -> Any:
+            found = (await cluster.list(resources.EVENTS, "balanced")).items
+            return [
+                each
+                for each in found
+                if each["involvedObject"]["name"] == "app"
+                and each["reason"] == "UpstreamFailing"
+                and words in each["message"]
+            ]
+
+        await until(event)
+        await cluster.delete(resources.SERVICES, "app", "balanced")
+        await holds(fake, "http/web")
+        await cluster.delete(resources.EXTERNAL_LOAD_BALANCERS, "troubled", "balanced")
+
+
+async def test_users_of_nlk_change_nothing(cluster: kube.Client) -> None:
+    async with host("http/nginx-lb-http") as (one, first), host("http/nginx-lb-http") as (two, url):
+        made = service("ingress", "nginx-ingress", ("nlk-nginx-lb-http", 30280))
+        await cluster.create(resources.SERVICES, made)
+        settings = {"nginx-hosts": first, "tls-mode": "no-tls", "log-level": "warn"}
+        config = {"metadata": {"name": "nlk-config", "namespace": "nlk"}, "data": settings}
+        await cluster.create(resources.CONFIG_MAPS, config)
+        servers = ("10.0.0.1:30280", "10.0.0.2:30280")
+        await holds(one, "http/nginx-lb-http", *servers)
+        assert held(two, "http/nginx-lb-http") == []
+        both = {"data": {"nginx-hosts": f"{first},{url}"}}
+        await cluster.patch(resources.CONFIG_MAPS, "nlk-config", both, "nlk")
+        await holds(two, "http/nginx-lb-http", *servers)
+        await cluster.delete(resources.SERVICES, "ingress", "nginx-ingress")
+        await holds(two, "http/nginx-lb-http")
+        await cluster.delete(resources.CONFIG_MAPS, "nlk-config", "nlk")
+
+
+async def test_a_service_that_goes_while_no_controller_runs_is_missed_by_nobody(
+    cluster: kube.Client, installation: Installation
+) -> None:
+    async with host("http/web", "http/human") as (fake, url):
+        fake.plus.upstreams["http", "human"].load("192.0.2.1:80")
+        await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, balancer("away", url))
+        await cluster.create(resources.SERVICES, service("app", "balanced", ("nlk-web", 30380)))
+        await holds(fake, "http/web", "10.0.0.1:30380", "10.0.0.2:30380")
+        await programmed(cluster, "away", "True")
+        installation.stop()
+        alone = ApiServer(installation.state)
+        alone.start()
+        async with kube.Client.from_kubeconfig(alone.kubeconfig) as nobody_else:
+            await nobody_else.delete(resources.SERVICES, "app", "balanced")
+        alone.stop()
+        assert len(held(fake, "http/web")) == 2
+        installation.start()
+        again = await installation.client()
+        try:
+            await holds(fake, "http/web")
+            assert held(fake, "http/human") == ["192.0.2.1:80"]
+            await again.delete(resources.EXTERNAL_LOAD_BALANCERS, "away", "balanced")
+        finally:
+            await again.__aexit__(None, None, None)
+
+
+async def test_what_cannot_be_is_refused_by_the_definition(cluster: kube.Client) -> None:
+    for spec, words in (
+        ({"hosts": []}, "spec.hosts"),
+        ({"hosts": [{"url": "ftp://a"}]}, "spec.hosts[0].url"),
+        ({"hosts": [{"url": "http://a"}] * 2}, "a host may be named once"),
+        ({"type": "haproxy"}, "spec.type"),
+        (
+            {"tls": {"mode": "SkipVerify", "caCertificateRef": {"name": "x"}}},
+            "caCertificateRef is for mode Verify only",
+        ),
+        ({"services": {"namespaces": ["*", "a"]}}, "* stands for all"),
+        ({"parameters": {"weight": 0}}, "spec.parameters.weight"),
+    ):
+        made = balancer("wrong", "http://a/api")
+        made["spec"] |= spec
+        with pytest.raises(kube.Invalid) as refusal:
+            await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, made)
+        assert words in str(refusal.value)

@@ -1,9 +1,10 @@
-"""Looking at a running installation: `gatehouse status`, `gatehouse config`."""
+"""Looking at a running installation: `gatehouse status`, also of `lb`, and `gatehouse config`."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gatehouse.apis import resources
+from gatehouse.cli import load_balancers
 from gatehouse.cli.errors import Trouble
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
@@ -25,14 +27,34 @@ Object = dict[str, Any]
 COLOURS = {"True": "green", "False": "red"}
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option("--kubeconfig", type=PATH, default=None, help="Default: $KUBECONFIG, else ours.")
-def status(kubeconfig: Path | None) -> None:
+@click.pass_context
+def status(context: click.Context, kubeconfig: Path | None) -> None:
     """Show Gateways, listeners, routes and data planes."""
+    context.obj = _kubeconfig(kubeconfig)
+    if context.invoked_subcommand is None:
+        _run(_status(context.obj))
+
+
+@status.command()
+@click.pass_context
+def lb(context: click.Context) -> None:
+    """Show load balancers outside the cluster, host by host."""
+    _run(_load_balancers(context.obj))
+
+
+def _run(looking: Coroutine[Any, Any, None]) -> None:
     try:
-        asyncio.run(_status(_kubeconfig(kubeconfig)))
+        asyncio.run(looking)
     except (kube.ApiError, ConfigError) as error:
         raise Trouble(str(error)) from error
+
+
+async def _load_balancers(kubeconfig: Path) -> None:
+    async with kube.Client.from_kubeconfig(kubeconfig) as client:
+        found = await load_balancers.read(client)
+    Console().print(load_balancers.table(found))
 
 
 def _kubeconfig(named: Path | None) -> Path:

@@ -1,0 +1,189 @@
+"""What is told of hosts: conditions, figures, a table, and what NGINX Plus is told itself."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import Any
+
+import aiohttp
+import pytest
+from balancing import World, balancer, node, port, service
+from hosts import hosted, name, plus
+from process import free_port
+from rich.console import Console
+from test_load_balancers_faults import fleet, held, until
+
+from gatehouse.backends.plus import Renderer
+from gatehouse.cli import load_balancers as cli
+from gatehouse.controller.health import HealthServer
+from gatehouse.controller.load_balancers.balancer import Balancer
+from gatehouse.controller.load_balancers.figures import figures
+from gatehouse.delivery import HostReport
+from gatehouse.frontends import external_load_balancer as front
+from gatehouse.plus_api import Server, seconds
+
+NOW = "2026-01-01T00:00:00Z"
+URLS = ("http://a/api", "http://b/api")
+OBJECTS = (balancer(hosts=[{"url": url} for url in URLS]), node("n", "10.0.0.1"), service())
+
+
+def said(*reports: HostReport, version: str = "v2") -> dict[str, dict[str, Any]]:
+    compiled = World(*OBJECTS).compiled()
+    status = front.status(compiled, {}, version, reports, 3)
+    return {each["type"]: each for each in status["conditions"]}
+
+
+AGREES = HostReport(URLS[0], "v2")
+
+
+@pytest.mark.parametrize(
+    ("second", "status", "reason", "message"),
+    [
+        (HostReport(URLS[1], "v2"), "True", "Programmed", "2 hosts hold 1 upstreams"),
+        (HostReport(URLS[1], "v1"), "False", "Pending", "1 of 2 hosts are not in step yet"),
+        (
+            HostReport(URLS[1], "v2", error="cannot connect"),
+            "False",
+            "HostsFailing",
+            "1 of 2 hosts: http://b/api: cannot connect",
+        ),
+        (
+            HostReport(URLS[1], "v1", failing=(("http/x", "404 A: b"), ("http/y", "404 A: b"))),
+            "False",
+            "HostsFailing",
+            "1 of 2 hosts: http://b/api: http/x: 404 A: b (and 1 more)",
+        ),
+    ],
+)
+def test_programmed_says_what_every_host_holds(
+    second: HostReport, status: str, reason: str, message: str
+) -> None:
+    found = said(AGREES, second)["Programmed"]
+    assert (found["status"], found["reason"], found["message"]) == (status, reason, message)
+    assert found["observedGeneration"] == 3
+
+
+def test_a_condition_keeps_its_time_and_a_status_that_says_the_same_is_not_written() -> None:
+    compiled = World(*OBJECTS).compiled()
+    pending = front.status(compiled, {}, "v2", [AGREES, HostReport(URLS[1])], 1)
+    first = front.merged({"conditions": [{"type": "Other"}]}, pending, NOW)
+    assert first is not None
+    assert front.merged(first, pending, "later") is None
+    done = front.status(compiled, {}, "v2", [AGREES, HostReport(URLS[1], "v2")], 1)
+    second = front.merged(first, done, "later")
+    assert second is not None
+    times = {each["type"]: each.get("lastTransitionTime") for each in second["conditions"]}
+    assert times == {"Other": None, "Accepted": NOW, "Programmed": "later"}
+
+
+async def test_figures_of_every_host_are_measured_from_outside() -> None:
+    compiled = World(*OBJECTS).compiled()
+    async with fleet(plus("http/web"), plus()) as (found, fakes, hosts):
+        assert compiled.balancer is not None
+        holdings = Renderer().render(compiled.balancer)
+        known = Balancer(("ExternalLoadBalancer", "nlk", "edge"), compiled, {})
+        found.want({known.name: (hosts, holdings)})
+        await until(lambda: held(fakes[0]) == ["10.0.0.1:30080"])
+        await until(lambda: fakes[1].calls != [] and fakes[1].calls[-1].status == 404)
+        server, where = HealthServer(lambda: "", lambda: figures([known], found)), free_port()
+        await server.start(f"127.0.0.1:{where}")
+        try:
+            async with (
+                aiohttp.ClientSession() as session,
+                session.get(f"http://127.0.0.1:{where}/metrics") as response,
+            ):
+                text = await response.text()
+        finally:
+            await server.stop()
+    prefix = "gatehouse_controller_load_balancer_"
+    labels = f'host="{hosts[0].url}",load_balancer="ExternalLoadBalancer nlk/edge"'
+    assert f"{prefix}up{{{labels}}} 1.0" in text
+    posts = f'{prefix}requests_total{{{labels},method="POST",outcome="201"}} 1.0'
+    assert posts in text
+    assert f"{prefix}agreed_seconds{{{labels}}}" in text
+    other = f'host="{hosts[1].url}",load_balancer="ExternalLoadBalancer nlk/edge"'
+    assert f"{prefix}retries_total{{{other}}} 1.0" in text
+
+
+def test_the_table_has_a_row_for_each_host() -> None:
+    compiled = World(*OBJECTS).compiled()
+    behind = HostReport(URLS[1], "v1", "nginx/1.29.3", 9, failing=(("http/x", "404 A: b"),))
+    status = front.status(
+        compiled, {name("http/web"): ("Service", "a", "b")}, "v2", [AGREES, behind], 1
+    )
+    refused = {"conditions": [{"type": "Accepted", "status": "False", "message": "no Secret"}]}
+    console = Console(width=160, record=True, file=StringIO())
+    console.print(cli.table([("nlk/edge", status), ("nlk/bad", refused)]))
+    rows = [line.split("│")[1:-1] for line in console.export_text().splitlines() if "nlk/" in line]
+    cells = [[cell.strip() for cell in row] for row in rows]
+    assert cells == [
+        ["nlk/edge", "http://a/api", "", "", "v2", "True", "1", ""],
+        ["nlk/edge", "http://b/api", "nginx/1.29.3", "9", "v1", "False", "1", "http/x: 404 A: b"],
+        ["nlk/bad", "", "", "", "", "False", "0", "no Secret"],
+    ]
+
+
+def test_what_did_not_change_is_the_same_object_to_the_transport() -> None:
+    world = World(*OBJECTS, service("other", port("nlk-other", 30081)))
+    renderer = Renderer()
+
+    def rendered() -> Any:
+        found = world.compiled().balancer
+        assert found is not None
+        return renderer.render(found)
+
+    first = rendered()
+    world.put(node("m", "10.0.0.2"))
+    world.remove(service("other"))
+    world.own("http/other")
+    second = rendered()
+    web = name("http/web")
+    assert second.upstreams[web].servers[1] is first.upstreams[web].servers[0]
+    assert second.upstreams[name("http/other")].servers == ()
+    assert first.version != second.version
+    again = rendered()
+    assert all(again.upstreams[each] is made for each, made in second.upstreams.items())
+    world.own()
+    assert rendered().version == second.version, "an upstream that was emptied is no news"
+
+
+@pytest.mark.parametrize(
+    ("context", "says"),
+    [
+        ("http", Server("10.0.0.1:30080", drain=True)),
+        ("stream", Server("10.0.0.1:30080", down=True)),
+    ],
+)
+def test_draining_is_said_in_the_words_of_the_context(context: str, says: Server) -> None:
+    world = World(
+        balancer(nodes={"unschedulable": "Drain"}),
+        node("n", "10.0.0.1", cordoned=True),
+        service(annotations={"nginxinc.io/nlk-web": context}),
+    )
+    found = world.compiled().balancer
+    assert found is not None
+    assert Renderer().render(found).upstreams[name(f"{context}/web")].servers == (says,)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("10s", 10), ("1m", 60), ("1h30m", 5400), ("500ms", 0.5), ("7", 7)]
+)
+def test_times_are_read_as_nginx_writes_them(text: str, value: float) -> None:
+    assert seconds(text) == value
+
+
+def test_what_is_no_time_equals_none() -> None:
+    assert seconds("soon") != seconds("soon")
+
+
+async def test_a_host_that_keeps_other_values_than_it_was_told_is_told_of() -> None:
+    async with hosted(plus("http/web")) as host:
+        upstream = host.upstream("http/web")
+        real = upstream.add
+
+        def add(body: Any, names: Any, version: int) -> Any:
+            return real({**body, "weight": 9}, names, version)
+
+        upstream.add = add  # type: ignore[method-assign]
+        await host.want({"http/web": ["10.0.0.1:80"]})
+        assert "it keeps other servers or values than it was told" in host.reports[-1].trouble

@@ -63,7 +63,7 @@ _WORDS = tuple(name for name in DEFAULTS if name not in _TIMES)
 
 def differing(wanted: Server, found: Server) -> frozenset[str]:
     """Give the parameters that differ; times are compared as times (``60s`` is ``1m``)."""
-    if wanted is found:
+    if wanted is found or wanted == found:
         return frozenset()
     names = [name for name in _WORDS if getattr(wanted, name) != getattr(found, name)]
     for name in _TIMES:

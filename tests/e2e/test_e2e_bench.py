@@ -33,6 +33,26 @@ def test_route_propagation_runs_and_no_answer_is_wrong(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
+def test_load_balancers_are_measured_and_a_change_costs_a_request_for_each_server() -> None:
+    pool = f"127.{random.randint(20, 80)}.{random.randint(0, 255)}.0/24"
+    command = (sys.executable, str(ROOT / "bench" / "load_balancers.py"))
+    small = ("--hosts", "3", "--upstreams", "5", "--nodes", "4", "--samples", "1", "--churn", "2")
+    done = subprocess.run(
+        (*command, *small, "--pool", pool),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    calls = {row["what"]: row["calls"] for row in rows}
+    assert calls["join"]["POST"] == 15
+    assert calls["leave"]["DELETE"] == 15
+    assert [row["failed"] for row in rows] == [0, 0, 0, 0]
+
+
+@pytest.mark.process
 def test_routes_are_measured_and_each_status_is_written_once() -> None:
     pool = f"127.{random.randint(20, 80)}.{random.randint(0, 255)}.0/24"
     command = (sys.executable, str(ROOT / "bench" / "routes.py"))

@@ -7,6 +7,7 @@
 - :mod:`~gatehouse.transports.xds`: Envoys, and the relays in front of them.
 - :mod:`~gatehouse.transports.server`: all on one port; implements
   :class:`gatehouse.delivery.Delivery`.
+- :mod:`~gatehouse.transports.nginx_plus`: hosts with NGINX Plus, by their REST API.
 
 Never here: Kubernetes objects, front ends, or knowledge of what is in a file. A new protocol is a
 new package; if it speaks to agents beside NGINX, it is a dialect over ``agents``.

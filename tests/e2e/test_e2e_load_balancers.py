@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
+import aiohttp
 import pytest
-from installation import Installation, until
+import yaml
+from installation import ROOT, Installation, apply, until
 from nginx_plus import FakePlus, Plus, Upstream
-from process import ApiServer
+from process import ApiServer, environment, free_port
 
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
@@ -198,6 +202,49 @@ async def test_a_service_that_goes_while_no_controller_runs_is_missed_by_nobody(
             await again.delete(resources.EXTERNAL_LOAD_BALANCERS, "away", "balanced")
         finally:
             await again.__aexit__(None, None, None)
+
+
+async def test_the_example_of_the_documentation_is_followed_and_shown(
+    cluster: kube.Client, installation: Installation
+) -> None:
+    port = free_port()
+    fake = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "nginx_plus", str(port), "http/web"),
+        env=environment(PYTHONPATH=str(ROOT / "tests" / "servers")),
+    )
+    try:
+        text = (ROOT / "examples" / "load-balancer.yaml").read_text()
+        await apply(cluster, list(yaml.safe_load_all(text.replace(":9000/", f":{port}/"))))
+
+        async def shown() -> str:
+            command = (sys.executable, "-m", "gatehouse", "status", "lb")
+            env = environment(KUBECONFIG=str(installation.kubeconfig), COLUMNS="200")
+            env["PYTHONPATH"] = str(ROOT / "src")
+            process = await asyncio.create_subprocess_exec(
+                *command, env=env, stdout=asyncio.subprocess.PIPE
+            )
+            out, _ = await process.communicate()
+            row = [line for line in out.decode().splitlines() if "edge/edge" in line]
+            return row[0] if row and "True" in row[0] else ""
+
+        row = [cell.strip() for cell in (await until(shown, 60)).split("│")[1:-1]]
+        assert row[:4] == [
+            "edge/edge",
+            f"http://127.0.0.1:{port}/api",
+            "nginx/1.29.3 nginx-plus-r36",
+            "9",
+        ]
+        assert row[5:] == ["True", "1", ""]
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://127.0.0.1:{port}/api/9/http/upstreams/web/servers") as response,
+        ):
+            servers = await response.json()
+        assert ("10.0.0.7:30080", 500) in {(s["server"], s["max_conns"]) for s in servers}
+        await cluster.delete(resources.EXTERNAL_LOAD_BALANCERS, "edge", "edge")
+    finally:
+        fake.terminate()
+        await fake.wait()
 
 
 async def test_what_cannot_be_is_refused_by_the_definition(cluster: kube.Client) -> None:

@@ -150,6 +150,16 @@ def test_all_addresses_of_a_node_are_servers_in_the_families_of_the_service() ->
     assert world.upstreams() == {"http/web": ["[fd00::1]:30080"]}
 
 
+def test_two_nodes_with_one_address_are_one_server() -> None:
+    policy = {"unschedulable": "Drain"}
+    old, new = node("a", "10.0.0.1", cordoned=True), node("b", "10.0.0.1")
+    for nodes in ((old, new), (new, node("c", "10.0.0.1", cordoned=True))):
+        world = World(balancer(nodes=policy), *nodes, service())
+        assert world.upstreams() == {"http/web": ["10.0.0.1:30080"]}
+    world = World(balancer(nodes=policy), old, service())
+    assert world.upstreams() == {"http/web": ["10.0.0.1:30080-"]}
+
+
 def test_where_no_node_is_ready_all_are_servers() -> None:
     away = [node("a", "10.0.0.1", ready="Unknown"), node("b", "10.0.0.2", ready="Unknown")]
     world = World(balancer(), *away, service())

@@ -65,11 +65,13 @@ def _by_nodes(
         members = tuple(member for member in members if member.node in serving)
     families = service.spec.ip_families
     suffix = f":{port.node_port}"
-    return tuple(
-        Server(member.host + suffix, member.draining)
-        for member in members
-        if not families or member.family in families
-    )
+    found: dict[str, bool] = {}
+    for member in members:
+        if not families or member.family in families:
+            # Two Nodes with one address are one server: a machine's old Node and its new one.
+            address = member.host + suffix
+            found[address] = found.get(address, True) and member.draining
+    return tuple(Server(address, draining) for address, draining in found.items())
 
 
 def _serving_nodes(ask: Ask, service: Key) -> frozenset[str]:

@@ -56,6 +56,22 @@ async def test_objects_are_defaulted_versioned_and_generated(client: kube.Client
     assert "conditions" in changed["status"]
 
 
+async def test_a_node_is_made_with_its_status_and_a_service_without(client: kube.Client) -> None:
+    addresses = [{"type": "InternalIP", "address": "10.0.0.1"}]
+    node = {"metadata": {"name": "n"}, "status": {"addresses": addresses}}
+    made = await client.create(resources.NODES, node)
+    assert made["status"]["addresses"] == addresses
+    changed = await client.update(resources.NODES, {**made, "status": {}})
+    assert changed["status"]["addresses"] == addresses
+    ingress = {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}
+    spec = {"ports": [{"port": 80}]}
+    metadata = {"name": "s", "namespace": "default"}
+    service = {"metadata": metadata, "spec": spec, "status": ingress}
+    assert "ingress" not in (await client.create(resources.SERVICES, service))["status"].get(
+        "loadBalancer", {}
+    )
+
+
 async def test_the_status_is_written_by_itself_and_leaves_the_generation(
     client: kube.Client,
 ) -> None:

@@ -118,6 +118,7 @@ KINDS: tuple[Served, ...] = (
         cluster=True,
         short=("no",),
         status=True,
+        born_with_status=True,
         generation=False,
         selectable=("spec.unschedulable",),
     ),

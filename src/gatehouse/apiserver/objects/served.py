@@ -69,6 +69,8 @@ class Served:
     categories: tuple[str, ...] = ()
     status: bool = False
     """Whether there is a status subresource."""
+    born_with_status: bool = False
+    """Whether a status that is given at creation is kept: a kubelet makes its Node with one."""
     scale: Scale | None = None
     check: Check = nothing_to_check
     complete: Callable[[Object], None] = nothing_to_complete

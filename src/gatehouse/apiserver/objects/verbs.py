@@ -66,7 +66,7 @@ class Verbs:
         for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "uid", "selfLink"):
             metadata.pop(field, None)
         applied = metadata.get("managedFields")
-        if served.status:
+        if served.status and not served.born_with_status:
             obj.pop("status", None)
         warnings = self._admission.prepare(call, obj, None)
         if not applied:

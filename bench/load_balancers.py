@@ -2,8 +2,8 @@
 
 H hosts (the tests' fake of NGINX Plus, in processes of their own) hold U upstreams of N servers
 each, for as many Services of type NodePort in a real `gatehouse up`. One Node joins, one leaves,
-again and again; then Nodes come and go every second. A change has arrived when every upstream of
-every host holds just the Nodes that there are.
+again and again; then one joins every second, and leaves again soon. A change has arrived when every
+upstream of every host holds just the Nodes that there are.
 
     python bench/load_balancers.py --hosts 50 --upstreams 500 --nodes 100
 """
@@ -37,6 +37,9 @@ from gatehouse.kube.client import AlreadyExists, Client
 
 NAMESPACE = "nginx-ingress"
 FIRST_PORT = 30000
+STAY = 5
+"""Seconds for which a Node is there that comes and goes."""
+
 SERVING = 2
 """Processes among which the hosts are divided."""
 
@@ -251,11 +254,13 @@ async def measure(
             rows.append({"what": what, **round_.done(await arrived(serving, nodes))})
             print(json.dumps(rows[-1]), flush=True)
     round_ = Round(usage)
-    for second in range(options.churn):
-        joining, leaving = options.nodes + 1000 + second, second
-        await join(client, joining)
-        await leave(client, leaving)
-        nodes = nodes - {leaving} | {joining}
+    first = options.nodes + 1000
+    for number in range(first, first + options.churn + STAY):
+        # Each stays for a while, so that hosts in a hurry add what they must remove again.
+        if number < first + options.churn:
+            await join(client, number)
+        if number >= first + STAY:
+            await leave(client, number - STAY)
         await asyncio.sleep(1)
     ended = time.time()
     found = await arrived(serving, nodes)

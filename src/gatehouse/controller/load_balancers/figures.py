@@ -11,58 +11,54 @@ from gatehouse.transports.nginx_plus import Fleet
 
 _HOST = ("load_balancer", "host")
 
+Values = Mapping[tuple[str, ...], float]
+
 
 def figures(balancers: Iterable[Balancer], fleet: Fleet) -> Mapping[str, Figure]:
     """Give figures by name, each with a value for every host."""
     workers = fleet.workers()
-    reports = {
-        (balancer.name, report.url): report
-        for balancer in balancers
-        for report in balancer.ordered()
-    }
-    now = time.monotonic()
     known = {place: worker.knowledge for place, worker in workers.items()}
+    reports = {(each.name, report.url): report for each in balancers for report in each.ordered()}
+    now = time.monotonic()
+    agreed: dict[tuple[str, ...], float] = {
+        place: now - each.agreed_at for place, each in known.items() if each.agreed_at is not None
+    }
     asked: dict[tuple[str, ...], float] = {
         (*place, *said): float(count)
         for place, worker in workers.items()
         for said, count in worker.calls.items()
     }
-    values: dict[str, tuple[str, bool, Mapping[tuple[str, ...], float]]] = {
-        "up": (
+    return {
+        "load_balancer_up": _now(
             "Whether the host answered the last time.",
-            False,
             {place: float(each.connected) for place, each in known.items()},
         ),
-        "behind": (
+        "load_balancer_behind": _now(
             "Upstreams that are not known to hold what they are to hold.",
-            False,
             {place: float(each.behind) for place, each in reports.items()},
         ),
-        "failing": (
+        "load_balancer_failing": _now(
             "Upstreams that the host refused to change.",
-            False,
             {place: float(len(each.failing)) for place, each in reports.items()},
         ),
-        "agreed_seconds": (
-            "Seconds since the host was last seen to hold all that it is to hold.",
-            False,
-            {p: now - each.agreed_at for p, each in known.items() if each.agreed_at is not None},
+        "load_balancer_agreed_seconds": _now(
+            "Seconds since the host was last seen to hold all that it is to hold.", agreed
         ),
-        "retries": (
+        "load_balancer_retries": _total(
             "Attempts that failed, and so are made again.",
-            True,
             {place: float(each.retries) for place, each in known.items()},
         ),
-        "drifts": (
+        "load_balancer_drifts": _total(
             "Upstreams of ours that somebody else changed, and that were put right.",
-            True,
             {place: float(each.drifts) for place, each in known.items()},
         ),
+        "load_balancer_requests": _total("Requests to hosts.", asked, "method", "outcome"),
     }
-    found = {
-        f"load_balancer_{name}": Figure(0.0, text, total, _HOST, given)
-        for name, (text, total, given) in values.items()
-    }
-    labels = (*_HOST, "method", "outcome")
-    found["load_balancer_requests"] = Figure(0.0, "Requests to hosts.", True, labels, asked)
-    return found
+
+
+def _now(text: str, values: Values) -> Figure:
+    return Figure(0.0, text, labels=_HOST, values=values)
+
+
+def _total(text: str, values: Values, *more: str) -> Figure:
+    return Figure(0.0, text, total=True, labels=(*_HOST, *more), values=values)

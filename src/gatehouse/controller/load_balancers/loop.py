@@ -76,6 +76,10 @@ class LoadBalancers:
             if told_at(key)[0] == resource.kind and told_at(key)[1:] in changes:
                 self._teller.touch(balancer)
 
+    def watching_nodes(self) -> bool:
+        """Whether Nodes are watched: not before a load balancer is asked for."""
+        return self._own[resources.NODES.kind].synced.is_set()
+
     def _put(self, kind: str, changes: Mapping[tuple[str, str], Mapping[str, Any] | None]) -> bool:
         """Say whether anything that matters changed."""
         return bool(

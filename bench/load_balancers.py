@@ -319,7 +319,7 @@ def main() -> None:
     parser.add_argument("--upstreams", type=int, default=500)
     parser.add_argument("--nodes", type=int, default=100)
     parser.add_argument("--samples", type=int, default=3)
-    parser.add_argument("--churn", type=int, default=20, help="Seconds of a Node each.")
+    parser.add_argument("--churn", type=int, default=10, help="Seconds of a Node each.")
     parser.add_argument("--pool", default="127.108.0.0/16")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -9,6 +9,7 @@ from hosts import JITTER, Host, holdings, hosted, plus
 from nginx_plus import Fault, Upstream
 
 from gatehouse.plus_api import Server
+from gatehouse.transports.nginx_plus.client import Client
 
 WEB = "http/web"
 A, B, C = "10.0.0.1:30080", "10.0.0.2:30080", "10.0.0.3:30080"
@@ -198,6 +199,16 @@ async def test_whatever_an_answer_was_like_the_host_agrees_after_the_next_attemp
         await host.pass_(2 + JITTER)
         assert [server.server for server in host.upstream(WEB).servers.values()] in ([A, B], [B, A])
         assert (host.reports[-1].error, host.reports[-1].behind) == ("", 0)
+
+
+async def test_what_nobody_was_prepared_for_ends_nothing(monkeypatch: Any) -> None:
+    async with hosted(plus(WEB)) as host:
+        with monkeypatch.context() as broken:
+            broken.setattr(Client, "servers", lambda *_: dict[str, Any]()["what"])
+            await host.want({WEB: [A]})
+        assert "KeyError" in host.reports[-1].error
+        await host.pass_(2 + JITTER)
+        assert host.held(WEB) == [A]
 
 
 async def test_a_host_without_write_access_is_told() -> None:

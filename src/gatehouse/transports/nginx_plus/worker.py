@@ -93,6 +93,10 @@ class Worker:
                     self._lose(str(error))
                 except ssl.SSLError as error:
                     self._lose(f"certificates to speak with: {error.reason or error}")
+                except Exception as error:
+                    # What nobody was prepared for must not end the care for this host.
+                    log.exception("not done", host=self._host.url)
+                    self._lose(f"{type(error).__name__}: {error}")
                 self._tell()
         finally:
             if self._client is not None:
@@ -186,8 +190,9 @@ class Worker:
 def _first(group: BaseExceptionGroup) -> PlusError:
     """Give the failure of the host; raises what nobody was prepared for."""
     found, unforeseen = group.split(PlusError)
-    if unforeseen is not None or found is None:
-        raise group
+    if unforeseen is not None:
+        raise unforeseen.exceptions[0]
+    assert found is not None
     first = found.exceptions[0]
     assert isinstance(first, PlusError)
     return first

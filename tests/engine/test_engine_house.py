@@ -42,6 +42,7 @@ WALL_CLOCK = {
     "kube/leases.py",
     "kube/events.py",
     "controller/status_writer.py",
+    "controller/load_balancers/telling.py",
 }
 
 

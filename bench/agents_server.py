@@ -22,7 +22,9 @@ import uvloop
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.controller.compilation import Compilation
+from gatehouse.controller.lines import nginx_line
 from gatehouse.controller.loop import Loop
+from gatehouse.controller.publication import Publisher
 from gatehouse.frontends import gateway_api
 from gatehouse.query import Key
 from gatehouse.transports.server import AgentServer, Identity
@@ -92,11 +94,12 @@ class Plane:
         self.server = AgentServer(review)
         self.loop = Loop(
             Compilation(gateway_api.Settings(bind="any")),
-            self.server,
+            Publisher({gateway_api.NGINX: nginx_line(self.server)}),
             Statuses(),  # type: ignore[arg-type]
-            lambda _ports: None,
+            lambda _found: None,
             lambda _fetches: None,
         )
+        self.server.on_report = self.loop.on_report
         self._gateways = gateways
         self._changes = changes
         self._put(resources.GATEWAY_CLASSES, _class())

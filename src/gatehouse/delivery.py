@@ -90,6 +90,20 @@ class DataPlaneReport(msgspec.Struct, frozen=True, dict=True):
                 return f"{instance.instance}: {instance.error}"
         return ""
 
+    @cached_property
+    def refused(self) -> tuple[tuple[str, str], ...]:
+        """Names of objects whose part some instance does not take, and why; sorted."""
+        return tuple(
+            sorted(
+                {
+                    (origin, refusal.reason)
+                    for instance in self.instances
+                    for refusal in instance.refused
+                    for origin in refusal.origins
+                }
+            )
+        )
+
 
 class HostReport(msgspec.Struct, frozen=True):
     """What is known of one load balancer outside."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -13,8 +13,10 @@ import yaml
 from gatehouse.apis import resources
 from gatehouse.bundle import Bundle
 from gatehouse.controller import loop
-from gatehouse.controller.compilation import Compilation
+from gatehouse.controller.compilation import Compilation, Pass
+from gatehouse.controller.lines import nginx_line
 from gatehouse.controller.loop import Loop
+from gatehouse.controller.publication import Publisher
 from gatehouse.delivery import DataPlaneReport, InstanceReport
 from gatehouse.frontends import gateway_api
 from gatehouse.query import Key
@@ -121,15 +123,16 @@ class Written:
 class Story:
     def __init__(self) -> None:
         self.fleet, self.written = Fleet(), Written()
-        self.provisioned: list[Mapping[tuple[str, str], object]] = []
+        self.provisioned: list[Pass] = []
         self.fetched: list[tuple[gateway_api.Fetch, ...]] = []
         self.loop = Loop(
             Compilation(gateway_api.Settings(bind="any")),
-            self.fleet,
+            Publisher({gateway_api.NGINX: nginx_line(self.fleet)}),
             self.written,  # type: ignore[arg-type]
             self.provisioned.append,
             self.fetched.append,
         )
+        self.fleet.on_report = self.loop.on_report
 
     def apply(self, text: str, *, delete: bool = False) -> None:
         for raw in yaml.safe_load_all(text):
@@ -169,7 +172,9 @@ async def test_nothing_is_published_before_an_instance_says_which_nginx_it_has(
 ) -> None:
     story.apply(BASE)
     await story.until(lambda: story.provisioned)
-    assert story.provisioned == [{("ns", "gw"): ((8080, "TCP"),)}]
+    [found] = story.provisioned
+    assert found.ports == {GATEWAY: ((8080, "TCP"),)}
+    assert found.controllers == {GATEWAY: gateway_api.NGINX}
     await story.quiet()
     assert not story.fleet.bundles
     assert story.written.condition(GATEWAY, "Accepted")["status"] == "True"
@@ -328,7 +333,7 @@ async def test_a_gateway_that_goes_is_withdrawn_and_its_status_forgotten(story: 
     await story.until(lambda: story.fleet.bundles)
     gateway = next(raw for raw in yaml.safe_load_all(BASE) if raw["kind"] == "Gateway")
     story.apply(yaml.safe_dump(gateway), delete=True)
-    await story.until(lambda: not story.provisioned[-1])
+    await story.until(lambda: not story.provisioned[-1].ports)
     assert not story.fleet.bundles
     assert GATEWAY not in story.written.now
 

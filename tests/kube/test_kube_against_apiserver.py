@@ -24,10 +24,10 @@ from gatehouse.kube.config import Configuration
 from gatehouse.kube.credentials import StaticToken
 from gatehouse.kube.informer import Informer
 from gatehouse.kube.leases import Create, Elector, Renew
-from gatehouse.provisioner.manifests import ProvisionerSettings
+from gatehouse.provisioner.manifests import Plan, ProvisionerSettings
 from gatehouse.provisioner.reconcile import gateway_of, reconcile, sweep
 
-SETTINGS = ProvisionerSettings("image", "host", 1, "name", "PEM", "agents")
+SETTINGS = ProvisionerSettings({"nginx": "image"}, "host", 1, "name", "PEM", "agents")
 
 GATEWAY = {
     "apiVersion": GATEWAYS.api_version,
@@ -136,8 +136,8 @@ async def test_a_gateway_is_provisioned_its_agent_recognised_and_all_removed(
         },
     )
     gateway = await client.create(GATEWAYS, GATEWAY)
-    first = await reconcile(client, gateway, SETTINGS, ((80, "TCP"),))
-    second = await reconcile(client, gateway, SETTINGS, ((80, "TCP"),))
+    first = await reconcile(client, gateway, SETTINGS, Plan(((80, "TCP"),)))
+    second = await reconcile(client, gateway, SETTINGS, Plan(((80, "TCP"),)))
     assert [outcome.action for outcome in first] == ["created"] * 4
     # What the server fills in must not look like somebody's change.
     assert [outcome.action for outcome in second] == ["unchanged"] * 4

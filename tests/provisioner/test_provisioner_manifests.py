@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from gatehouse.provisioner.manifests import Ports, ProvisionerSettings, desired
+from gatehouse.provisioner.manifests import Plan, Ports, ProvisionerSettings, desired
+from gatehouse.provisioner.pod import Proxy
 
 SETTINGS = ProvisionerSettings(
-    image="example.com/gatehouse:1",
+    images={"nginx": "example.com/gatehouse:1", "envoy": "example.com/gatehouse-envoy:1"},
     agent_host="127.0.0.1",
     agent_port=16444,
     server_name="control.system.svc",
@@ -20,6 +21,7 @@ SETTINGS = ProvisionerSettings(
 
 
 PORTS: Ports = ((53, "UDP"), (80, "TCP"), (8443, "TCP"))
+PLAN = Plan(PORTS)
 
 
 def gateway(name: str = "cafe", **spec: Any) -> dict[str, Any]:
@@ -29,8 +31,10 @@ def gateway(name: str = "cafe", **spec: Any) -> dict[str, Any]:
     }
 
 
-def made(raw: dict[str, Any], ports: Ports = PORTS) -> dict[str, dict[str, Any]]:
-    return {resource.kind: obj for resource, obj in desired(raw, SETTINGS, ports)}
+def made(
+    raw: dict[str, Any], ports: Ports = PORTS, proxy: Proxy = "nginx"
+) -> dict[str, dict[str, Any]]:
+    return {resource.kind: obj for resource, obj in desired(raw, SETTINGS, Plan(ports, proxy))}
 
 
 def container(raw: dict[str, Any], ports: Ports = PORTS) -> dict[str, Any]:
@@ -41,7 +45,7 @@ def container(raw: dict[str, Any], ports: Ports = PORTS) -> dict[str, Any]:
 
 
 def test_identity_comes_before_what_uses_it() -> None:
-    kinds = [resource.kind for resource, _ in desired(gateway(), SETTINGS, PORTS)]
+    kinds = [resource.kind for resource, _ in desired(gateway(), SETTINGS, PLAN)]
     assert kinds == ["ServiceAccount", "ConfigMap", "Service", "Deployment"]
 
 
@@ -180,7 +184,7 @@ def test_a_certificate_for_its_agent_comes_from_the_secret_that_is_named() -> No
     settings = msgspec.structs.replace(SETTINGS, client_secret="agents")
     (pod,) = (
         obj["spec"]["template"]["spec"]
-        for resource, obj in desired(gateway(), settings, PORTS)
+        for resource, obj in desired(gateway(), settings, PLAN)
         if resource.kind == "Deployment"
     )
     env = {entry["name"]: entry.get("value") for entry in pod["containers"][0]["env"]}
@@ -216,10 +220,18 @@ def test_the_pod_names_the_service_whose_address_it_gets() -> None:
 
 
 def test_the_same_gateway_gives_the_same_objects() -> None:
-    assert desired(gateway(), SETTINGS, PORTS) == desired(gateway(), SETTINGS, PORTS)
+    assert desired(gateway(), SETTINGS, PLAN) == desired(gateway(), SETTINGS, PLAN)
 
 
 def test_an_address_that_is_asked_for_is_asked_of_the_load_balancer() -> None:
     addresses = [{"type": "IPAddress"}, {"type": "IPAddress", "value": "10.0.0.9"}]
     assert made(gateway(addresses=addresses))["Service"]["spec"]["loadBalancerIP"] == "10.0.0.9"
     assert "loadBalancerIP" not in made(gateway())["Service"]["spec"]
+
+
+def test_a_data_plane_of_envoys_is_an_agent_with_an_envoy_in_an_image_of_its_own() -> None:
+    [one] = made(gateway(), proxy="envoy")["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert one["name"] == "envoy"
+    assert one["image"] == "example.com/gatehouse-envoy:1"
+    assert one["command"] == ["gatehouse", "agent", "--proxy", "envoy"]
+    assert container(gateway())["command"] == ["gatehouse", "agent", "--proxy", "nginx"]

@@ -11,15 +11,17 @@ from gatehouse.apis.resources import DEPLOYMENTS, SERVICE_ACCOUNTS, SERVICES, Re
 from gatehouse.kube.client import Client, Conflict, Forbidden, ListResult, NotFound
 from gatehouse.kube.config import Configuration
 from gatehouse.kube.credentials import StaticToken
-from gatehouse.provisioner.manifests import ProvisionerSettings
+from gatehouse.provisioner.manifests import Plan, ProvisionerSettings
+from gatehouse.provisioner.pod import Proxy
 from gatehouse.provisioner.reconcile import ReconcileError, gateway_of, reconcile, sweep
 
-SETTINGS = ProvisionerSettings("image", "host", 1, "name", "PEM", "audience")
+IMAGES: dict[Proxy, str] = {"nginx": "image", "envoy": "other"}
+SETTINGS = ProvisionerSettings(IMAGES, "host", 1, "name", "PEM", "audience")
 
 Key = tuple[str, str, str]
 
 
-PORTS = ((80, "TCP"),)
+PLAN = Plan(((80, "TCP"),))
 
 
 def gateway(name: str, uid: str = "u", **metadata: Any) -> dict[str, Any]:
@@ -88,18 +90,18 @@ ALL = ["ConfigMap", "Deployment", "Service", "ServiceAccount"]
 
 async def test_everything_is_made_once() -> None:
     store = Store()
-    first = await reconcile(store, gateway("g"), SETTINGS, PORTS)
+    first = await reconcile(store, gateway("g"), SETTINGS, PLAN)
     assert [outcome.action for outcome in first] == ["created"] * 4
     assert store.kinds() == ALL
-    second = await reconcile(store, gateway("g"), SETTINGS, PORTS)
+    second = await reconcile(store, gateway("g"), SETTINGS, PLAN)
     assert [outcome.action for outcome in second] == ["unchanged"] * 4
 
 
 async def test_what_somebody_changed_is_mended() -> None:
     store = Store()
-    await reconcile(store, gateway("g"), SETTINGS, PORTS)
+    await reconcile(store, gateway("g"), SETTINGS, PLAN)
     store.objects[("Deployment", "ns", "g-c")]["spec"]["replicas"] = 7
-    outcomes = await reconcile(store, gateway("g"), SETTINGS, PORTS)
+    outcomes = await reconcile(store, gateway("g"), SETTINGS, PLAN)
     assert {o.kind: o.action for o in outcomes}["Deployment"] == "updated"
     assert store.objects[("Deployment", "ns", "g-c")]["spec"]["replicas"] == 1
 
@@ -107,7 +109,7 @@ async def test_what_somebody_changed_is_mended() -> None:
 async def test_a_gateway_on_its_way_out_gets_nothing() -> None:
     store = Store()
     leaving = gateway("g", deletionTimestamp="2026-01-01T00:00:00Z")
-    assert await reconcile(store, leaving, SETTINGS, PORTS) == ()
+    assert await reconcile(store, leaving, SETTINGS, PLAN) == ()
     assert store.kinds() == []
 
 
@@ -116,7 +118,7 @@ async def test_one_error_names_everything_that_failed_and_the_rest_is_made() -> 
     store.forbidden = "ConfigMap"
     await store.create(SERVICES, {"metadata": {"name": "g-c", "namespace": "ns"}})
     with pytest.raises(ReconcileError) as caught:
-        await reconcile(store, gateway("g"), SETTINGS, PORTS)
+        await reconcile(store, gateway("g"), SETTINGS, PLAN)
     assert "ConfigMap ns/g-c-agent: not allowed" in str(caught.value)
     assert "Service ns/g-c exists and is not ours" in str(caught.value)
     assert "Deployment" in store.kinds()
@@ -124,20 +126,20 @@ async def test_one_error_names_everything_that_failed_and_the_rest_is_made() -> 
 
 async def test_two_gateways_whose_names_meet_do_not_share_objects() -> None:
     store = Store()
-    await reconcile(store, gateway("a-b"), SETTINGS, PORTS)
+    await reconcile(store, gateway("a-b"), SETTINGS, PLAN)
     other = gateway("a")
     other["spec"]["gatewayClassName"] = "b-c"
     with pytest.raises(ReconcileError, match="belongs to Gateway 'a-b'"):
-        await reconcile(store, other, SETTINGS, PORTS)
+        await reconcile(store, other, SETTINGS, PLAN)
 
 
 async def test_a_gateway_that_changes_its_class_leaves_nothing_behind() -> None:
     store = Store()
     moving = gateway("g")
-    await reconcile(store, gateway("other"), SETTINGS, PORTS)
-    await reconcile(store, moving, SETTINGS, PORTS)
+    await reconcile(store, gateway("other"), SETTINGS, PLAN)
+    await reconcile(store, moving, SETTINGS, PLAN)
     moving["spec"]["gatewayClassName"] = "d"
-    outcomes = await reconcile(store, moving, SETTINGS, PORTS)
+    outcomes = await reconcile(store, moving, SETTINGS, PLAN)
     assert [outcome.action for outcome in outcomes] == ["created"] * 4 + ["deleted"] * 4
     assert {name for _, _, name in store.objects} == {
         "g-d",
@@ -149,8 +151,8 @@ async def test_a_gateway_that_changes_its_class_leaves_nothing_behind() -> None:
 
 async def test_leftovers_of_gateways_that_are_gone_are_removed() -> None:
     store = Store()
-    await reconcile(store, gateway("stays"), SETTINGS, PORTS)
-    await reconcile(store, gateway("gone"), SETTINGS, PORTS)
+    await reconcile(store, gateway("stays"), SETTINGS, PLAN)
+    await reconcile(store, gateway("gone"), SETTINGS, PLAN)
     outcomes = await sweep(store, {("ns", "stays"), ("elsewhere", "gone")})
     assert [outcome.kind for outcome in outcomes] == [
         "Deployment",
@@ -164,7 +166,7 @@ async def test_leftovers_of_gateways_that_are_gone_are_removed() -> None:
 
 async def test_what_only_looks_like_ours_is_not_removed() -> None:
     store = Store()
-    await reconcile(store, gateway("gone"), SETTINGS, PORTS)
+    await reconcile(store, gateway("gone"), SETTINGS, PLAN)
     del store.objects[("Deployment", "ns", "gone-c")]["metadata"]["ownerReferences"]
     await sweep(store, set())
     assert store.kinds() == ["Deployment"]
@@ -172,7 +174,7 @@ async def test_what_only_looks_like_ours_is_not_removed() -> None:
 
 async def test_what_was_made_anew_since_it_was_judged_is_not_removed() -> None:
     store = Store()
-    await reconcile(store, gateway("gone"), SETTINGS, PORTS)
+    await reconcile(store, gateway("gone"), SETTINGS, PLAN)
     judged = await store.list(DEPLOYMENTS)
     stale = ListResult([{**judged.items[0]}], "1")
     stale.items[0]["metadata"] = {**stale.items[0]["metadata"], "uid": "before"}
@@ -189,8 +191,8 @@ async def test_what_was_made_anew_since_it_was_judged_is_not_removed() -> None:
 
 async def service_accounts() -> dict[tuple[str, str], dict[str, Any]]:
     store = Store()
-    await reconcile(store, gateway("g"), SETTINGS, PORTS)
-    await reconcile(store, gateway("l" * 100), SETTINGS, PORTS)
+    await reconcile(store, gateway("g"), SETTINGS, PLAN)
+    await reconcile(store, gateway("l" * 100), SETTINGS, PLAN)
     kind = SERVICE_ACCOUNTS.kind
     return {(key[1], key[2]): obj for key, obj in store.objects.items() if key[0] == kind}
 

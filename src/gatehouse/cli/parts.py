@@ -62,6 +62,7 @@ def find_nginx(named: str | None) -> Path:
 @click.option("--lease", default="", help="namespace/name: one of several controllers acts.")
 @click.option("--health", default="", help="host:port of /livez, /readyz and /metrics.")
 @click.option("--image", default="gatehouse/nginx:latest", show_default=True)
+@click.option("--envoy-image", default="gatehouse/envoy:latest", show_default=True)
 def controller_command(
     kubeconfig: Path | None,
     agent_bind: str,
@@ -76,6 +77,7 @@ def controller_command(
     lease: str,
     health: str,
     image: str,
+    envoy_image: str,
 ) -> None:
     """Watch objects, configure data planes, write statuses."""
     try:
@@ -95,7 +97,7 @@ def controller_command(
         snippets=snippets,
         lease=decided_by,
         health=health,
-        image=image,
+        images={"nginx": image, "envoy": envoy_image},
     )
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:

@@ -25,6 +25,8 @@ class Pass(msgspec.Struct, frozen=True):
     """The wanted status of every object we speak about; unchanged ones are the same objects."""
     attached: Mapping[query.Key, tuple[query.Key, ...]]
     """For each route among ``statuses``, the Gateways that serve it."""
+    controllers: Mapping[query.Key, str] = {}
+    """The controller that the class of each of them names."""
     ports: Mapping[query.Key, tuple[tuple[int, str], ...]] = {}
     """The ports of every Gateway that is ours, each with TCP or UDP."""
     fetches: tuple[gateway_api.Fetch, ...] = ()
@@ -72,6 +74,7 @@ def _collect(ask: query.Ask) -> Pass:
         gateways=gateways,
         statuses=said.statuses,
         attached=said.attached,
+        controllers={key: ask(gateway_api.controller_of, key) for key in gateways},
         ports={key: ask(gateway_api.service_ports, key) for key in gateways},
         fetches=ask(gateway_api.fetches, ""),
     )

@@ -15,13 +15,11 @@ from typing import Any
 import structlog
 
 from gatehouse.apis.resources import Resource
-from gatehouse.bundle import Bundle
 from gatehouse.controller import programming
 from gatehouse.controller.compilation import Compilation, Pass
 from gatehouse.controller.holding import Holding
 from gatehouse.controller.publication import Publisher
 from gatehouse.controller.status_writer import StatusWriter
-from gatehouse.delivery import Delivery
 from gatehouse.frontends import gateway_api
 from gatehouse.query import Key
 
@@ -50,14 +48,13 @@ class Loop:
     def __init__(
         self,
         compilation: Compilation,
-        delivery: Delivery[Bundle],
+        publisher: Publisher,
         statuses: StatusWriter,
-        provision: Callable[[Mapping[tuple[str, str], tuple[tuple[int, str], ...]]], None],
+        provision: Callable[[Pass], None],
         fetch: Callable[[tuple[gateway_api.Fetch, ...]], None],
     ) -> None:
         self._compilation = compilation
-        self._delivery = delivery
-        self._publisher = Publisher(delivery)
+        self._publisher = publisher
         self._statuses = statuses
         self._provision = provision
         self._fetch = fetch
@@ -76,7 +73,6 @@ class Loop:
         self._holding = Holding()
         self.passes = 0
         """Passes run so far."""
-        delivery.on_report = self._on_report
 
     def on_changes(
         self, resource: Resource, changes: Mapping[tuple[str, str], Mapping[str, Any] | None]
@@ -94,7 +90,7 @@ class Loop:
 
     def reported(self) -> tuple[int, int]:
         """Give the number of Gateways that are ours, and that of their connected instances."""
-        reports = [self._delivery.report(_name(key)) for key in self._last.gateways]
+        reports = [self._publisher.report(_name(key)) for key in self._last.gateways]
         return len(reports), sum(len(report.instances) for report in reports)
 
     def on_provisioned(self, gateway: tuple[str, str], trouble: str) -> None:
@@ -116,7 +112,8 @@ class Loop:
         self._urged.set()
         self._woken.set()
 
-    def _on_report(self, _gateway: str) -> None:
+    def on_report(self, _gateway: str) -> None:
+        """Note that a data plane reported."""
         self._woken.set()
 
     async def run(self) -> None:
@@ -168,11 +165,11 @@ class Loop:
         self._judge(self._last)
         found = self._published()
         if self._stale:
-            # What NGINX cannot do, and whether it has it already, is known only now.
+            # What a data plane cannot do, and whether it has it already, is known only now.
             found = self._published()
         self._write(found)
-        if found.ports != self._last.ports:
-            self._provision({(key[1], key[2]): ports for key, ports in found.ports.items()})
+        if (found.ports, found.controllers) != (self._last.ports, self._last.controllers):
+            self._provision(found)
         if found.fetches != self._last.fetches:
             self._fetch(found.fetches)
         self._last = found
@@ -197,7 +194,8 @@ class Loop:
         self._publisher.retain({_name(key) for key in found.gateways})
         for key, gateway in found.gateways.items():
             if gateway is not None:
-                unsupported = gateway_api.Unsupported(self._publisher.publish(gateway))
+                refused = self._publisher.publish(gateway, found.controllers[key])
+                unsupported = gateway_api.Unsupported(refused)
                 if self._compilation.put_input(("Unsupported", *key[1:]), unsupported):
                     self._changed()
             generation = self._generations.get(key, 0)
@@ -212,7 +210,7 @@ class Loop:
             generation, first = self._asked[key]
             standing = programming.judge(
                 self._standings.get(key),
-                self._delivery.report(_name(key)),
+                self._publisher.report(_name(key)),
                 generation,
                 self._trouble.get(_name(key), ""),
                 served=self._publisher.served(_name(key)) >= first,
@@ -242,7 +240,7 @@ class Loop:
 
     def _served(self, key: Key) -> int:
         """Give the newest bundle of a Gateway that need not be waited for."""
-        if programming.settled(self._delivery.report(_name(key))):
+        if programming.settled(self._publisher.report(_name(key))):
             return self._publisher.newest(_name(key))
         return self._publisher.served(_name(key))
 

@@ -11,7 +11,7 @@ import structlog
 
 from gatehouse.kube import client as kube
 from gatehouse.provisioner import reconcile
-from gatehouse.provisioner.manifests import Ports, ProvisionerSettings
+from gatehouse.provisioner.manifests import Plan, ProvisionerSettings
 
 log = structlog.get_logger("gatehouse.provisioner")
 
@@ -41,16 +41,16 @@ class Provisioning:
         self._current = current
         self._kept = kept
         self._on_provisioned = on_provisioned
-        self._ours: Mapping[Name, Ports] = {}
+        self._ours: Mapping[Name, Plan] = {}
         self._due: dict[Name, None] = {}
         self._sweep = True
         self._failures: dict[Name, int] = {}
         self._woken = asyncio.Event()
 
-    def own(self, gateways: Mapping[Name, Ports]) -> None:
-        """Say which Gateways are ours, and their ports; what is left of others is removed."""
-        for name, ports in gateways.items():
-            if self._ours.get(name) != ports:
+    def own(self, gateways: Mapping[Name, Plan]) -> None:
+        """Say which Gateways are ours, and what each is to have; what is left of others goes."""
+        for name, plan in gateways.items():
+            if self._ours.get(name) != plan:
                 self._due[name] = None
         self._sweep = True
         self._ours = gateways

@@ -13,21 +13,24 @@ from cryptography import x509
 
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
-from gatehouse.controller.compilation import Compilation
+from gatehouse.controller.compilation import Compilation, Pass
 from gatehouse.controller.fetching import Fetcher
 from gatehouse.controller.health import Figure, HealthServer
 from gatehouse.controller.identities import Identities
 from gatehouse.controller.leadership import Leadership, Lease
+from gatehouse.controller.lines import envoy_line, nginx_line
 from gatehouse.controller.load_balancers import LoadBalancers
 from gatehouse.controller.loop import Loop
 from gatehouse.controller.provisioning import Provisioning
+from gatehouse.controller.publication import Publisher
 from gatehouse.controller.status_writer import StatusWriter
 from gatehouse.controller.trespasses import record
 from gatehouse.frontends import gateway_api
 from gatehouse.kube import client as kube
 from gatehouse.kube.events import Recorder
 from gatehouse.kube.informer import Informer
-from gatehouse.provisioner.manifests import ProvisionerSettings
+from gatehouse.provisioner.manifests import Plan, ProvisionerSettings
+from gatehouse.provisioner.pod import Proxy
 from gatehouse.transports import server as agents
 
 log = structlog.get_logger("gatehouse.controller")
@@ -35,8 +38,16 @@ log = structlog.get_logger("gatehouse.controller")
 SERVER_NAME = "gatehouse-controller.gatehouse-system.svc"
 """The name that the agents expect in the channel's certificate, and their tokens' audience."""
 
-CLASSES = {"gatehouse-nginx": gateway_api.NGINX}
+CLASSES = {"gatehouse-nginx": gateway_api.NGINX, "gatehouse-envoy": gateway_api.ENVOY}
 """The GatewayClasses that are made where they are missing, each with its controller's name."""
+
+PROXIES: Mapping[str, Proxy] = {gateway_api.NGINX: "nginx", gateway_api.ENVOY: "envoy"}
+"""What serves the Gateways of each controller's classes."""
+
+IMAGES: Mapping[Proxy, str] = {
+    "nginx": "gatehouse/nginx:latest",
+    "envoy": "gatehouse/envoy:latest",
+}
 
 CA_SECONDS = 5.0
 """How often the file of authorities is looked at."""
@@ -69,7 +80,8 @@ class Options(msgspec.Struct, frozen=True):
     """What decides which of several controllers acts; None: there is one."""
     health: str = ""
     """``host:port`` of /livez, /readyz and /metrics; empty for none."""
-    image: str = "gatehouse/nginx:latest"
+    images: Mapping[Proxy, str] = msgspec.field(default_factory=lambda: dict(IMAGES))
+    """Of data planes."""
 
 
 class Controller:
@@ -111,10 +123,24 @@ class Controller:
         self.load_balancers = LoadBalancers(client, self.informers)
         self.loop = Loop(
             Compilation(gateway_api.Settings(bind=options.bind, snippets=options.snippets)),
-            self.delivery,
+            Publisher(
+                {
+                    gateway_api.NGINX: nginx_line(self.delivery),
+                    gateway_api.ENVOY: envoy_line(self.delivery.envoys),
+                }
+            ),
             self.statuses,
-            self.provisioning.own,
+            self._provision,
             self.fetcher.want,
+        )
+        self.delivery.on_report = self.delivery.envoys.on_report = self.loop.on_report
+
+    def _provision(self, found: Pass) -> None:
+        self.provisioning.own(
+            {
+                (key[1], key[2]): Plan(ports, PROXIES[found.controllers[key]])
+                for key, ports in found.ports.items()
+            }
         )
 
     def _current(self, key: tuple[str, ...]) -> Mapping[str, Any] | None:
@@ -195,7 +221,7 @@ def authorities(file: Path) -> str:
 def _provisioner_settings(options: Options) -> ProvisionerSettings:
     host, _, port = options.agent_advertise.rpartition(":")
     return ProvisionerSettings(
-        image=options.image,
+        images=options.images,
         agent_host=host,
         agent_port=int(port),
         server_name=SERVER_NAME,

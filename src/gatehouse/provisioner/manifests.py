@@ -16,7 +16,7 @@ from gatehouse.apis.resources import (
     Resource,
 )
 from gatehouse.provisioner import names
-from gatehouse.provisioner.pod import AgentChannel, Object, PodShape, pod_spec, scraped
+from gatehouse.provisioner.pod import AgentChannel, Object, PodShape, Proxy, pod_spec, scraped
 
 SERVICE_ANNOTATION = "gatehouse.dev/service"
 """On the Pod template: which Service's address the Pod gets where Gatehouse runs it itself."""
@@ -29,10 +29,18 @@ Ports = tuple[tuple[int, str], ...]
 """Ports to serve, ascending, each with TCP or UDP."""
 
 
+class Plan(msgspec.Struct, frozen=True):
+    """What is to be provisioned for a Gateway, beside what it says itself."""
+
+    ports: Ports
+    """Of all its listeners, also of ListenerSets."""
+    proxy: Proxy = "nginx"
+
+
 class ProvisionerSettings(msgspec.Struct, frozen=True):
     """What is the same for all Gateways of one control plane."""
 
-    image: str
+    images: Mapping[Proxy, str]
     agent_host: str
     """Host under which agents reach the control plane."""
     agent_port: int
@@ -48,21 +56,20 @@ class ProvisionerSettings(msgspec.Struct, frozen=True):
 
 
 def desired(
-    gateway: Mapping[str, Any], settings: ProvisionerSettings, ports: Ports
+    gateway: Mapping[str, Any], settings: ProvisionerSettings, plan: Plan
 ) -> tuple[tuple[Resource, Object], ...]:
     """Give everything to make for a Gateway, in the order in which to make it.
 
-    ``ports`` are those of all its listeners, also of ListenerSets. A Gateway without any gets no
-    Service, since one without ports is invalid.
+    A Gateway without ports gets no Service, since one without ports is invalid.
     """
-    made = _Made.of(gateway, settings, ports)
+    made = _Made.of(gateway, settings, plan)
     objects = [
         (SERVICE_ACCOUNTS, made.service_account()),
         (CONFIG_MAPS, made.config_map()),
         (SERVICES, made.service()),
         (DEPLOYMENTS, made.deployment()),
     ]
-    if not ports:
+    if not plan.ports:
         objects = [pair for pair in objects if pair[0] is not SERVICES]
     return tuple(objects)
 
@@ -81,7 +88,7 @@ class _Made(msgspec.Struct, frozen=True):
     owner: Object
 
     @classmethod
-    def of(cls, gateway: Mapping[str, Any], settings: ProvisionerSettings, ports: Ports) -> _Made:
+    def of(cls, gateway: Mapping[str, Any], settings: ProvisionerSettings, plan: Plan) -> _Made:
         metadata, spec = gateway["metadata"], gateway["spec"]
         gateway_name, class_name = metadata["name"], spec["gatewayClassName"]
         infrastructure = spec.get("infrastructure") or {}
@@ -92,8 +99,9 @@ class _Made(msgspec.Struct, frozen=True):
             shape=PodShape(
                 name=names.resource_name(gateway_name, class_name),
                 namespace=metadata["namespace"],
-                ports=tuple(port for port, _ in ports),
-                image=settings.image,
+                ports=tuple(port for port, _ in plan.ports),
+                proxy=plan.proxy,
+                image=settings.images[plan.proxy],
                 image_pull_policy=settings.image_pull_policy,
                 channel=AgentChannel(
                     host=settings.agent_host,
@@ -104,7 +112,7 @@ class _Made(msgspec.Struct, frozen=True):
                 ),
                 gateway=gateway_name,
             ),
-            ports=ports,
+            ports=plan.ports,
             address=next((a["value"] for a in spec.get("addresses") or () if a.get("value")), ""),
             ca_bundle=settings.ca_bundle,
             # Ours last: a Gateway's author cannot hide its objects from us, nor have another

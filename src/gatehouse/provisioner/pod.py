@@ -1,8 +1,8 @@
-"""The Pod of a data plane: an agent that owns an NGINX. Pure."""
+"""The Pod of a data plane: an agent that owns an NGINX or an Envoy. Pure."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -18,8 +18,10 @@ HEALTH_PORT = 9113
 TOKEN_SECONDS = 3600
 """Life of the agent's token; a kubelet replaces it at 80 % of that."""
 
-NGINX_UID = 101
-"""User and group of NGINX in its own images."""
+PROXY_UID = 101
+"""User and group of NGINX, and of Envoy, in their own images."""
+
+Proxy = Literal["nginx", "envoy"]
 
 Object = dict[str, Any]
 
@@ -45,6 +47,7 @@ class PodShape(msgspec.Struct, frozen=True):
     namespace: str
     ports: tuple[int, ...]
     """The listeners' ports."""
+    proxy: Proxy
     image: str
     image_pull_policy: str
     channel: AgentChannel
@@ -73,9 +76,9 @@ def pod_spec(shape: PodShape) -> Object:
         "terminationGracePeriodSeconds": 30,
         "securityContext": {
             "runAsNonRoot": True,
-            "runAsUser": NGINX_UID,
-            "runAsGroup": NGINX_UID,
-            "fsGroup": NGINX_UID,
+            "runAsUser": PROXY_UID,
+            "runAsGroup": PROXY_UID,
+            "fsGroup": PROXY_UID,
             "seccompProfile": {"type": "RuntimeDefault"},
             # A capability added to a container does not reach a process of another user than
             # root, so NET_BIND_SERVICE alone does not open ports under 1024. This sysctl does,
@@ -90,10 +93,10 @@ def pod_spec(shape: PodShape) -> Object:
 def _container(shape: PodShape) -> Object:
     health = health_port(shape.ports)
     return {
-        "name": "nginx",
+        "name": shape.proxy,
         "image": shape.image,
         "imagePullPolicy": shape.image_pull_policy,
-        "command": ["gatehouse", "agent"],
+        "command": ["gatehouse", "agent", "--proxy", shape.proxy],
         "env": _environment(shape, health),
         # No containerPorts: they only inform, and a new listener would replace the Pod.
         **_probes(health),
@@ -103,7 +106,7 @@ def _container(shape: PodShape) -> Object:
             "capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]},
             "readOnlyRootFilesystem": True,
             "runAsNonRoot": True,
-            "runAsUser": NGINX_UID,
+            "runAsUser": PROXY_UID,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "volumeMounts": [

@@ -18,7 +18,7 @@ from gatehouse.apis.resources import (
 from gatehouse.kube.apply import NotOurs, Outcome, controller_of, ensure
 from gatehouse.kube.client import ApiError, Client, Conflict, NotFound
 from gatehouse.provisioner import names
-from gatehouse.provisioner.manifests import Ports, ProvisionerSettings, desired
+from gatehouse.provisioner.manifests import Plan, ProvisionerSettings, desired
 
 log = structlog.get_logger("gatehouse.provisioner")
 
@@ -33,7 +33,7 @@ class ReconcileError(Exception):
 
 
 async def reconcile(
-    client: Client, gateway: Mapping[str, Any], settings: ProvisionerSettings, ports: Ports
+    client: Client, gateway: Mapping[str, Any], settings: ProvisionerSettings, plan: Plan
 ) -> tuple[Outcome, ...]:
     """Make everything for one Gateway be as it should; a Gateway being deleted gets nothing new.
 
@@ -42,7 +42,7 @@ async def reconcile(
     """
     if gateway["metadata"].get("deletionTimestamp"):
         return ()
-    wanted = desired(gateway, settings, ports)
+    wanted = desired(gateway, settings, plan)
     outcomes: list[Outcome] = []
     troubles: list[str] = []
     for resource, obj in wanted:

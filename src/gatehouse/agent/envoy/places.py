@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from gatehouse.agent import places, private
+from gatehouse.agent import places, private, system_trust
 
 
 class Places(msgspec.Struct, frozen=True):
@@ -45,11 +45,19 @@ class Places(msgspec.Struct, frozen=True):
         """Envoy's messages: a file, since a pipe would die with the agent."""
         return self.run / "envoy.log"
 
+    @property
+    def system_trust(self) -> Path:
+        """The authorities that this machine trusts, by a name that resources can have."""
+        return self.run / "system.pem"
+
     def prepare(self) -> None:
         """Make the directories; raises OSError."""
         for path in (self.root, self.run, self.own):
             private.directory(path)
         self.relay.unlink(missing_ok=True)
+        self.system_trust.unlink(missing_ok=True)
+        if trusted := system_trust.bundle():
+            self.system_trust.symlink_to(trusted)
 
 
 def of(root: Path, run_dir: Path) -> Places:

@@ -38,7 +38,7 @@ from gatehouse.agent.envoy import supervision
 from gatehouse.agent.envoy.main import run
 from gatehouse.agent.options import Options, options_from_environment
 from gatehouse.xds.conversation import Conversation, Response
-from gatehouse.xds.resources import CLUSTER, LISTENER, Resource
+from gatehouse.xds.resources import CLUSTER, LISTENER, Resource, Resources
 
 pytestmark = pytest.mark.process
 
@@ -175,6 +175,20 @@ async def test_what_is_published_is_served_when_it_is_confirmed(
         assert re.search(r"^gatehouse_agent_connected{.*} 1\.0$", metrics, re.M)
         (total,) = re.findall(r"^envoy_http_downstream_rq_total{(.*)} 4$", metrics, re.M)
         assert 'namespace="shop",pod="pod-1",gateway="web"' in total
+
+
+async def test_a_gateway_without_any_listener_is_ready_too(
+    plane: EnvoyControlPlane, tmp_path: Path
+) -> None:
+    health = free_port()
+    found = options(plane, tmp_path, GATEHOUSE_AGENT_HEALTH_ADDRESS=f"127.0.0.1:{health}")
+    async with running(found):
+        await plane.until(lambda report: bool(report.instances))
+        assert (await get(health, path="/readyz"))[0] == 503
+        await plane.served(Resources())
+        async with asyncio.timeout(10):
+            while (await get(health, path="/readyz"))[0] != 200:
+                await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize("make", [bad_cluster, invalid_cluster])

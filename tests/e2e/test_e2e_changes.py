@@ -1,4 +1,4 @@
-"""Nothing is dropped while it changes: steady load of every kind, and a change every second."""
+"""Nothing is dropped while it changes: steady load of every kind, with either proxy."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ def listeners(more: bool) -> list[dict[str, Any]]:
     return [*found, {"name": "more", "port": 8081, "protocol": "HTTP"}] if more else found
 
 
-def gateway(more: bool = False) -> dict[str, Any]:
-    spec = {"gatewayClassName": "gatehouse-nginx", "listeners": listeners(more)}
+def gateway(class_name: str, more: bool = False) -> dict[str, Any]:
+    spec = {"gatewayClassName": class_name, "listeners": listeners(more)}
     return {"kind": "Gateway", "metadata": meta("load"), "spec": spec}
 
 
@@ -133,7 +133,7 @@ def route(kind: str, name: str, **spec: Any) -> dict[str, Any]:
     return {"kind": kind, "metadata": meta(name), "spec": whole}
 
 
-def objects(secret: dict[str, str]) -> list[dict[str, Any]]:
+def objects(class_name: str, secret: dict[str, str]) -> list[dict[str, Any]]:
     calls = [{"backendRefs": [{"name": "calls", "port": 80}]}]
     return [
         {
@@ -142,7 +142,7 @@ def objects(secret: dict[str, str]) -> list[dict[str, Any]]:
             "type": "kubernetes.io/tls",
             "data": secret,
         },
-        gateway(),
+        gateway(class_name),
         service("web"),
         endpoints("web", *BACKENDS),
         service("calls"),
@@ -232,8 +232,10 @@ class Load:
             await stream.done_writing()
 
 
-async def changes(client: kube.Client, ca: pki.Pair, seconds: float) -> int:
-    """Change something every second: a route, endpoints, the certificate, a listener."""
+async def changes(
+    client: kube.Client, class_name: str, ca: pki.Pair, seconds: float, every: float
+) -> int:
+    """Change something again and again: a route, endpoints, the certificate, a listener."""
     begun, number = time.monotonic(), 0
     extra = [
         {"matches": [{"path": {"value": "/other"}}], "backendRefs": [{"name": "web", "port": 80}]}
@@ -249,30 +251,33 @@ async def changes(client: kube.Client, ca: pki.Pair, seconds: float) -> int:
                     data = certificate(ca, Path(directory))
                 await apply(client, [{"kind": "Secret", "metadata": meta("load"), "data": data}])
             case 3:
-                await apply(client, [gateway(more=number // 5 % 2 == 0)])
+                await apply(client, [gateway(class_name, more=number // 5 % 2 == 0)])
             case _:
                 await client.delete(resources.HTTP_ROUTES, f"extra-{number - 4}", "default")
                 await apply(client, [endpoints("web", *BACKENDS)])
         number += 1
-        await asyncio.sleep(max(0.0, begun + number - time.monotonic()))
+        await asyncio.sleep(max(0.0, begun + number * every - time.monotonic()))
     return number
 
 
+@pytest.mark.parametrize(
+    ("class_name", "every"), [("gatehouse-nginx", 1.0), ("gatehouse-envoy", 0.2)]
+)
 async def test_no_request_fails_while_everything_changes(
-    client: kube.Client, tmp_path: Path
+    client: kube.Client, tmp_path: Path, class_name: str, every: float
 ) -> None:
     authority = pki.Pki(tmp_path / "pki")
     authority.ensure()
     ca = authority.ca()
     trust = ssl.create_default_context(cafile=str(ca.cert))
     async with backends():
-        await apply(client, objects(certificate(ca, tmp_path)))
+        await apply(client, objects(class_name, certificate(ca, tmp_path)))
         found = await holds(client, "Gateway", "load", "Programmed")
         await holds(client, "HTTPRoute", "web", "Accepted")
         await holds(client, "GRPCRoute", "calls", "Accepted")
         load = Load(str(found["addresses"][0]["value"]), trust)
         running = asyncio.create_task(load.run(SECONDS))
-        number = await changes(client, ca, SECONDS)
+        number = await changes(client, class_name, ca, SECONDS, every)
         await running
     print(f"{number} changes; {dict(load.done)}")
     assert not load.failed, f"{len(load.failed)} failed: {load.failed[:10]}; {dict(load.done)}"

@@ -160,9 +160,12 @@ class Relay:
 
     @property
     def serving(self) -> bool:
-        """Whether Envoy has taken a configuration from which it serves."""
+        """Whether Envoy has taken a configuration: listeners, or the news that there are none."""
         state = self._subscription(LISTENER)
-        return state is not None and any(state.known.values())
+        if state is None:
+            return False
+        none = state.greeted and state.in_flight is None and not state.refused
+        return none or any(state.known.values())
 
     @property
     def held(self) -> int:

@@ -3,6 +3,7 @@ VENV := .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 ARGS ?=
+CLASS ?= gatehouse-nginx
 .DEFAULT_GOAL := help
 .PHONY: help env env-dev demo test check lint types contracts format golden conformance faults \
   differential bench bench-routes bench-agents bench-apiserver bench-endpoints bench-throughput bench-agent \
@@ -42,14 +43,14 @@ golden: env-dev  ## Rewrite the golden files; review the diff
 faults: env-dev  ## Kill, cut, stall and fill whatever there is, under traffic (as root: disks too)
 	@$(BIN)/pytest -n 2 --dist loadfile tests/faults $(ARGS)
 
-conformance: env-dev  ## Run the official Gateway API conformance suite (needs Go and root)
-	@$(BIN)/python tests/conformance/run.py $(ARGS)
+conformance: env-dev  ## Run the official conformance suite (needs Go and root; CLASS=gatehouse-envoy)
+	@$(BIN)/python tests/conformance/run.py --controller gatehouse.dev/$(CLASS:gatehouse-%=%) $(ARGS)
 
 differential: env-dev  ## Compare NGINX with the oracle over 200,000 random requests (PAIRS, SEED)
 	@PAIRS=$${PAIRS:-200000} $(BIN)/pytest -q tests/differential $(ARGS)
 
-bench: env-dev  ## Measure route propagation at 10, 1,000 and 5,000 routes
-	$(BIN)/python bench/route_propagation.py $(ARGS)
+bench: env-dev  ## Measure route propagation at 10, 1,000 and 5,000 routes (CLASS=gatehouse-envoy)
+	$(BIN)/python bench/route_propagation.py --class $(CLASS) $(ARGS)
 
 bench-routes: env-dev  ## Measure attaching, changing and endpoints of 1,000 routes
 	$(BIN)/python bench/routes.py $(ARGS)

@@ -70,6 +70,8 @@ class Usage:
                 told = " ".join(command) + (entry / "environ").read_text(errors="replace")
                 if self.word in command[:8] and str(self.state) in told:
                     found.append(entry)
+                elif self.word == "envoy" and command[0].endswith("/envoy"):
+                    found += [entry] if str(self.state) in told else []
                 elif self.word == "nginx" and self._is_master(command[0]):
                     # NGINX's title overwrites its environment; its workers name no path at all.
                     children = (entry / "task" / entry.name / "children").read_text()
@@ -131,13 +133,13 @@ async def connect(state: Path) -> Client:
             await asyncio.sleep(0.2)
 
 
-def gateway() -> dict[str, Any]:
+def gateway(class_name: str = "gatehouse-nginx") -> dict[str, Any]:
     return {
         "apiVersion": resources.GATEWAYS.api_version,
         "kind": "Gateway",
         "metadata": {"name": "bench", "namespace": NAMESPACE},
         "spec": {
-            "gatewayClassName": "gatehouse-nginx",
+            "gatewayClassName": class_name,
             "listeners": [
                 {
                     "name": "http",
@@ -245,11 +247,13 @@ async def measure(
     session: aiohttp.ClientSession,
     address: str,
     state: Path,
+    proxy: str,
     existing: int,
     samples: int,
 ) -> dict[str, Any]:
     """Create ``samples`` routes one after another and time each."""
-    parts = {part: Usage(part, state) for part in ("controller", "agent", "nginx", "apiserver")}
+    parts = {part: Usage(part, state) for part in ("controller", "agent", "apiserver")}
+    parts["proxy"] = Usage(proxy, state)
     before = {part: usage.read()[0] for part, usage in parts.items()}
     times: list[float] = []
     answers: Counter[str] = Counter()
@@ -276,7 +280,7 @@ async def measure(
     }
 
 
-async def run(counts: list[int], samples: int, pool: str) -> list[dict[str, Any]]:
+async def run(counts: list[int], samples: int, pool: str, class_name: str) -> list[dict[str, Any]]:
     """Measure at each of ``counts`` existing routes, on one growing installation."""
     state = Path(tempfile.mkdtemp(prefix="gatehouse-bench-"))
     results = []
@@ -290,7 +294,7 @@ async def run(counts: list[int], samples: int, pool: str) -> list[dict[str, Any]
             for number in range(10):
                 for resource, manifest in service(number):
                     await client.create(resource, manifest)
-            await client.create(resources.GATEWAYS, gateway())
+            await client.create(resources.GATEWAYS, gateway(class_name))
             address = await address_of(client)
             have = 0
             for count in counts:
@@ -301,7 +305,10 @@ async def run(counts: list[int], samples: int, pool: str) -> list[dict[str, Any]
                 await until_answered(session, address, last, Counter(), 600)
                 print(f"{count} routes there in {time.perf_counter() - started:.1f} s", flush=True)
                 await asyncio.sleep(3)
-                results.append(await measure(client, session, address, state, count, samples))
+                proxy = class_name.rpartition("-")[2]
+                results.append(
+                    await measure(client, session, address, state, proxy, count, samples)
+                )
                 print(json.dumps(results[-1]), flush=True)
             await client.__aexit__(None, None, None)
     except BaseException:
@@ -316,12 +323,12 @@ def table(results: list[dict[str, Any]]) -> str:
     """Render the results as Markdown."""
     lines = [
         "| routes | p50 s | p99 s | neither 404 nor 200 | CPU s per change: controller / agent / "
-        "NGINX | RSS MB: controller / agent / NGINX |",
+        "proxy | RSS MB: controller / agent / proxy |",
         "| ---: | ---: | ---: | ---: | --- | --- |",
     ]
     for row in results:
         cpu, rss = row["cpu_s_per_change"], row["rss_mb"]
-        parts = ("controller", "agent", "nginx")
+        parts = ("controller", "agent", "proxy")
         lines.append(
             f"| {row['existing']:,} | {row['p50_s']:.3f} | {row['p99_s']:.3f} "
             f"| {row['wrong_answers']} | {' / '.join(f'{cpu[part]:.3f}' for part in parts)} "
@@ -356,12 +363,13 @@ def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--routes", default="10,1000,5000")
+    parser.add_argument("--class", dest="class_name", default="gatehouse-nginx")
     parser.add_argument("--samples", type=int, default=30)
     parser.add_argument("--pool", default="127.109.0.0/16")
     parser.add_argument("--out", type=Path, default=Path("bench/out"))
     options = parser.parse_args()
     counts = sorted(int(count) for count in options.routes.split(","))
-    results = asyncio.run(run(counts, options.samples, options.pool))
+    results = asyncio.run(run(counts, options.samples, options.pool, options.class_name))
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "route_propagation.json").write_text(json.dumps(results, indent=2) + "\n")
     picture(results, options.out / "route_propagation.png")

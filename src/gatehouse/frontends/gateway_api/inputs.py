@@ -130,7 +130,8 @@ class Unsupported(msgspec.Struct, frozen=True):
     """What the back end cannot do; at the key ``("Unsupported", namespace, name)`` of a Gateway."""
 
     routes: tuple[tuple[str, str], ...] = ()
-    """Names as in :class:`gatehouse.ir.http.Route`, or ``port/<number>``, each with why."""
+    """Names as in :class:`gatehouse.ir.http.Route`, or ``port/<number>``, ``policy/…``,
+    ``cluster/…`` and ``edge`` for the whole, each with why."""
 
 
 class Fetched(msgspec.Struct, frozen=True):

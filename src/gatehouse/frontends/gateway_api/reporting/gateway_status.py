@@ -80,7 +80,9 @@ def _accepted(ask: Ask, key: Key, states: tuple[ListenerState, ...]) -> Finding:
         message = f"spec.infrastructure.parametersRef: {problem}"
         return Finding(Reason.INVALID_PARAMETERS, message)
     unsupported = ask(addresses.unsupported, key)
-    return unsupported or _all_accepted(states, "the Gateway is accepted")
+    missing = "; ".join(ask(left_out, key))
+    good = f"the Gateway is accepted; left out: {missing}" if missing else "the Gateway is accepted"
+    return unsupported or _all_accepted(states, good)
 
 
 def _all_accepted(states: tuple[ListenerState, ...], good: str) -> Finding:
@@ -183,6 +185,18 @@ def unsupported_ports(ask: Ask, key: Key) -> dict[int, str]:
     return {
         int(name.removeprefix("port/")): why for name, why in entries if name.startswith("port/")
     }
+
+
+def left_out(ask: Ask, key: Key) -> tuple[str, ...]:
+    """Give what the data plane leaves out of what holds for the whole Gateway, or for a backend."""
+    found = ask.read(("Unsupported", key[1], key[2]))
+    return tuple(
+        dict.fromkeys(
+            why
+            for name, why in (found.routes if isinstance(found, Unsupported) else ())
+            if name == "edge" or name.startswith("cluster/")
+        )
+    )
 
 
 def attached_routes(ask: Ask, key: Key) -> dict[tuple[Key, str], int]:

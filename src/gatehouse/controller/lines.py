@@ -47,9 +47,9 @@ class Line(Protocol):
     """What the publisher asks of a kind of data plane."""
 
     def render(self, gateway: ir.Gateway) -> Rendered | None:
-        """Render a Gateway: the same object again for the same. None until an instance has come:
+        """Render a Gateway; give the same object for the same Gateway.
 
-        only that says which proxy there is.
+        None before an instance has connected: only it says which proxy there is.
         """
 
     def report(self, name: str) -> DataPlaneReport:

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -17,7 +18,7 @@ from gatehouse.controller.compilation import Compilation, Pass
 from gatehouse.controller.lines import nginx_line
 from gatehouse.controller.loop import Loop
 from gatehouse.controller.publication import Publisher
-from gatehouse.delivery import DataPlaneReport, InstanceReport
+from gatehouse.delivery import DataPlaneReport, InstanceReport, Refusal
 from gatehouse.frontends import gateway_api
 from gatehouse.query import Key
 
@@ -200,6 +201,34 @@ async def test_a_routes_status_waits_for_traffic_and_programmed_does_not_blink(
     story.fleet.say(confirmed=True)
     await story.until(lambda: HTTP_ROUTE in story.written.now)
     assert story.written.condition(HTTP_ROUTE, "Accepted")["status"] == "True"
+
+
+async def test_a_part_that_an_instance_refuses_is_said_of_the_object_it_was_made_from(
+    story: Story,
+) -> None:
+    story.fleet.say()
+    story.apply(BASE)
+    story.apply(ROUTE)
+    await story.until(lambda: story.fleet.bundles)
+    story.fleet.say(confirmed=True)
+    await story.until(lambda: HTTP_ROUTE in story.written.now)
+    assert story.fleet.instance is not None
+    accepting = story.fleet.instance
+    refusal = Refusal(("ns/r/0/0",), "no such filter")
+    story.fleet.instance = msgspec.structs.replace(accepting, refused=(refusal,))
+    story.fleet.on_report("ns/gw")
+
+    def partially() -> dict[str, Any]:
+        status = gateway_api.merge_status(None, story.written.now[HTTP_ROUTE], "T") or {}
+        conditions = {item["type"]: item for item in status["parents"][0]["conditions"]}
+        return dict(conditions.get("PartiallyInvalid", {}))
+
+    await story.until(partially)
+    assert "rules[0]: no such filter" in partially()["message"]
+    assert story.written.condition(GATEWAY, "Programmed")["status"] == "True"
+    story.fleet.instance = accepting
+    story.fleet.on_report("ns/gw")
+    await story.until(lambda: not partially())
 
 
 async def test_a_gateways_change_is_programmed_when_it_is_confirmed(story: Story) -> None:

@@ -266,8 +266,9 @@ async def test_traffic_goes_on_while_the_agents_token_is_no_good(
     where = await address(client)
     (path,) = installation.state.glob("node/pods/*/volumes/*/token")
     good = path.read_text()
+    bad = good[:-8] + "AAAAAAAA"
     async with traffic(where) as seen:
-        _replace(path, good[:-8] + "AAAAAAAA")
+        _replace(path, bad)
         installation.part("controller").signal(signal.SIGKILL)
 
         def denied() -> bool:
@@ -275,6 +276,8 @@ async def test_traffic_goes_on_while_the_agents_token_is_no_good(
             return "agent denied" in log
 
         async def is_denied() -> bool:
+            # Once a minute the node looks whether volumes hold what they should.
+            _replace(path, bad)
             return denied()
 
         await until(is_denied)

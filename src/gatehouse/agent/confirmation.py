@@ -68,7 +68,7 @@ async def confirm(
     ``on_first`` is called when ``version`` seems to be served; that is then made sure of.
     """
     deadline = asyncio.get_running_loop().time() + seconds
-    agreed, complaints = 0, list[str]()
+    agreed, seen, complaints = 0, False, list[str]()
     while asyncio.get_running_loop().time() < deadline:
         lines, position = supervisor.error_log.lines(position)
         complaints += emergencies(lines)
@@ -76,7 +76,8 @@ async def confirm(
         if verdict:
             return verdict
         if await _agrees(supervisor, socket, version, old):
-            if agreed == 0:
+            if not seen:
+                seen = True
                 on_first()
             agreed += 1
             if agreed == NEEDED:

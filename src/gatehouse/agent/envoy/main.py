@@ -50,6 +50,7 @@ class Agent:
         self.health = HealthServer(self.not_ready, self.metrics)
         self._options = options
         self._changed = asyncio.Event()
+        self._writing = asyncio.Lock()
         self._answer = "Envoy was not asked yet"
 
     def write_bootstrap(self) -> None:
@@ -72,10 +73,18 @@ class Agent:
             self._changed.set()
 
     async def keep(self) -> None:
-        """Write what Envoy takes to the disk, until cancelled."""
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
+        """Write what Envoy takes to the disk, until cancelled; what it has taken by then, too."""
+        try:
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                await asyncio.shield(self._write())
+        finally:
+            # Whatever is being written is in front: one thread at a time.
+            await self._write()
+
+    async def _write(self) -> None:
+        async with self._writing:
             changes, self.relay.changes = self.relay.changes, []
             try:
                 await asyncio.to_thread(self.disk.write, changes)

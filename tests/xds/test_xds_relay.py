@@ -152,14 +152,20 @@ SAME_STEPS = settings(max_examples=300, deadline=None, derandomize=True)
 random histories, is not confirmed or not kept: known, and to be mended. Others must hold."""
 
 
-def ended(steps: list[object]) -> tuple[Chain, Resources]:
-    """Go through steps, publish what was published last once more, and come to rest."""
+def gone_through(steps: list[object]) -> Chain:
+    """Take steps, one after another; of a world, that it is published."""
     chain = Chain()
     for step in steps:
         if isinstance(step, Resources):
             chain.publish(step)
         else:
             getattr(chain, str(step))()
+    return chain
+
+
+def ended(steps: list[object]) -> tuple[Chain, Resources]:
+    """Go through steps, publish what was published last once more, and come to rest."""
+    chain = gone_through(steps)
     last = next((each for each in reversed(steps) if isinstance(each, Resources)), Resources())
     chain.publish(Resources([made(SECRET, "nobody asks for this", "one")]))
     chain.publish(last)
@@ -196,12 +202,7 @@ def test_what_envoy_has_is_on_the_disk(steps: list[object]) -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.one_of(*[MOVES] * 6, worlds(), st.just("connect_relay")), max_size=80))
 def test_nothing_ever_leads_to_a_cluster_that_is_not_there(steps: list[object]) -> None:
-    chain = Chain()
-    for step in steps:
-        if isinstance(step, Resources):
-            chain.publish(step)
-        else:
-            getattr(chain, str(step))()
+    chain = gone_through(steps)
     while chain.relay.node is None:
         chain.envoy_to_relay()
     chain.connect_relay()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from collections.abc import Iterable, Iterator
 
 import structlog
 
-from gatehouse.agent import nginx_binary, orphans
+from gatehouse.agent import life, nginx_binary, orphans
 from gatehouse.agent.apply import Applier
 from gatehouse.agent.companions import companions
 from gatehouse.agent.descriptions import Describer
@@ -147,25 +146,10 @@ async def run(options: Options, stop: asyncio.Event, on_step: OnStep = lambda _s
     Raises NginxMissingError, or OSError if a directory or the health address cannot be had.
     """
     agent = Agent(options, on_step)
-    if options.left_out:
-        log.warning("options that this agent does not have", options=list(options.left_out))
+    life.begin(options)
     await agent.start_nameserver()
     await agent.applier.begin()
-    if options.health_address:
-        await agent.health.start(options.health_address)
-    living = asyncio.create_task(_live(agent))
-    stopping = asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait({living, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if living.done():
-            living.result()
-    finally:
-        for task in (living, stopping):
-            task.cancel()
-        await asyncio.gather(living, stopping, return_exceptions=True)
-        with contextlib.suppress(OSError):
-            await agent.health.stop()
-    log.info("draining")
+    await life.live(options, agent.health, _parts(agent), stop)
     await agent.supervisor.quit()
     for companion in agent.companions:
         await companion.quit()
@@ -173,7 +157,7 @@ async def run(options: Options, stop: asyncio.Event, on_step: OnStep = lambda _s
     log.info("stopped")
 
 
-async def _live(agent: Agent) -> None:
+async def _parts(agent: Agent) -> None:
     async with asyncio.TaskGroup() as group:
         if os.getpid() == 1:
             group.create_task(orphans.reap_always())

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from collections.abc import Iterator
 from urllib.parse import quote
 
 import structlog
 
-from gatehouse.agent import orphans
+from gatehouse.agent import life, orphans
 from gatehouse.agent.envoy import binary as binaries
 from gatehouse.agent.envoy import places
 from gatehouse.agent.envoy.admin import Admin
@@ -141,33 +140,18 @@ async def run(options: Options, stop: asyncio.Event) -> None:
     EnvoyMissingError, or OSError if a directory or an address cannot be had.
     """
     agent = Agent(options)
-    if options.left_out:
-        log.warning("options that this agent does not have", options=list(options.left_out))
+    life.begin(options)
     await agent.downstream.start(agent.places.relay)
     agent.supervisor.adopt()
     agent.write_bootstrap()
-    if options.health_address:
-        await agent.health.start(options.health_address)
-    living = asyncio.create_task(_live(agent))
-    stopping = asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait({living, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if living.done():
-            living.result()
-    finally:
-        for task in (living, stopping):
-            task.cancel()
-        await asyncio.gather(living, stopping, return_exceptions=True)
-        with contextlib.suppress(OSError):
-            await agent.health.stop()
-    log.info("draining")
+    await life.live(options, agent.health, _parts(agent), stop)
     await agent.supervisor.quit(agent.admin)
     await agent.downstream.stop()
     agent.disk.close()
     log.info("stopped")
 
 
-async def _live(agent: Agent) -> None:
+async def _parts(agent: Agent) -> None:
     async with asyncio.TaskGroup() as group:
         if os.getpid() == 1:
             group.create_task(orphans.reap_always())

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from gatehouse.ir.http import Cluster, VirtualHost
+from gatehouse.ir.kubernetes import ApiListener
 from gatehouse.ir.settings import Edge, Snippet
 
 
@@ -97,6 +98,8 @@ class StreamHost(msgspec.Struct, frozen=True):
     backends: tuple[StreamBackend, ...] = ()
     certificates: tuple[str, ...] = ()
     """Given: TLS ends here, with these certificates; else it passes through."""
+    sources: tuple[str, ...] = ()
+    """CIDR ranges of clients that may connect, sorted; empty for everybody."""
 
 
 class StreamListener(msgspec.Struct, frozen=True):
@@ -106,6 +109,27 @@ class StreamListener(msgspec.Struct, frozen=True):
     protocol: Literal["TCP", "UDP", "TLS"]
     hosts: tuple[StreamHost, ...]
     """Sorted by hostname; one without hostname on TCP and UDP. A name that none covers is cut."""
+
+
+class Destination(msgspec.Struct, frozen=True):
+    """An address that clients wanted to reach when a proxy of theirs took the connection."""
+
+    address: str
+    """IPv4 or IPv6, in its canonical text."""
+    port: int
+    cluster: str
+    sources: tuple[str, ...] = ()
+    """CIDR ranges of clients, as the PROXY header tells them; empty for everybody."""
+
+
+class TunnelListener(msgspec.Struct, frozen=True):
+    """A port for proxies that say by the PROXY protocol (1 or 2) which address was wanted."""
+
+    port: int
+    destinations: tuple[Destination, ...]
+    """Sorted by address and port, which are distinct. Any other destination is cut."""
+    proxies: tuple[str, ...] = ()
+    """CIDR ranges of the proxies that are believed, sorted; empty for all."""
 
 
 class Gateway(msgspec.Struct, frozen=True):
@@ -120,6 +144,10 @@ class Gateway(msgspec.Struct, frozen=True):
     streams: tuple[StreamListener, ...] = ()
     """Sorted by port and protocol. A TLS one may share its port with an HTTPS listener, whose
     names then are not its own."""
+    tunnels: tuple[TunnelListener, ...] = ()
+    """Sorted by port."""
+    apis: tuple[ApiListener, ...] = ()
+    """Sorted by port."""
     clusters: tuple[Cluster, ...] = ()
     """Sorted by name; every cluster that a backend names, and no other."""
     certificates: tuple[Certificate, ...] = ()

@@ -157,3 +157,7 @@ class ApiListener(msgspec.Struct, frozen=True):
     certificates: tuple[str, ...] = ()
     """Names of the gateway's certificates for hosts that no cluster has (answered 503), and for
     clusters without certificates of their own."""
+    counter: str = ""
+    """``host:port`` of the shared counter (Envoy's rate limit protocol, ``rls.proto`` v3); empty:
+    nothing is shared. Its descriptor has the entries ``cluster``, ``schema``, ``rate`` and
+    ``burst``, so that it needs no configuration."""

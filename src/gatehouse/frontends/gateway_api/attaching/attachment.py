@@ -9,8 +9,8 @@ from gatehouse.frontends.gateway_api import hostnames
 from gatehouse.frontends.gateway_api.classes import gateways
 from gatehouse.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.frontends.gateway_api.listening import sets
-from gatehouse.frontends.gateway_api.listening.conflicts import FAMILIES
 from gatehouse.frontends.gateway_api.listening.listeners import Shape, shapes
+from gatehouse.frontends.gateway_api.listening.protocols import PROTOCOLS
 from gatehouse.frontends.gateway_api.namespaces import admits
 from gatehouse.query import Ask, Key
 
@@ -121,11 +121,11 @@ def _common(kind: str, route: routes.Route, shape: Shape) -> tuple[str, ...]:
 
 def _isolated(name: str, shape: Shape, everyone: tuple[Shape, ...]) -> bool:
     """Whether a more specific listener of the port owns ``name`` (listener isolation)."""
-    own = hostnames.specificity(shape.hostname)
+    own, family = hostnames.specificity(shape.hostname), PROTOCOLS[shape.protocol].family
     return any(
         other.port == shape.port
         and other.accepted
-        and FAMILIES[other.protocol] == FAMILIES[shape.protocol]
+        and PROTOCOLS[other.protocol].family == family
         and hostnames.specificity(other.hostname) > own
         and hostnames.covers(other.hostname, name)
         for other in everyone

@@ -7,6 +7,7 @@ import msgspec
 from gatehouse.frontends.gateway_api.attaching.attachment import Place
 from gatehouse.frontends.gateway_api.attaching.exclusion import attachments
 from gatehouse.frontends.gateway_api.listening import listeners as listening
+from gatehouse.frontends.gateway_api.listening.protocols import PROTOCOLS
 from gatehouse.frontends.gateway_api.listening.sets import owners
 from gatehouse.frontends.gateway_api.routing import streams
 from gatehouse.query import Ask, Key
@@ -71,8 +72,8 @@ def _hosts(ask: Ask, key: Key, protocols: tuple[str, ...]) -> dict[tuple[int, st
     def host(shape: listening.Shape, hostname: str) -> _Host:
         names = served[shape.place][1]
         made = _Host(shape.protocol, shape.hostname, names, {})
-        family = "UDP" if shape.protocol == "UDP" else "TCP"
-        return found.setdefault((shape.port, family, hostname), made)
+        transport = PROTOCOLS[shape.protocol].transport
+        return found.setdefault((shape.port, transport, hostname), made)
 
     for state in ask(listening.listeners, key):
         if state.served and state.shape.protocol in protocols:

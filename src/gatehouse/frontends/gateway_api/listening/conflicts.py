@@ -8,10 +8,8 @@ import msgspec
 
 from gatehouse.apis import gateway
 from gatehouse.frontends.gateway_api.findings import Finding, Reason
+from gatehouse.frontends.gateway_api.listening.protocols import PROTOCOLS
 from gatehouse.query import Key
-
-FAMILIES = {"HTTP": "HTTP", "HTTPS": "TLS", "TLS": "TLS", "TCP": "TCP", "UDP": "UDP"}
-"""Protocols of one family share a port, told apart by name; UDP ports are ports of their own."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -47,15 +45,15 @@ def conflicts(entries: Sequence[Entry]) -> list[tuple[Finding, ...]]:
 
 
 def _said(entry: Entry, rivals: Sequence[Entry]) -> tuple[Finding, ...]:
-    own = entry.listener
+    own, protocol = entry.listener, PROTOCOLS[entry.listener.protocol]
     sharing = [
         other
         for other in rivals
         if other.listener.port == own.port
-        and (other.listener.protocol == "UDP") == (own.protocol == "UDP")
+        and PROTOCOLS[other.listener.protocol].transport == protocol.transport
     ]
     where = f"listener {own.name}: port {own.port}"
-    foreign = [o for o in sharing if FAMILIES[o.listener.protocol] != FAMILIES[own.protocol]]
+    foreign = [o for o in sharing if PROTOCOLS[o.listener.protocol].family != protocol.family]
     if foreign:
         message = f"{where} has another protocol in {_names(entry, foreign)}"
         return (

@@ -6,22 +6,15 @@ import msgspec
 
 from gatehouse.apis import gateway
 from gatehouse.frontends.gateway_api import hostnames
+from gatehouse.frontends.gateway_api.classes import controller_of
 from gatehouse.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.frontends.gateway_api.listening import clients
 from gatehouse.frontends.gateway_api.listening.certificates import listener_certificates
 from gatehouse.frontends.gateway_api.listening.conflicts import Entry, conflicts
+from gatehouse.frontends.gateway_api.listening.protocols import PROTOCOLS, objection, refusal
 from gatehouse.frontends.gateway_api.listening.sets import owners
 from gatehouse.ir.gateway import Certificate
 from gatehouse.query import Ask, Key
-
-KINDS = {
-    "HTTP": ("HTTPRoute", "GRPCRoute"),
-    "HTTPS": ("HTTPRoute", "GRPCRoute"),
-    "TLS": ("TLSRoute",),
-    "TCP": ("TCPRoute",),
-    "UDP": ("UDPRoute",),
-}
-"""The kinds of route of each protocol that is served."""
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -54,17 +47,19 @@ class ListenerState(msgspec.Struct, frozen=True):
     @property
     def served(self) -> bool:
         """Whether it can be served: valid, without conflict, with the certificates it needs."""
-        terminates = self.shape.protocol in ("HTTPS", "TLS") and not self.shape.passthrough
-        return self.shape.accepted and (not terminates or bool(self.certificates))
+        known = PROTOCOLS.get(self.shape.protocol)
+        needed = known is not None and known.certificates == "needed" and not self.shape.passthrough
+        return self.shape.accepted and (not needed or bool(self.certificates))
 
 
 def listeners(ask: Ask, key: Key) -> tuple[ListenerState, ...]:
     """Give the listeners of a Gateway and its ListenerSets, the strongest first."""
     entries: list[Entry] = []
     invalid: list[list[Finding]] = []
+    controller = ask(controller_of, key)
     for owner in ask(owners, key):
         for listener in ask(own_listeners, owner):
-            findings = _validity(listener)
+            findings = _validity(listener, controller)
             invalid.append(findings)
             entries.append(Entry(owner, listener, not findings))
     found = zip(entries, invalid, conflicts(entries), strict=True)
@@ -87,7 +82,7 @@ def shapes(ask: Ask, key: Key) -> tuple[Shape, ...]:
 def service_ports(ask: Ask, key: Key) -> tuple[tuple[int, str], ...]:
     """Give the ports that clients of a Gateway connect to, each with TCP or UDP."""
     found = {
-        (shape.port, "UDP" if shape.protocol == "UDP" else "TCP")
+        (shape.port, PROTOCOLS[shape.protocol].transport)
         for shape in ask(shapes, key)
         if shape.accepted
     }
@@ -95,14 +90,16 @@ def service_ports(ask: Ask, key: Key) -> tuple[tuple[int, str], ...]:
 
 
 def _state(ask: Ask, key: Key, entry: Entry, findings: list[Finding]) -> ListenerState:
-    listener = entry.listener
+    listener, known = entry.listener, PROTOCOLS.get(entry.listener.protocol)
     kinds, kind_findings = _kinds(listener)
     certificates: tuple[Certificate, ...] = ()
     passthrough = listener.protocol == "TLS" and _mode(listener) == "Passthrough"
-    if listener.protocol in ("HTTPS", "TLS") and not passthrough:
+    needed = known is not None and known.certificates == "needed"
+    given = known is not None and known.certificates == "optional" and _named(listener)
+    if (needed or given) and not passthrough:
         certificates, found = listener_certificates(ask, entry.owner, listener)
         kind_findings += found
-    if listener.protocol == "HTTPS":
+    if known is not None and known.validates:
         unresolved, refused = ask(clients.validation_findings, (key, listener.port))
         findings += refused
         kind_findings += unresolved
@@ -149,27 +146,28 @@ def _mode(listener: gateway.Listener) -> str:
     return listener.tls.mode if listener.tls else "Terminate"
 
 
-def _validity(listener: gateway.Listener) -> list[Finding]:
+def _named(listener: gateway.Listener) -> bool:
+    return listener.tls is not None and bool(listener.tls.certificate_refs)
+
+
+def _validity(listener: gateway.Listener, controller: str) -> list[Finding]:
     where = f"listener {listener.name}"
-    if listener.protocol not in KINDS:
-        message = f"{where}: protocol {listener.protocol} is not served; {', '.join(KINDS)} are"
-        return [Finding(Reason.UNSUPPORTED_PROTOCOL, message)]
-    if listener.protocol == "HTTPS" and _mode(listener) != "Terminate":
-        message = f"{where}: tls.mode {_mode(listener)} is not served for HTTPS; Terminate is"
-        return [Finding(Reason.UNSUPPORTED_VALUE, message)]
-    return []
+    refused = refusal(listener, controller)
+    if refused:
+        return [Finding(Reason.UNSUPPORTED_PROTOCOL, f"{where}: {refused}")]
+    bad = objection(listener)
+    return [Finding(Reason.UNSUPPORTED_VALUE, f"{where}: {bad}")] if bad else []
 
 
 def _kinds(listener: gateway.Listener) -> tuple[tuple[str, ...], list[Finding]]:
     """Give the kinds of route it takes, and a finding for kinds it was asked to take but cannot."""
-    possible = KINDS.get(listener.protocol, ())
+    known = PROTOCOLS.get(listener.protocol)
+    possible = known.kinds if known is not None else ()
     asked = listener.allowed_routes.kinds
     if not asked:
-        return possible, []
-    good = tuple(
-        kind.kind for kind in asked if kind.group == gateway.GROUP and kind.kind in possible
-    )
-    bad = [kind.kind for kind in asked if kind.group != gateway.GROUP or kind.kind not in possible]
+        return tuple(kind.kind for kind in possible), []
+    good = tuple(kind.kind for kind in asked if kind in possible)
+    bad = [kind.kind for kind in asked if kind not in possible]
     if not bad:
         return good, []
     place = f"listener {listener.name}: allowedRoutes.kinds"

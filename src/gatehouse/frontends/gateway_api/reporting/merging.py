@@ -10,6 +10,7 @@ import msgspec
 from gatehouse.apis import gateway
 from gatehouse.frontends.gateway_api.findings import OPTIONAL, Condition
 from gatehouse.frontends.gateway_api.inputs import CONTROLLERS
+from gatehouse.frontends.gateway_api.listening.protocols import GROUPS
 from gatehouse.frontends.gateway_api.reporting.statuses import (
     ClassStatus,
     FilterStatus,
@@ -111,7 +112,7 @@ def _listeners(before: Object, wanted: Sequence[ListenerStatus], now: str) -> li
 def _listener(before: Mapping[str, Any], entry: ListenerStatus, now: str) -> Object:
     return {
         "name": entry.name,
-        "supportedKinds": [{"group": gateway.GROUP, "kind": kind} for kind in entry.kinds],
+        "supportedKinds": [{"group": GROUPS[kind], "kind": kind} for kind in entry.kinds],
         "attachedRoutes": entry.attached,
         "conditions": _conditions(before.get("conditions"), entry.conditions, now),
     }

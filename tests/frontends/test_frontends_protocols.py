@@ -1,0 +1,92 @@
+"""Protocols of listeners: what each of them takes, and whose data planes serve it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gatehouse.frontends import gateway_api
+from gatehouse.query import Engine, Key, Snapshot
+
+KUBE = "gatehouse.dev/kube-apiserver"
+GATEWAY: Key = ("Gateway", "ns", "gw")
+CREATED = "2026-01-01T00:00:00Z"
+
+
+def status(controller: str, *listeners: dict[str, Any]) -> dict[str, Any]:
+    """Give the wanted status of a Gateway with these listeners."""
+    engine = Engine(Snapshot(gateway_api.INDEXES))
+    meta = {"name": "gw", "namespace": "ns", "creationTimestamp": CREATED}
+    raw = {"metadata": meta, "spec": {"gatewayClassName": "c", "listeners": list(listeners)}}
+    owner = {"metadata": {"name": "c"}, "spec": {"controllerName": controller}}
+    engine.commit(
+        {
+            ("GatewayClass", "", "c"): gateway_api.decode("GatewayClass", owner),
+            GATEWAY: gateway_api.decode("Gateway", raw),
+        }
+    )
+    with engine.compile() as ask:
+        found = ask(gateway_api.status, GATEWAY)
+    assert found is not None
+    return gateway_api.merge_status(None, found, CREATED) or {}
+
+
+def said(listener: dict[str, Any], kind: str) -> tuple[str, str, str]:
+    entry = next(each for each in listener["conditions"] if each["type"] == kind)
+    return entry["status"], entry["reason"], entry["message"]
+
+
+def listener(name: str = "api", port: int = 6443, **more: Any) -> dict[str, Any]:
+    return {"name": name, "port": port, "protocol": KUBE, **more}
+
+
+def test_kube_apiservers_are_served_by_envoy_without_a_certificate_of_the_listener() -> None:
+    (found,) = status(gateway_api.ENVOY, listener())["listeners"]
+    assert said(found, "Accepted")[:2] == ("True", "Accepted")
+    assert said(found, "ResolvedRefs")[:2] == ("True", "ResolvedRefs")
+    assert found["supportedKinds"] == [{"group": "proxy.kubegateway.io", "kind": "UpstreamCluster"}]
+
+
+def test_kube_apiservers_are_refused_on_nginx() -> None:
+    (found,) = status(gateway_api.NGINX, listener())["listeners"]
+    message = f"listener api: protocol {KUBE} is not served by gatehouse.dev/nginx; "
+    assert said(found, "Accepted") == (
+        "False",
+        "UnsupportedProtocol",
+        message + "gatehouse.dev/envoy does",
+    )
+
+
+def test_a_missing_certificate_is_said_but_stops_nothing() -> None:
+    tls = {"certificateRefs": [{"name": "gone"}]}
+    (found,) = status(gateway_api.ENVOY, listener(tls=tls))["listeners"]
+    assert said(found, "Accepted")[0] == "True"
+    assert said(found, "ResolvedRefs")[:2] == ("False", "InvalidCertificateRef")
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"tls": {"mode": "Passthrough"}}, "tls.mode Passthrough is not served"),
+        ({"hostname": "a.example"}, "hostname is not for"),
+    ],
+)
+def test_a_value_that_means_nothing_here_is_refused(more: dict[str, Any], words: str) -> None:
+    (found,) = status(gateway_api.ENVOY, listener(**more))["listeners"]
+    accepted = said(found, "Accepted")
+    assert accepted[:2] == ("False", "UnsupportedValue")
+    assert words in accepted[2]
+
+
+def test_a_port_is_shared_with_no_other_protocol() -> None:
+    other = {"name": "web", "port": 6443, "protocol": "HTTP"}
+    for found in status(gateway_api.ENVOY, listener(), other)["listeners"]:
+        assert said(found, "Conflicted")[:2] == ("True", "ProtocolConflict")
+
+
+def test_kinds_that_cannot_attach_are_told() -> None:
+    allowed = {"allowedRoutes": {"kinds": [{"kind": "HTTPRoute"}]}}
+    (found,) = status(gateway_api.ENVOY, listener(**allowed))["listeners"]
+    assert found["supportedKinds"] == []
+    assert said(found, "ResolvedRefs")[:2] == ("False", "InvalidRouteKinds")

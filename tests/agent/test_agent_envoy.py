@@ -38,7 +38,7 @@ from gatehouse.agent.envoy import supervision
 from gatehouse.agent.envoy.main import run
 from gatehouse.agent.options import Options, options_from_environment
 from gatehouse.xds.conversation import Conversation, Response
-from gatehouse.xds.resources import CLUSTER, LISTENER, Resource, Resources
+from gatehouse.xds.resources import CLUSTER, COMPANION, LISTENER, Resource, Resources
 
 pytestmark = pytest.mark.process
 
@@ -294,7 +294,7 @@ async def test_a_control_plane_that_comes_back_with_the_same_sends_nothing(
         monkeypatch.setattr(Conversation, "next", next_)
         await plane.restart()
         await plane.served(website(port, one))
-        assert {each.type_url for each in said} == {CLUSTER, LISTENER}
+        assert {each.type_url for each in said} == {CLUSTER, COMPANION, LISTENER}
         assert not any(each.resources or each.removed for each in said)
 
 

@@ -1,7 +1,8 @@
-"""Keeps companions of NGINX running while a configuration needs them, and told what it needs.
+"""Keeps companions of a proxy running while a configuration needs them, and told what it needs.
 
-A companion (:mod:`gatehouse.companion`) listens on sockets that NGINX's configuration names. It is
-told before NGINX is, so that no worker ever meets a socket that nobody listens on.
+A companion (:mod:`gatehouse.companion`) listens on sockets that the proxy's configuration names. It
+is told before the proxy is, so that no worker ever meets a socket that nobody listens on. What it
+is told are directories: generations of NGINX's files, or what an Envoy's agent made of resources.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 import structlog
 
-from gatehouse.agent import main_conf
+from gatehouse.agent import main_conf, private
 from gatehouse.agent.error_log import ErrorLog, message
-from gatehouse.agent.places import Places
+from gatehouse.agent.measurements import Figure
 from gatehouse.agent.supervision import PAUSE_FIRST, PAUSE_MAX, STEADY_SECONDS
 from gatehouse.agent.watched import Watched, gone
 from gatehouse.authenticator import description as authenticating
@@ -33,28 +36,53 @@ LINGER_SECONDS = main_conf.SHUTDOWN_SECONDS + 5
 """How long sockets stay open after the last worker that uses them was told to finish."""
 
 QUIT_SECONDS = 2.0
-"""NGINX has ended by then, and with it every connection that could still be finished."""
+"""The proxy has ended by then, and with it every connection that could still be finished."""
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """One of the programs that companions are."""
+
+    name: str
+    module: str
+    """What is run; it is given the directory of its sockets, and how long it is to linger."""
+    sockets: str
+    """The directory of its sockets, by a name relative to the run directory, in which proxies run;
+    so configurations can name them."""
+    file: str
+    """The description that configurations have which need it."""
+
+
+CONNECTOR = Kind("connector", "gatehouse.connector", connecting.SOCKETS, connecting.FILE)
+AUTHENTICATOR = Kind(
+    "authenticator", "gatehouse.authenticator", authenticating.SOCKETS, authenticating.FILE
+)
+
+OF_NGINX = (CONNECTOR, AUTHENTICATOR)
+OF_ENVOY = (AUTHENTICATOR,)
 
 
 class CompanionError(Exception):
     """A companion does not do what a configuration needs; the message says which, and why."""
 
 
+class RefusedError(CompanionError):
+    """A companion that is well says why it cannot do what it was told."""
+
+
 class Companion:
-    """Owns the process that is the module ``gatehouse.<name>``.
+    """Owns one process, whose files are in the directory ``run``. Raises OSError."""
 
-    ``needed``: the file that configurations have which need it.
-    """
-
-    def __init__(self, name: str, needed: str, places: Places) -> None:
-        self.name = name
+    def __init__(self, kind: Kind, run: Path) -> None:
+        self.name = kind.name
         self.restarts = 0
         """How often one died and was replaced, for metrics."""
-        self.log = ErrorLog(places.log(name))
-        self._needed = needed
-        self._directory = places.sockets(name)
-        self._output = places.log(name)
-        self._run = places.run
+        self._kind = kind
+        self._directory = run / kind.sockets
+        self._output = run / f"{kind.name}.log"
+        self._run = run
+        self.log = ErrorLog(self._output)
+        # Whoever connects there is taken for the proxy.
+        private.directory(self._directory)
         self._process: Watched | None = None
         self._answered = False
         """Whether the process ever took a request; one that did and does no more is ending."""
@@ -82,9 +110,10 @@ class Companion:
     async def serve(self, *configurations: Path) -> None:
         """Have everything of ``configurations`` served, and soon nothing else.
 
-        Raises CompanionError; what was served before still is then.
+        Raises CompanionError, and RefusedError for what is said of them; what was served before
+        still is then.
         """
-        self._wanted = tuple(each for each in configurations if (each / self._needed).exists())
+        self._wanted = tuple(each for each in configurations if (each / self._kind.file).exists())
         async with self._turn:
             await self._tell()
 
@@ -120,7 +149,7 @@ class Companion:
                 pause = min(max(2 * pause, PAUSE_FIRST), PAUSE_MAX)
 
     async def quit(self) -> None:
-        """End it. Call after NGINX ended, and after :meth:`run`."""
+        """End it. Call after the proxy ended, and after :meth:`run`."""
         self._wanted = ()
         if self._process is None:
             return
@@ -155,7 +184,7 @@ class Companion:
             raise self._error(f"it did not answer within {TELL_SECONDS:g} s") from late
         self._answered = True
         if error:
-            raise self._error(error)
+            raise RefusedError(f"{self.name}: {error}")
 
     def _error(self, why: str) -> CompanionError:
         return CompanionError(f"{self.name}: {why}")
@@ -166,7 +195,7 @@ class Companion:
 
     def _start(self) -> Watched:
         # -P: nothing is imported from the working directory.
-        program = [sys.executable, "-P", "-m", f"gatehouse.{self.name}"]
+        program = [sys.executable, "-P", "-m", self._kind.module]
         try:
             with self._output.open("ab") as output:
                 popen = subprocess.Popen(
@@ -188,9 +217,26 @@ class Companion:
         return process
 
 
-def companions(places: Places) -> tuple[Companion, ...]:
-    """Give all there are."""
-    return (
-        Companion("connector", connecting.FILE, places),
-        Companion("authenticator", authenticating.FILE, places),
-    )
+def of(kinds: Iterable[Kind], run: Path) -> tuple[Companion, ...]:
+    """Give the owner of each kind's process; raises OSError."""
+    return tuple(Companion(kind, run) for kind in kinds)
+
+
+def tend(group: asyncio.TaskGroup, owners: Sequence[Companion]) -> None:
+    """Replace those that die, and pass on what they say, for as long as ``group`` lives."""
+    for each in owners:
+        group.create_task(each.run())
+        group.create_task(each.log.forward(each.name))
+
+
+def figures(owners: Iterable[Companion]) -> Iterator[Figure]:
+    """What is measured of companions at this moment."""
+    name = "gatehouse_agent_companion"
+    for each in owners:
+        labels = {"companion": each.name}
+        about = "Whether the companion runs."
+        yield Figure(f"{name}_up", about, each.running, labels=labels)
+        about = "Whether the configuration needs the companion."
+        yield Figure(f"{name}_wanted", about, each.wanted, labels=labels)
+        about = "Companions that died while they were needed."
+        yield Figure(f"{name}_restarts", about, each.restarts, "counter", labels)

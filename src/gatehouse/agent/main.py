@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator
 
 import structlog
 
-from gatehouse.agent import life, nginx_binary, orphans
+from gatehouse.agent import companions, life, nginx_binary, orphans
 from gatehouse.agent.apply import Applier
-from gatehouse.agent.companions import companions
 from gatehouse.agent.descriptions import Describer
 from gatehouse.agent.generations import Generations
 from gatehouse.agent.health import HealthServer
@@ -47,7 +46,7 @@ class Agent:
         self.generations = Generations(options.root)
         self.nameserver = Nameserver()
         self.supervisor = Supervisor(binary, self.places)
-        self.companions = companions(self.places)
+        self.companions = companions.of(companions.OF_NGINX, self.places.run)
         self.applier = Applier(
             Stager(
                 binary,
@@ -103,14 +102,7 @@ class Agent:
         }
         for total, (about, value) in totals.items():
             yield Figure(f"{name}_{total}", about, value, "counter")
-        for each in self.companions:
-            labels = {"companion": each.name}
-            about = "Whether the companion runs."
-            yield Figure(f"{name}_companion_up", about, each.running, labels=labels)
-            about = "Whether the configuration needs the companion."
-            yield Figure(f"{name}_companion_wanted", about, each.wanted, labels=labels)
-            about = "Companions that died while they were needed."
-            yield Figure(f"{name}_companion_restarts", about, each.restarts, "counter", labels)
+        yield from companions.figures(self.companions)
 
     async def _plus_figures(self) -> Iterable[Figure]:
         """What NGINX Plus counts; the open-source NGINX does not."""
@@ -163,9 +155,7 @@ async def _parts(agent: Agent) -> None:
             group.create_task(orphans.reap_always())
         group.create_task(agent.supervisor.run())
         group.create_task(agent.supervisor.error_log.forward("nginx"))
-        for companion in agent.companions:
-            group.create_task(companion.run())
-            group.create_task(companion.log.forward(companion.name))
+        companions.tend(group, agent.companions)
         await agent.applier.settle()
         tending = agent.applier.keep_in_step if agent.plus else agent.applier.shed_seeds
         group.create_task(tending())

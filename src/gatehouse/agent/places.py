@@ -11,16 +11,12 @@ import msgspec
 
 from gatehouse.agent import private
 from gatehouse.agent.plus import state
-from gatehouse.authenticator import description as authenticating
-from gatehouse.connector import description as connecting
 
 SOCKET_PATH_MAX = 107
 """Bytes that the path of a unix socket may have on Linux (``sun_path`` less its final NUL)."""
 
 _LONGEST_NAME = 40
 """Room left for the names of sockets, ours and those in bundles."""
-
-_SOCKETS = {"connector": connecting.SOCKETS, "authenticator": authenticating.SOCKETS}
 
 TEMP_KINDS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 """NGINX's temporary directories; every one must be set where its own are not writable."""
@@ -62,14 +58,6 @@ class Places(msgspec.Struct, frozen=True):
         """Where NGINX Plus keeps the servers of upstreams."""
         return self.root / state.DIRECTORY
 
-    def sockets(self, companion: str) -> Path:
-        """A companion's sockets; by a name relative to the run directory in bundles."""
-        return self.run / _SOCKETS[companion]
-
-    def log(self, companion: str) -> Path:
-        """A companion's messages."""
-        return self.run / f"{companion}.log"
-
     def temp(self, kind: str) -> Path:
         """One of NGINX's temporary directories."""
         return self.run / "temp" / kind
@@ -78,9 +66,6 @@ class Places(msgspec.Struct, frozen=True):
         """Make the directories; raises OSError."""
         for path in (self.root, self.run, self.run / "temp"):
             private.directory(path)
-        for companion in _SOCKETS:
-            # Whoever connects there is taken for NGINX.
-            private.directory(self.sockets(companion))
 
     def prepare_plus(self) -> None:
         """Make the directories that only NGINX Plus needs; raises OSError."""

@@ -15,6 +15,9 @@ from gatehouse.companion.service import RefusedError, Service
 
 SOCKET = "control.sock"
 
+LINE = 1 << 24
+"""Bytes of a request: 100,000 configurations."""
+
 
 class Request(msgspec.Struct, frozen=True):
     """Serve these configurations, and no others."""
@@ -42,7 +45,7 @@ async def listen(directory: Path, service: Service) -> asyncio.Server:
 
     path = directory / SOCKET
     path.unlink(missing_ok=True)
-    return await asyncio.start_unix_server(answer, path)
+    return await asyncio.start_unix_server(answer, path, limit=LINE)
 
 
 async def _obey(line: bytes, service: Service) -> Answer:

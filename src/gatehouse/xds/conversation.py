@@ -6,7 +6,8 @@ nobody. There is one response in flight for each type, and one transition at a t
 client has to a publication:
 
 1. secrets, clusters and endpoints, side by side: Envoy accepts clusters when they are warm, and
-   asks for their endpoints and secrets before that;
+   asks for their endpoints and secrets before that; descriptions of companions, if there are any,
+   which an agent accepts when these listen;
 2. once these are accepted, listeners and routes;
 3. once these are, what goes is taken away, its users first.
 
@@ -25,6 +26,7 @@ from gatehouse.xds.publication import EVERYTHING, Publication
 from gatehouse.xds.refusals import Refusal, Refused
 from gatehouse.xds.resources import (
     CLUSTER,
+    COMPANION,
     ENDPOINTS,
     LEAVING,
     LISTENER,
@@ -265,7 +267,7 @@ class Conversation:
 
     def _unready(self) -> bool:
         """Whether something that routes may need is not there yet: they would be answered 503."""
-        for type_url in (SECRET, CLUSTER):
+        for type_url in (COMPANION, SECRET, CLUSTER):
             state = self._types.get(type_url)
             if state is not None and state.in_flight is not None:
                 return state.in_flight.nonce != self._overdue

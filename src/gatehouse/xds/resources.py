@@ -22,11 +22,13 @@ LISTENER = PREFIX + "envoy.config.listener.v3.Listener"
 ROUTES = PREFIX + "envoy.config.route.v3.RouteConfiguration"
 SCOPE = PREFIX + "envoy.config.route.v3.ScopedRouteConfiguration"
 VIRTUAL_HOST = PREFIX + "envoy.config.route.v3.VirtualHost"
+COMPANION = PREFIX + "gatehouse.companion.Description"
+"""For the agent, not for Envoy: what a process beside it does (:mod:`gatehouse.xds.companions`)."""
 
-ORDER = (SECRET, CLUSTER, ENDPOINTS, LISTENER, SCOPE, ROUTES, VIRTUAL_HOST)
+ORDER = (COMPANION, SECRET, CLUSTER, ENDPOINTS, LISTENER, SCOPE, ROUTES, VIRTUAL_HOST)
 """The order in which types are told, so that nothing is told that names what is not there yet."""
 
-LEAVING = (LISTENER, SCOPE, ROUTES, VIRTUAL_HOST, CLUSTER, ENDPOINTS, SECRET)
+LEAVING = (LISTENER, SCOPE, ROUTES, VIRTUAL_HOST, CLUSTER, ENDPOINTS, SECRET, COMPANION)
 """The order in which what goes is taken away: what uses another before what it uses."""
 
 Key = tuple[str, str]

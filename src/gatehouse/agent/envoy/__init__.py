@@ -4,6 +4,7 @@
 - ``relay``: between the control plane and Envoy; what each is told and asked. Pure.
 - ``upstream``, ``downstream``: its two ends, over gRPC.
 - ``disk``: what Envoy took last, for when the control plane is away.
+- ``described``: what companions are to do; ``company``: has them do it.
 - ``bootstrap``, ``binary``, ``supervision``, ``admin``: the Envoy.
 - ``metrics``: what both tell of themselves.
 

@@ -9,11 +9,12 @@ from urllib.parse import quote
 
 import structlog
 
-from gatehouse.agent import life, orphans
+from gatehouse.agent import companions, life, orphans
 from gatehouse.agent.envoy import binary as binaries
 from gatehouse.agent.envoy import places
 from gatehouse.agent.envoy.admin import Admin
 from gatehouse.agent.envoy.bootstrap import bootstrap
+from gatehouse.agent.envoy.company import Company
 from gatehouse.agent.envoy.disk import Disk
 from gatehouse.agent.envoy.downstream import Downstream
 from gatehouse.agent.envoy.metrics import FAMILIES, page
@@ -40,11 +41,14 @@ class Agent:
         binary = binaries.probe(binaries.find(options.envoy))
         log.info("envoy found", path=str(binary.path), version=binary.version)
         self.disk = Disk(self.places.kept)
-        self.relay = Relay(self.disk.take())
+        features = [f"gatehouse.{kind.name}" for kind in companions.OF_ENVOY]
+        self.relay = Relay(self.disk.take(), features)
         self.admin = Admin(self.places.admin)
         self.supervisor = Supervisor(binary, self.places, options.workers)
         self.supervisor.on_change = self._forget_readiness
-        self.upstream = Upstream(options, self.relay, lambda: self.downstream.wake())
+        self.upstream = Upstream(options, self.relay, self._wake)
+        owners = companions.of(companions.OF_ENVOY, self.places.run)
+        self.company = Company(owners, self.places, self.relay, self._flush)
         self.downstream = Downstream(self.relay, self._flush)
         self.health = HealthServer(self.not_ready, self.metrics)
         self._options = options
@@ -65,6 +69,10 @@ class Agent:
 
     def _forget_readiness(self) -> None:
         self._answer = "Envoy was not asked yet"
+
+    def _wake(self) -> None:
+        self.downstream.wake()
+        self.company.wake()
 
     def _flush(self) -> None:
         self.upstream.flush()
@@ -116,6 +124,7 @@ class Agent:
         yield Figure(f"{name}_resources", "What the relay holds for Envoy.", self.relay.held)
         about = "Envoys that died."
         yield Figure(f"{name}_envoy_restarts", about, self.supervisor.restarts, "counter")
+        yield from companions.figures(self.company.owners)
 
     async def metrics(self) -> bytes:
         """Give what /metrics answers, after asking Envoy."""
@@ -136,16 +145,19 @@ class Agent:
 async def run(options: Options, stop: asyncio.Event) -> None:
     """Run an agent until ``stop`` is set, then let Envoy drain for at most 25 s and end it.
 
-    If cancelled or killed instead, Envoy goes on, and the next agent adopts it. Raises
-    EnvoyMissingError, or OSError if a directory or an address cannot be had.
+    If cancelled or killed instead, Envoy and its companions go on, and the next agent adopts them.
+    Raises EnvoyMissingError, or OSError if a directory or an address cannot be had.
     """
     agent = Agent(options)
     life.begin(options)
     await agent.downstream.start(agent.places.relay)
     agent.supervisor.adopt()
     agent.write_bootstrap()
+    await agent.company.begin()
     await life.live(options, agent.health, _parts(agent), stop)
     await agent.supervisor.quit(agent.admin)
+    for companion in agent.company.owners:
+        await companion.quit()
     await agent.downstream.stop()
     agent.disk.close()
     log.info("stopped")
@@ -157,6 +169,8 @@ async def _parts(agent: Agent) -> None:
             group.create_task(orphans.reap_always())
         group.create_task(agent.supervisor.run())
         group.create_task(agent.supervisor.error_log.forward("envoy"))
+        companions.tend(group, agent.company.owners)
+        group.create_task(agent.company.run())
         group.create_task(agent.upstream.run())
         group.create_task(agent.keep())
         group.create_task(agent.look())

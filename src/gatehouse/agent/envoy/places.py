@@ -41,6 +41,11 @@ class Places(msgspec.Struct, frozen=True):
         return self.own / "admin.sock"
 
     @property
+    def described(self) -> Path:
+        """What companions are told; they may hold secrets."""
+        return self.own / "companions"
+
+    @property
     def log(self) -> Path:
         """Envoy's messages: a file, since a pipe would die with the agent."""
         return self.run / "envoy.log"

@@ -3,22 +3,26 @@
 It asks for what Envoy asks for, holds what it is given, and accepts only what Envoy has accepted,
 so that the control plane learns the truth. An Envoy that is started again is served from what is
 held; one that went on while the relay was away is not told anything older than it may have.
+
+What it asks for by itself are descriptions of companions. Of these Envoy hears nothing; they are
+accepted when the companions do what is described.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TypeAlias
 
 import msgspec
 from envoy.config.core.v3 import base_pb2
 from envoy.service.discovery.v3 import discovery_pb2
 
+from gatehouse.agent.envoy.described import Descriptions
 from gatehouse.xds import delta
 from gatehouse.xds.conversation import WILDCARDS
 from gatehouse.xds.publication import EVERYTHING, Publication
 from gatehouse.xds.refusals import Refusal
-from gatehouse.xds.resources import LISTENER, Key, Resource, Resources
+from gatehouse.xds.resources import COMPANION, LISTENER, Key, Resource, Resources
 from gatehouse.xds.subscription import BY_NAME, Subscription
 
 FEATURE = "gatehouse.relay"
@@ -50,8 +54,12 @@ class _Unanswered(msgspec.Struct):
 class Relay:
     """The state of a relay; see the module's docstring."""
 
-    def __init__(self, kept: Resources) -> None:
-        """Begin with what Envoy took last."""
+    def __init__(self, kept: Resources, companions: Sequence[str] = ()) -> None:
+        """Begin with what Envoy and companions took last.
+
+        ``companions``: those that the agent can run, as the control plane is told beside what
+        Envoy says of itself; without any no descriptions are asked for.
+        """
         self.node: base_pb2.Node | None = None
         """What Envoy says of itself; None: nothing yet."""
         self.doubtful = False
@@ -64,8 +72,12 @@ class Relay:
         """What is to be kept, in order; to be taken away."""
         self._good = kept
         self._publication = Publication(complete=False)
-        self._publication.amend(kept, ())
-        self._interest: dict[str, set[str]] = {}
+        described = kept.by_type.get(COMPANION, {})
+        self._descriptions = Descriptions(described.values())
+        theirs = [(COMPANION, name) for name in described]
+        self._publication.amend(kept.changed(gone=theirs), ())
+        self._features = (FEATURE, *companions)
+        self._interest: dict[str, set[str]] = {COMPANION: {EVERYTHING}} if companions else {}
         self._introduced: set[str] = set()
         """Types asked for on the present stream to the control plane."""
         self._unanswered: dict[str, _Unanswered] = {}
@@ -82,6 +94,7 @@ class Relay:
         self.asks.clear()
         self._introduced.clear()
         self._unanswered.clear()
+        self._descriptions.forget_stream()
         for type_url, names in self._interest.items():
             self._ask(type_url, names)
 
@@ -93,21 +106,42 @@ class Relay:
             for each in response.resources
         ]
         gone = [(type_url, name) for name in response.removed_resources]
+        self._heard.add(type_url)
+        self._holding = self._holding and not self._interest.keys() - BY_NAME <= self._heard
+        if type_url == COMPANION:
+            self._descriptions.hear(response.nonce, new, response.removed_resources)
+            return
         keys = [each.key for each in new] + gone
         self._publication.amend(self._publication.current.changed(new, gone), keys)
         self._publication.learn(gone)
         self._publication.forget(each.key for each in new)
         if not keys and type_url not in BY_NAME:
             self._publication.learn([(type_url, EVERYTHING)])
-        self._heard.add(type_url)
-        self._holding = self._holding and not self._interest.keys() - BY_NAME <= self._heard
         self._unanswered[type_url] = _Unanswered(response.nonce, {name for _, name in keys})
         self._settle()
 
     def quiet(self) -> None:
         """Take note that the control plane has had nothing to say for a while: that was all."""
-        whole = (each for each in self._heard - BY_NAME if each not in self._unanswered)
+        whole = (
+            each for each in self._heard - BY_NAME - {COMPANION} if each not in self._unanswered
+        )
         self._publication.learn((each, EVERYTHING) for each in whole)
+
+    # Towards companions
+
+    @property
+    def described(self) -> Mapping[str, Resource]:
+        """What companions are to do, by name; another object after each change."""
+        return self._descriptions.wanted
+
+    def accompanied(self, told: Mapping[str, Resource], refused: Mapping[str, str]) -> None:
+        """Take note that companions do what was :attr:`described`, less what they refused."""
+        verdict = self._descriptions.judged(told, refused)
+        if verdict is None:
+            return
+        self._keep(verdict.taken, verdict.gone)
+        if verdict.nonce:
+            self._reply(COMPANION, verdict.nonce, verdict.refused)
 
     # Towards Envoy
 
@@ -128,7 +162,7 @@ class Relay:
         if message.HasField("node"):
             self.node = base_pb2.Node()
             self.node.CopyFrom(message.node)
-            self.node.client_features.append(FEATURE)
+            self.node.client_features.extend(self._features)
         if message.initial_resource_versions and not self._heard:
             # It has been served since, perhaps newer things than were kept.
             self._holding = True
@@ -169,7 +203,7 @@ class Relay:
 
     @property
     def held(self) -> int:
-        """How many resources are held."""
+        """How many resources are held for Envoy."""
         return len(self._publication.current)
 
     def _subscription(self, type_url: str) -> Subscription | None:
@@ -262,9 +296,12 @@ class Relay:
                 new.append(held)
         self._keep(new, gone)
         self._back([(type_url, name) for name in response.refused])
-        ask = Ask(type_url=type_url, response_nonce=response.nonce)
-        if response.refused:
-            ask.error_detail.CopyFrom(delta.status_of(_refusal(response.refused)))
+        self._reply(type_url, response.nonce, response.refused)
+
+    def _reply(self, type_url: str, nonce: str, refused: Mapping[str, str]) -> None:
+        ask = Ask(type_url=type_url, response_nonce=nonce)
+        if refused:
+            ask.error_detail.CopyFrom(delta.status_of(_refusal(refused)))
         self.asks.append(ask)
 
     def _keep(self, new: Iterable[Resource], gone: Iterable[Key]) -> None:

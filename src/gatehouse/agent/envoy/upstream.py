@@ -132,7 +132,7 @@ class Upstream:
                     # The call has ended, and reading from it says why.
                     await asyncio.Event().wait()
             if self._relay.doubtful:
-                log.warning("envoy refuses what it had taken; asking the control plane anew")
+                log.warning("what was taken is taken no more; asking the control plane anew")
                 return
             await self._wait(None)
 

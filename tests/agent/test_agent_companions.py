@@ -1,0 +1,217 @@
+"""An agent with an Envoy and a companion that is described by resources."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from agent_control_plane import free_port
+from authority import Authority
+from envoy_running import EnvoyControlPlane, backend, get, website
+from test_agent_envoy import envoys, options, running, spawn, until
+
+from gatehouse.agent import companions as owners
+from gatehouse.agent import processes
+from gatehouse.authenticator import description
+from gatehouse.authenticator.description import Party
+from gatehouse.companion import control
+from gatehouse.xds import companions
+from gatehouse.xds.resources import COMPANION, Resource
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+async def plane(tmp_path: Path) -> AsyncIterator[EnvoyControlPlane]:
+    directory = tmp_path / "control-plane"
+    directory.mkdir()
+    made = EnvoyControlPlane(directory)
+    await made.start()
+    yield made
+    await made.server.stop(0.1)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path: Path) -> object:
+    yield
+    left = [*envoys(tmp_path), *filter(None, [authenticator(tmp_path)])]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def authenticator(directory: Path) -> int | None:
+    return control.pid(directory / "run" / description.SOCKETS)
+
+
+def party(name: str, authority: Authority, revoked: bytes = b"") -> Resource:
+    """Describe a relying party; its provider does not answer."""
+    made = Party(
+        name=name, filter=f"shop/{name}", issuer="https://127.0.0.1:1",
+        metadata_url="https://127.0.0.1:1", client_id="web", secret="secret", trust="trust.pem",
+        revoked="revoked.pem" if revoked else "", callback="/callback", cookie="S", timeout=60.0,
+    )  # fmt: skip
+    files = {
+        description.FILE: description.encode([made]),
+        "secret": b"of nobody else",
+        "trust.pem": authority.pem,
+        "revoked.pem": revoked,
+    }
+    return companions.resource("authenticator", name, files, origins=(f"HTTPRoute shop/{name}",))
+
+
+async def check(directory: Path, name: str) -> int:
+    """Ask the authenticator, as a proxy does, about somebody who is not logged in."""
+    path = str(directory / "run" / description.SOCKET)
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.UnixConnector(path)) as client,
+        client.get(f"http://authenticator/{name}/check") as response,
+    ):
+        return response.status
+
+
+async def serves(directory: Path, name: str) -> None:
+    """Wait until an authenticator that was only just started serves ``name``."""
+    async with asyncio.timeout(20):
+        while True:
+            with contextlib.suppress(aiohttp.ClientError):
+                if await check(directory, name) == 401:
+                    return
+            await asyncio.sleep(0.02)
+
+
+def described(directory: Path) -> list[Path]:
+    return sorted((directory / "run" / "envoy" / "companions").glob("authenticator/*"))
+
+
+async def test_it_does_what_is_described_when_that_is_confirmed(
+    plane: EnvoyControlPlane,
+    tmp_path: Path,
+    authority: Authority,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(owners, "LINGER_SECONDS", 0.5)
+    port = free_port()
+    async with backend("one") as one, running(options(plane, tmp_path)):
+        report = await plane.served(website(port, one))
+        assert "gatehouse.authenticator" in report.instances[0].features
+        assert authenticator(tmp_path) is None
+        await plane.served(website(port, one, party("p", authority)))
+        assert await check(tmp_path, "p") == 401
+        pid = authenticator(tmp_path)
+        assert pid is not None
+        (directory,) = described(tmp_path)
+        assert (directory / "secret").read_bytes() == b"of nobody else"
+        for each in (directory, *directory.glob("**/*")):
+            assert each.is_symlink() or each.stat().st_mode & 0o077 == 0
+        await plane.served(website(port, one, party("p", authority), party("q", authority)))
+        assert (await check(tmp_path, "p"), await check(tmp_path, "q")) == (401, 401)
+        assert authenticator(tmp_path) == pid
+        await plane.served(website(port, one))
+        assert described(tmp_path) == []
+        await until(lambda: not processes.alive(pid))
+
+
+async def test_what_it_refuses_is_named_and_all_else_is_served(
+    plane: EnvoyControlPlane, tmp_path: Path, authority: Authority
+) -> None:
+    port = free_port()
+    async with backend("one") as one, backend("two") as two, running(options(plane, tmp_path)):
+        await plane.served(website(port, one, party("p", authority)))
+        bad = party("bad", authority, revoked=b"no list")
+        report = await plane.served(
+            website(port, two, party("p", authority), bad, party("q", authority))
+        )
+        (refused,) = report.instances[0].refused
+        assert refused.origins == ("HTTPRoute shop/bad",)
+        assert "filter shop/bad: revoked.pem" in refused.reason
+        assert (await check(tmp_path, "p"), await check(tmp_path, "q")) == (401, 401)
+        assert await get(port) == (200, "two")
+        other = companions.resource("juggler", "p", {})
+        report = await plane.served(website(port, one, party("p", authority), other))
+        assert "juggler/p: this agent has no such companion" in report.instances[0].error
+        assert await get(port) == (200, "one")
+
+
+async def test_without_a_control_plane_it_does_what_was_described_last(
+    plane: EnvoyControlPlane, tmp_path: Path, authority: Authority
+) -> None:
+    port = free_port()
+    async with backend("one") as one:
+        async with running(options(plane, tmp_path)):
+            await plane.served(website(port, one, party("p", authority)))
+        assert authenticator(tmp_path) is None
+        await plane.server.stop(0.0)
+        async with running(options(plane, tmp_path)):
+            await serves(tmp_path, "p")
+            plane.server = plane._make()
+            await plane.start()
+            await plane.served(website(port, one, party("q", authority)))
+            assert await check(tmp_path, "q") == 401
+            assert len(described(tmp_path)) == 1
+
+
+async def test_it_outlives_a_killed_agent_and_is_replaced_when_it_dies(
+    plane: EnvoyControlPlane, tmp_path: Path, authority: Authority
+) -> None:
+    port = free_port()
+    async with backend("one") as one:
+        agent = spawn(plane, tmp_path)
+        await plane.until(lambda report: bool(report.instances))
+        await plane.served(website(port, one, party("p", authority)))
+        pid = authenticator(tmp_path)
+        assert pid is not None
+        agent.kill()
+        await asyncio.to_thread(agent.wait)
+        await plane.until(lambda report: not report.instances)
+        assert await check(tmp_path, "p") == 401
+        agent = spawn(plane, tmp_path)
+        await plane.until(lambda report: report.programmed)
+        assert authenticator(tmp_path) == pid
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: authenticator(tmp_path) not in (None, pid))
+        await serves(tmp_path, "p")
+        agent.terminate()
+        assert await asyncio.to_thread(agent.wait) == 0
+        assert authenticator(tmp_path) is None
+
+
+async def test_one_that_hangs_is_said_replaced_and_told_again(
+    plane: EnvoyControlPlane,
+    tmp_path: Path,
+    authority: Authority,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    port = free_port()
+    async with backend("one") as one, backend("two") as two, running(options(plane, tmp_path)):
+        await plane.served(website(port, one, party("p", authority)))
+        pid = authenticator(tmp_path)
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        monkeypatch.setattr(owners, "TELL_SECONDS", 0.3)
+        monkeypatch.setattr("gatehouse.agent.envoy.company.AGAIN_SECONDS", 1.0)
+        both = (party("p", authority), party("q", authority))
+        plane.publish(website(port, two, *both))
+        report = await plane.until(lambda report: bool(report.instances[0].refused))
+        (refused,) = report.instances[0].refused
+        assert "it did not answer within 0.3 s" in refused.reason
+        monkeypatch.setattr(owners, "TELL_SECONDS", 10.0)
+        await plane.until(lambda report: report.programmed and not report.instances[0].refused)
+        assert (await check(tmp_path, "p"), await check(tmp_path, "q")) == (401, 401)
+        assert await get(port) == (200, "two")
+
+
+def test_a_description_is_a_resource_as_any_other(authority: Authority) -> None:
+    made = party("p", authority)
+    assert (made.type_url, made.secret) == (COMPANION, True)
+    assert made == party("p", authority)

@@ -20,6 +20,7 @@ MODULES: Mapping[str, str] = {
     "controller": "parts",
     "demo": "up",
     "node": "parts",
+    "node-proxy": "node_proxy",
     "status": "inspect",
     "up": "up",
 }

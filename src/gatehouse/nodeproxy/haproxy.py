@@ -1,0 +1,70 @@
+"""The configuration of a HAProxy on a node (2.4 and newer)."""
+
+from __future__ import annotations
+
+from gatehouse.nodeproxy.options import Options
+
+CONNECT_SECONDS = 5
+IDLE_HOURS = 24
+"""How long a connection may be silent: watches may be, for long."""
+
+
+def configuration(options: Options, status: str) -> str:
+    """Give the configuration file; ``status`` is the path of the socket that tells figures.
+
+    Every value was checked with the options: addresses, a port, a DNS name.
+    """
+    binds = "".join(
+        f"    bind {_bracketed(str(each))}:{options.port}\n" for each in options.addresses
+    )
+    named = options.gateway.address is None
+    gateway = f"{_bracketed(options.gateway.host)}:{options.gateway.port}"
+    follow = " resolvers node init-addr last,libc,none" if named else ""
+    return f"""\
+global
+    maxconn {options.connections}
+    no strict-limits
+    log stdout format raw daemon notice
+    hard-stop-after 30s
+
+defaults
+    mode tcp
+    log global
+    option dontlognull
+    option clitcpka
+    option srvtcpka
+    timeout connect {CONNECT_SECONDS}s
+    timeout client {IDLE_HOURS}h
+    timeout server {IDLE_HOURS}h
+    timeout tunnel {IDLE_HOURS}h
+
+{_resolvers() if named else ""}frontend kube-apiserver
+{binds}    default_backend gateway
+
+backend gateway
+    retries 3
+    server gateway {gateway} send-proxy-v2{follow}
+
+frontend figures
+    mode http
+    bind unix@{status} mode 600
+    timeout client 10s
+    http-request use-service prometheus-exporter if {{ path /metrics }}
+    http-request return status 404
+"""
+
+
+def _resolvers() -> str:
+    return """\
+resolvers node
+    parse-resolv-conf
+    resolve_retries 3
+    timeout resolve 5s
+    hold valid 30s
+    hold obsolete 30s
+
+"""
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

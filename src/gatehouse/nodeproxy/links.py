@@ -1,0 +1,132 @@
+"""The interface that carries the advertised addresses.
+
+It is one of our own: on ``lo`` the kernel would choose such an address as the source of the node's
+connections. The scope is global, since some network plugins send packets to an address of host
+scope out of the node. Needs CAP_NET_ADMIN and the command ``ip`` (iproute2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from gatehouse.nodeproxy.commands import CommandError, CommandMissingError, run
+from gatehouse.nodeproxy.options import Address, LinkKind
+
+_SILENT: dict[LinkKind, tuple[str, ...]] = {"dummy": (), "bridge": ("mcast_snooping", "0")}
+"""A bridge would send reports of multicast groups, from the address."""
+
+
+class Link(msgspec.Struct, frozen=True):
+    """The interface as it is to be."""
+
+    name: str
+    kind: LinkKind
+    addresses: tuple[Address, ...]
+
+    async def ensure(self) -> list[str]:
+        """Make it so; gives what had to be done, in words. Raises CommandError."""
+        done = []
+        state = await _show()
+        if self.name not in state:
+            await run("ip", "link", "add", self.name, "type", self.kind, *_SILENT[self.kind])
+            done.append(f"made the interface {self.name}")
+            state = await _show()
+        elif (kind := state[self.name].kind) != self.kind:
+            raise CommandError(
+                f"the interface {self.name} is of the kind {kind or 'physical'}, not "
+                f"{self.kind}: it is not ours"
+            )
+        for address in self.addresses:
+            done += await self._take_away(address, state)
+        for address in self.addresses:
+            if address not in state[self.name].addresses:
+                await self._add(address)
+                done.append(f"gave {self.name} the address {address}")
+        for address in state[self.name].addresses - set(self.addresses):
+            if not address.is_link_local:
+                await _remove(self.name, address)
+                done.append(f"took {address} from {self.name}")
+        if not state[self.name].up:
+            await run("ip", "link", "set", self.name, "up")
+            done.append(f"set {self.name} up")
+        return done
+
+    async def remove(self) -> list[str]:
+        """Remove the interface with its addresses; nothing to do if it is gone."""
+        found = (await _show()).get(self.name)
+        if found is None:
+            return []
+        if found.kind != self.kind:
+            raise CommandError(f"the interface {self.name} is not ours, and is left alone")
+        await run("ip", "link", "del", self.name)
+        return [f"removed the interface {self.name}"]
+
+    async def _take_away(self, address: Address, state: dict[str, _State]) -> list[str]:
+        """Remove an address from every other interface: an earlier set-up may have left it."""
+        done = []
+        for name, found in state.items():
+            if name != self.name and address in found.addresses:
+                await _remove(name, address)
+                done.append(f"took {address} from {name}")
+        return done
+
+    async def _add(self, address: Address) -> None:
+        words = ["ip", "addr", "replace", f"{address}/{address.max_prefixlen}", "dev", self.name]
+        if address.version == 6:
+            # Nobody else can have it, so that it may be bound at once.
+            words.append("nodad")
+        await run(*words, "scope", "global")
+
+
+async def changes() -> AsyncIterator[None]:
+    """Tell of every change of interfaces and addresses, until the kernel tells no more."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            "ip", "monitor", "link", "address", stdout=asyncio.subprocess.PIPE
+        )
+    except OSError as error:
+        raise CommandMissingError("the command ip is missing") from error
+    assert process.stdout is not None
+    try:
+        while await process.stdout.readline():
+            yield
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+class _State(msgspec.Struct, frozen=True):
+    kind: str
+    up: bool
+    addresses: frozenset[Address]
+
+
+async def _show() -> dict[str, _State]:
+    found: list[dict[str, Any]] = json.loads(await run("ip", "-json", "-details", "addr") or "[]")
+    return {
+        link["ifname"]: _State(
+            link.get("linkinfo", {}).get("info_kind", ""),
+            "UP" in link.get("flags", ()),
+            frozenset(
+                ipaddress.ip_address(each["local"])
+                for each in link.get("addr_info", ())
+                if "local" in each
+            ),
+        )
+        for link in found
+        if "ifname" in link
+    }
+
+
+async def _remove(name: str, address: Address) -> None:
+    found: list[dict[str, Any]] = json.loads(await run("ip", "-json", "addr", "show", "dev", name))
+    for each in found[0].get("addr_info", ()):
+        if each.get("local") == str(address):
+            await run("ip", "addr", "del", f"{address}/{each['prefixlen']}", "dev", name)

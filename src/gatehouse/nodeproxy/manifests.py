@@ -1,0 +1,216 @@
+"""What a hosted cluster needs for the node proxy, as Kubernetes objects."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from gatehouse.nodeproxy import names
+from gatehouse.nodeproxy.options import Options
+
+Manifest = dict[str, Any]
+
+PRIORITY = "system-node-critical"
+LOCK = "/run/xtables.lock"
+
+
+class Installation(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and how the DaemonSet is installed."""
+
+    image: str
+    name: str = "gatehouse-node-proxy"
+    namespace: str = "kube-system"
+    pull_secrets: tuple[str, ...] = ()
+    master: Literal["", "service", "names"] = ""
+    """``service``: with the Service ``kubernetes`` and its endpoints, for kube-apiservers whose own
+    reconciler is off; ``names``: with CoreDNS' zone and Corefile, for an ExternalName Service."""
+    domain: str = "cluster.local"
+
+
+def manifests(options: Options, installation: Installation) -> list[Manifest]:
+    """Give the objects, in the order in which they are applied."""
+    made = [_service_account(installation), _daemon_set(options, installation)]
+    if installation.master == "service":
+        made += master_service(options)
+    if installation.master == "names":
+        made.append(_zone(options, installation))
+    return made
+
+
+def master_service(options: Options) -> list[Manifest]:
+    """Give the Service ``kubernetes``, and EndpointSlices with the advertised addresses."""
+    ports = [{"name": "https", "port": options.port, "protocol": "TCP"}]
+    families = [f"IPv{each.version}" for each in options.addresses]
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "kubernetes", "namespace": "default"},
+        "spec": {
+            "ipFamilies": families,
+            "ipFamilyPolicy": "PreferDualStack" if len(families) > 1 else "SingleStack",
+            "ports": [{**ports[0], "port": 443, "targetPort": options.port}],
+        },
+    }
+    slices = [
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {
+                "name": f"kubernetes-{family.lower()}",
+                "namespace": "default",
+                "labels": {"kubernetes.io/service-name": "kubernetes"},
+            },
+            "addressType": family,
+            "endpoints": [{"addresses": [str(address)], "conditions": {"ready": True}}],
+            "ports": ports,
+        }
+        for family, address in zip(families, options.addresses, strict=True)
+    ]
+    return [service, *slices]
+
+
+def _zone(options: Options, installation: Installation) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "coredns-kubernetes-name", "namespace": installation.namespace},
+        "data": {
+            "Corefile": names.corefile(installation.domain),
+            names.ZONE_FILE.rpartition("/")[2]: names.zone(options.addresses, installation.domain),
+        },
+    }
+
+
+def _service_account(installation: Installation) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": _metadata(installation),
+        "automountServiceAccountToken": False,
+    }
+
+
+def _metadata(installation: Installation) -> Manifest:
+    return {
+        "name": installation.name,
+        "namespace": installation.namespace,
+        "labels": _labels(installation),
+    }
+
+
+def _labels(installation: Installation) -> dict[str, str]:
+    return {
+        "app.kubernetes.io/name": "gatehouse-node-proxy",
+        "app.kubernetes.io/instance": installation.name,
+    }
+
+
+def _daemon_set(options: Options, installation: Installation) -> Manifest:
+    flags = _flags(options)
+    locks = options.tracking in ("auto", "iptables")
+    mounts = [{"name": "run", "mountPath": str(options.directory)}]
+    volumes: list[Manifest] = [{"name": "run", "emptyDir": {"medium": "Memory"}}]
+    if locks:
+        # Shared with everybody on the node who writes rules of iptables.
+        mounts.append({"name": "lock", "mountPath": LOCK})
+        volumes.append({"name": "lock", "hostPath": {"path": LOCK, "type": "FileOrCreate"}})
+    common = {"image": installation.image, "volumeMounts": mounts}
+    pod = {
+        "serviceAccountName": installation.name,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "hostNetwork": True,
+        # The cluster's own names may need the very kube-apiserver this is the way to.
+        "dnsPolicy": "Default",
+        "priorityClassName": PRIORITY,
+        "terminationGracePeriodSeconds": 40,
+        "tolerations": [
+            {"operator": "Exists", "effect": "NoSchedule"},
+            {"operator": "Exists", "effect": "NoExecute"},
+        ],
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "initContainers": [
+            {
+                "name": "setup",
+                **common,
+                "args": ["node-proxy", "setup", *flags],
+                "resources": {"requests": {"cpu": "20m", "memory": "40Mi"}},
+                "securityContext": _security("NET_ADMIN"),
+            }
+        ],
+        "containers": [
+            {
+                "name": "node-proxy",
+                **common,
+                "args": ["node-proxy", "run", *flags],
+                "resources": {"requests": {"cpu": "10m", "memory": "60Mi"}},
+                "securityContext": _security("NET_ADMIN", "NET_BIND_SERVICE"),
+                "livenessProbe": _probe(options, "/livez", 10, 3),
+                "readinessProbe": _probe(options, "/readyz", 2, 3),
+            }
+        ],
+        "volumes": volumes,
+    }
+    if installation.pull_secrets:
+        pod["imagePullSecrets"] = [{"name": each} for each in installation.pull_secrets]
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": _metadata(installation),
+        "spec": {
+            "revisionHistoryLimit": 2,
+            "selector": {"matchLabels": _labels(installation)},
+            "updateStrategy": {"type": "RollingUpdate"},
+            "template": {"metadata": {"labels": _labels(installation)}, "spec": pod},
+        },
+    }
+
+
+def _security(*capabilities: str) -> Manifest:
+    return {
+        # Capabilities of a container are those of its root alone.
+        "runAsUser": 0,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"], "add": list(capabilities)},
+    }
+
+
+def _probe(options: Options, path: str, period: int, failures: int) -> Manifest:
+    host, _, port = options.probes.rpartition(":")
+    return {
+        "httpGet": {"host": host.strip("[]") or "127.0.0.1", "path": path, "port": int(port)},
+        "periodSeconds": period,
+        "timeoutSeconds": 2,
+        "failureThreshold": failures,
+    }
+
+
+def _flags(options: Options) -> list[str]:
+    """Write options as flags, without those that are as by default."""
+    usual = {
+        field.encode_name: field.default
+        for field in msgspec.structs.fields(Options)
+        if not field.required
+    }
+    made = [f"--address={each}" for each in options.addresses]
+    made.append(f"--gateway={options.gateway}")
+    named = {
+        "port": options.port,
+        "interface": options.interface,
+        "link": options.link,
+        "tracking": options.tracking,
+        "proxy": options.proxy,
+        "connections": options.connections,
+        "interval": options.interval,
+        "probes": options.probes,
+    }
+    flags = {"tracking": "conntrack"}
+    made += [
+        f"--{flags.get(name, name)}={value}"
+        for name, value in named.items()
+        if value != usual[name]
+    ]
+    return [*made, "--cleanup"] if options.cleanup else made

@@ -1,0 +1,84 @@
+"""The configuration of an NGINX with its stream module on a node (1.19.3 and newer)."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+
+from gatehouse.nodeproxy.options import Options
+
+WORKERS = 2
+
+
+class NoNameServerError(Exception):
+    """The gateway has a name, and the node has nobody to ask for it."""
+
+
+def configuration(options: Options, nameservers: Sequence[str]) -> str:
+    """Give the configuration file. Every value was checked with the options.
+
+    Raises NoNameServerError.
+    """
+    listens = "".join(
+        f"        listen {_bracketed(str(each))}:{options.port} so_keepalive=on;\n"
+        for each in options.addresses
+    )
+    # A client's connection and the gateway's, and what NGINX itself needs.
+    connections = 2 * options.connections // WORKERS + 64
+    return f"""\
+daemon off;
+worker_processes {WORKERS};
+worker_rlimit_nofile {2 * connections};
+worker_shutdown_timeout 30s;
+pid nginx.pid;
+error_log stderr notice;
+
+events {{
+    worker_connections {connections};
+}}
+
+stream {{
+    access_log off;
+{_resolver(options, nameservers)}
+    server {{
+{listens}        proxy_connect_timeout 5s;
+        proxy_timeout 24h;
+        proxy_socket_keepalive on;
+        proxy_protocol on;
+        proxy_pass {_target(options)};
+    }}
+}}
+"""
+
+
+def nameservers(resolv_conf: str) -> list[str]:
+    """Give the name servers that a resolv.conf names, as NGINX writes them."""
+    found = []
+    for line in resolv_conf.splitlines():
+        words = line.split()
+        if len(words) > 1 and words[0] == "nameserver":
+            try:
+                found.append(_bracketed(str(ipaddress.ip_address(words[1]))))
+            except ValueError:
+                continue
+    return found
+
+
+def _resolver(options: Options, servers: Sequence[str]) -> str:
+    if options.gateway.address is not None:
+        return ""
+    if not servers:
+        raise NoNameServerError("no name server is in /etc/resolv.conf")
+    # A name in a variable is asked for again when its time to live is over.
+    return (
+        f"    resolver {' '.join(servers)};\n    resolver_timeout 5s;\n"
+        f'    map "" $gateway {{\n        default "{options.gateway}";\n    }}\n'
+    )
+
+
+def _target(options: Options) -> str:
+    return str(options.gateway) if options.gateway.address is not None else "$gateway"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

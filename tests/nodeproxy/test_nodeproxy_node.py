@@ -1,0 +1,281 @@
+"""The node proxy on a node of its own: real interfaces, real rules, real HAProxy and NGINX.
+
+A bridge without ports stands for the dummy interface, which not every kernel has.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from machines import CUT, POSSIBLE, Machine, join
+
+pytestmark = pytest.mark.skipif(not POSSIBLE, reason=CUT)
+
+GATEWAY = Path(__file__).with_name("gateway.py")
+FOUR, SIX = "10.1.2.3", "fd00::3"
+
+PROXIES = [
+    "nginx",
+    pytest.param(
+        "haproxy", marks=pytest.mark.skipif(not shutil.which("haproxy"), reason="no haproxy")
+    ),
+]
+FILTERS = [
+    pytest.param(kind, marks=pytest.mark.skipif(not shutil.which(command), reason=f"no {command}"))
+    for kind, command in (("nftables", "nft"), ("iptables", "iptables"))
+]
+
+SAY = """
+import socket, sys
+with socket.create_connection((sys.argv[1], int(sys.argv[2])), 5) as s:
+    s.settimeout(5)
+    s.sendall(b"hello")
+    got = b""
+    while not got.endswith(b"hello"):
+        more = s.recv(4096)
+        if not more:
+            break
+        got += more
+print(got.decode())
+"""
+
+HOLD = """
+import socket, sys
+with socket.create_connection((sys.argv[1], 443), 5) as s:
+    s.settimeout(60)
+    print(s.recv(4096).decode(), flush=True)
+    while True:
+        sys.stdin.readline()
+        s.sendall(b"still")
+        print(s.recv(4096).decode(), flush=True)
+"""
+
+
+class Node:
+    """A node with a node proxy, a wire away from a gateway."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.machine, self.hosting = Machine("node"), Machine("host")
+        join(self.machine, self.hosting)
+        self.hosting.start([sys.executable, str(GATEWAY), "8443"], directory / "gateway.log")
+        self.log = directory / "node-proxy.log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def flags(self, *more: str) -> list[str]:
+        return [
+            *(f"--address={each}" for each in (FOUR, SIX)),
+            *("--gateway", "192.0.2.2:8443", "--link", "bridge", "--interval", "30"),
+            *("--directory", str(self.directory / "run"), *more),
+        ]
+
+    def command(self, verb: str, *more: str) -> list[str]:
+        return [sys.executable, "-m", "gatehouse", "node-proxy", verb, *self.flags(*more)]
+
+    def once(self, verb: str, *more: str) -> str:
+        return self.machine.run(*self.command(verb, *more))
+
+    def start(self, *more: str) -> None:
+        self.process = self.machine.start(self.command("run", *more), self.log)
+        self.until(lambda: self.asked("/readyz") == "ok\n", "ready")
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        return self.process.wait(40)
+
+    def asked(self, path: str) -> str:
+        """Give what the probes' port answers."""
+        code = "import sys, urllib.request as u; print(end=u.urlopen(sys.argv[1]).read().decode())"
+        return self.machine.run(
+            *(sys.executable, "-c", code, f"http://127.0.0.1:16910{path}"), check=False
+        )
+
+    def figure(self, name: str) -> float:
+        for line in self.asked("/metrics").splitlines():
+            if line.startswith(f"{name} "):
+                return float(line.split()[1])
+        raise AssertionError(f"no {name}")
+
+    def said(self, address: str) -> list[str]:
+        """Connect from the node; give the words of the PROXY header that came along."""
+        return self.machine.python(SAY, address, "443").split()
+
+    def addresses(self) -> dict[str, set[str]]:
+        return {
+            link["ifname"]: {each["local"] for each in link.get("addr_info", ())}
+            for link in self.machine.json("ip", "-j", "addr")
+            if "ifname" in link
+        }
+
+    def until(self, holds: Callable[[], bool], what: str, seconds: float = 15) -> None:
+        end = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < end, f"not {what}: {self.log.read_text()}"
+            time.sleep(0.1)
+
+    def close(self) -> None:
+        self.machine.close()
+        self.hosting.close()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    made = Node(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("proxy", PROXIES)
+def test_pods_reach_the_gateway_by_the_advertised_addresses(node: Node, proxy: str) -> None:
+    node.start("--proxy", proxy)
+    version = "v2" if proxy == "haproxy" else "v1"
+    said = node.said(FOUR)
+    assert said[0] == version
+    assert said[2:] == [FOUR, "443", "hello"]
+    said = node.said(SIX)
+    assert said[0] == version
+    assert said[2:] == [SIX, "443", "hello"]
+    assert node.figure("gatehouse_node_proxy_in_order") == 1
+    assert node.figure("gatehouse_node_proxy_proxy_up") == 1
+
+
+@pytest.mark.parametrize("kind", FILTERS)
+def test_connections_to_the_address_are_not_tracked(node: Node, kind: str) -> None:
+    # With a rule that needs tracking the kernel tracks what it is not told to leave alone.
+    node.machine.run("nft", "add", "table", "inet", "other")
+    node.machine.run(
+        *("nft", "add", "chain", "inet", "other", "seen"),
+        "{ type filter hook input priority 10; policy accept; }",
+    )
+    node.machine.run(
+        *["nft", "add", "rule", "inet", "other", "seen", "ct", "state", "established", "accept"]
+    )
+    node.start("--conntrack", kind)
+    for address in (FOUR, SIX):
+        assert node.said(address)[2] == address
+    tracked = [
+        line
+        for family in ("ipv4", "ipv6")
+        for line in node.machine.run("conntrack", "-L", "-f", family, check=False).splitlines()
+    ]
+    assert any("192.0.2.2" in line for line in tracked), "nothing is tracked at all"
+    assert not [line for line in tracked if FOUR in line or SIX in line]
+
+
+@pytest.mark.parametrize("kind", FILTERS)
+def test_what_others_remove_comes_back_at_once(node: Node, kind: str) -> None:
+    node.start("--conntrack", kind, "--interval", "1")
+    node.machine.run("ip", "addr", "del", f"{FOUR}/32", "dev", "gatehouse")
+    node.until(lambda: FOUR in node.addresses()["gatehouse"], "healed")
+    node.machine.run("ip", "link", "del", "gatehouse")
+    node.until(lambda: {FOUR, SIX} <= node.addresses().get("gatehouse", set()), "healed")
+    assert node.said(FOUR)[2] == FOUR
+    if kind == "nftables":
+        node.machine.run("nft", "flush", "chain", "inet", "gatehouse-node-proxy", "leaving")
+        shown = ["nft", "list", "chain", "inet", "gatehouse-node-proxy", "leaving"]
+        node.until(lambda: "notrack" in node.machine.run(*shown), "healed")
+    else:
+        for command in ("iptables", "ip6tables"):
+            node.machine.run(command, "-t", "raw", "-F")
+            shown = [command, "-t", "raw", "-S", "OUTPUT"]
+            node.until(
+                lambda shown=shown: (
+                    node.machine.run(*shown).count("-j CT --notrack") == 2  # type: ignore[misc]
+                    or node.machine.run(*shown).count("NOTRACK") == 2
+                ),
+                "healed",
+            )
+    assert node.figure("gatehouse_node_proxy_repairs_total") >= 2
+
+
+def test_an_address_that_another_interface_has_moves(node: Node) -> None:
+    node.machine.run("ip", "addr", "add", f"{FOUR}/32", "dev", "lo")
+    printed = node.once("setup")
+    assert f"took {FOUR} from lo" in printed
+    assert FOUR not in node.addresses()["lo"]
+    assert {FOUR, SIX} <= node.addresses()["gatehouse"]
+
+
+@pytest.mark.parametrize("kind", FILTERS)
+def test_a_second_set_up_has_nothing_to_do_and_cleaning_leaves_nothing(
+    node: Node, kind: str
+) -> None:
+    assert "made the interface gatehouse" in node.once("setup", "--conntrack", kind)
+    assert node.once("setup", "--conntrack", kind) == "Everything was in order.\n"
+    assert "removed the interface gatehouse" in node.once("cleanup", "--conntrack", kind)
+    assert "gatehouse" not in node.addresses()
+    for words in ("nft list ruleset", "iptables -t raw -S", "ip6tables -t raw -S"):
+        assert FOUR not in node.machine.run(*words.split())
+        assert SIX not in node.machine.run(*words.split())
+    assert node.once("cleanup", "--conntrack", kind) == "There was nothing to take away.\n"
+
+
+def test_an_interface_of_somebody_else_is_left_alone(node: Node) -> None:
+    node.machine.run("ip", "link", "add", "gatehouse", "type", "veth", "peer", "name", "other")
+    done = subprocess.run(
+        node.machine.enter(*node.command("run")), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "the interface gatehouse is of the kind veth" in done.stderr
+    assert FOUR not in node.addresses()["gatehouse"]
+
+
+@pytest.mark.parametrize("proxy", PROXIES)
+def test_a_killed_proxy_is_replaced(node: Node, proxy: str) -> None:
+    node.start("--proxy", proxy)
+    node.machine.run("pkill", "-9", "--ns", str(_pid(node)), "--nslist", "net", proxy)
+    node.until(lambda: node.figure("gatehouse_node_proxy_proxy_restarts_total") == 1, "restarted")
+    node.until(lambda: node.asked("/readyz") == "ok\n", "ready")
+    node.until(
+        lambda: FOUR in node.machine.run(sys.executable, "-c", SAY, FOUR, "443", check=False),
+        "served",
+    )
+
+
+@pytest.mark.parametrize("proxy", PROXIES)
+def test_connections_outlive_a_killed_node_proxy_and_a_restart(node: Node, proxy: str) -> None:
+    node.start("--proxy", proxy)
+    with subprocess.Popen(
+        node.machine.enter(sys.executable, "-c", HOLD, FOUR),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as held:
+        assert held.stdin
+        assert held.stdout
+        assert FOUR in held.stdout.readline()
+        node.stop(signal.SIGKILL)
+        node.start("--proxy", proxy)
+        assert "proxy adopted" in node.log.read_text()
+        held.stdout.readline()
+        held.stdin.write("\n")
+        held.stdin.flush()
+        assert "still" in held.stdout.readline()
+        assert node.figure("gatehouse_node_proxy_connections") >= 1
+        held.kill()
+
+
+@pytest.mark.parametrize("proxy", PROXIES)
+def test_the_end_takes_the_proxy_along_and_with_cleanup_everything(node: Node, proxy: str) -> None:
+    node.start("--proxy", proxy, "--cleanup")
+    assert node.stop() == 0
+    assert "gatehouse" not in node.addresses()
+    left = subprocess.run(
+        ["ip", "netns", "pids", node.machine.name], capture_output=True, text=True, check=True
+    )
+    assert left.stdout == ""
+
+
+def _pid(node: Node) -> int:
+    found = subprocess.run(
+        ["ip", "netns", "pids", node.machine.name], capture_output=True, text=True, check=True
+    )
+    return int(found.stdout.split()[0])

@@ -1,0 +1,175 @@
+"""What a node proxy makes of its options: configurations, manifests, zones, refusals."""
+
+from __future__ import annotations
+
+import ipaddress
+import shutil
+import subprocess
+from pathlib import Path
+
+import dns.rdatatype
+import dns.zone
+import msgspec
+import pytest
+import yaml
+from click.testing import CliRunner
+from process import free_port
+
+from gatehouse.cli.errors import Trouble
+from gatehouse.cli.main import command
+from gatehouse.nodeproxy import haproxy, names, nginx, proxies, sockets
+from gatehouse.nodeproxy.options import Options, parse_addresses, parse_gateway
+
+FOUR, SIX = "10.1.2.3", "fd00::3"
+
+
+def options(gateway: str = "192.0.2.2:8443", **more: object) -> Options:
+    return Options(
+        addresses=parse_addresses((FOUR, SIX)),
+        gateway=parse_gateway(gateway),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--address", "10.1.2"], "--address: '10.1.2' is no IP address"),
+        (["--address", "127.0.0.1"], "--address: 127.0.0.1 cannot be"),
+        (["--address", "fe80::1"], "--address: fe80::1 cannot be"),
+        (["--address", FOUR, "--address", "10.1.2.4"], "at most one of IPv4 and one of IPv6"),
+        (["--gateway", "api.example.com"], "--gateway: 'api.example.com' is not host:port"),
+        (["--gateway", "api.example.com:0"], "is not host:port"),
+        (["--gateway", "api_1;evil:8443"], "neither a DNS name nor an IP address"),
+        (["--gateway", 'a"; } http { :8443'], "neither a DNS name nor an IP address"),
+        (["--gateway", "fd00::9:8443"], "write the IPv6 address in brackets: [fd00::9]:8443"),
+        (["--gateway", f"{FOUR}:8443"], "--gateway: is the advertised address itself"),
+        (["--port", "70000"], "--port: 70000 is not between"),
+        (["--interface", "lo"], "--interface: lo cannot be used"),
+        (["--interface", "a b"], "--interface: 'a b' is no name of an interface"),
+        (["--interface", "sixteen-letters-"], "--interface: 'sixteen-letters-' is no name"),
+        (["--interval", "0"], "--interval: 0.0 is not above 0"),
+        (["--connections", "0"], "--connections: 0 is below 1"),
+    ],
+)
+def test_bad_options_are_refused_by_their_name(flags: list[str], said: str) -> None:
+    given = ["node-proxy", "setup", *flags]
+    if "--address" not in flags:
+        given += ["--address", FOUR]
+    if "--gateway" not in flags:
+        given += ["--gateway", "192.0.2.2:8443"]
+    result = CliRunner().invoke(command, given)
+    assert isinstance(result.exception, Trouble), result.output
+    assert said in str(result.exception)
+
+
+def test_a_gateway_by_name_is_asked_of_the_nodes_name_servers() -> None:
+    asked = options("api.example.com:8443")
+    servers = nginx.nameservers("search x\nnameserver 10.0.0.2\nnameserver fd00::53\nnameserver\n")
+    text = nginx.configuration(asked, servers)
+    assert "resolver 10.0.0.2 [fd00::53];" in text
+    assert "proxy_pass $gateway;" in text
+    with pytest.raises(nginx.NoNameServerError):
+        nginx.configuration(asked, [])
+    assert "server gateway api.example.com:8443 send-proxy-v2 resolvers node" in (
+        haproxy.configuration(asked, "/run/figures.sock")
+    )
+
+
+@pytest.mark.parametrize("gateway", ["192.0.2.2:8443", "[2001:db8::2]:8443", "localhost:8443"])
+@pytest.mark.parametrize("proxy", ["nginx", "haproxy"])
+def test_the_proxies_accept_their_configurations(
+    tmp_path: Path, proxy: str, gateway: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if proxy == "haproxy" and not shutil.which("haproxy"):
+        pytest.skip("no haproxy")
+    resolv = tmp_path / "resolv.conf"
+    resolv.write_text("nameserver 127.0.0.1\n")
+    monkeypatch.setattr(proxies, "RESOLV_CONF", resolv)
+    # Their tests bind, so that the addresses must be some that this machine has.
+    here = (ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1"))
+    asked = options(gateway, proxy=proxy, directory=tmp_path, port=free_port())
+    found = proxies.choose(msgspec.structs.replace(asked, addresses=here))
+    (tmp_path / found.file).write_text(found.text)
+    done = subprocess.run(found.check(tmp_path), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_zone_answers_one_name_and_hides_no_other() -> None:
+    zone = dns.zone.from_text(names.zone(parse_addresses((FOUR, SIX))), relativize=False)
+    assert str(zone.origin) == "kubernetes.default.svc.cluster.local."
+    assert zone.origin is not None
+    assert [str(each) for each in zone.find_rdataset(zone.origin, "A")] == [FOUR]
+    assert [str(each) for each in zone.find_rdataset(zone.origin, "AAAA")] == [SIX]
+    soa = zone.find_rdataset(zone.origin, dns.rdatatype.SOA)[0]
+    assert (soa.serial, soa.refresh, soa.retry, soa.expire, soa.minimum) == (
+        2017042745,
+        1209600,
+        1209600,
+        1209600,
+        30,
+    )
+    assert "kubernetes.default.svc.cluster.local.:8053 {" in names.corefile()
+
+
+def test_sockets_are_counted_as_the_kernel_writes_them() -> None:
+    tables = (
+        "  sl  local_address rem_address   st tx_queue\n"
+        "   0: 0302010A:01BB 00000000:0000 0A 00000000\n"
+        "   1: 0302010A:01BB 0400000A:D431 01 00000000\n"
+        "   2: 0302010A:01BC 0400000A:D432 01 00000000\n"
+        "   3: 000000FD000000000000000003000000:01BB 00000000:0000 01 00000000\n"
+    )
+    addresses = parse_addresses((FOUR, SIX))
+    assert list(sockets.count("01", addresses, 443, tables).values()) == [1, 1]
+    assert list(sockets.count("0A", addresses, 443, tables).values()) == [1, 0]
+
+
+def manifests(*more: str) -> list[dict[str, object]]:
+    result = CliRunner().invoke(
+        command,
+        [
+            *("node-proxy", "manifests", "--address", FOUR, "--address", SIX),
+            *("--gateway", "api.example.com:8443", "--image", "registry.example.com/g:1", *more),
+        ],
+    )
+    assert result.exit_code == 0, result.output
+    return list(yaml.safe_load_all(result.output))
+
+
+def test_the_daemon_set_has_just_the_needed_capabilities() -> None:
+    account, daemon_set = manifests("--connections", "500", "--cleanup", "--pull-secret", "pull")
+    assert account["automountServiceAccountToken"] is False
+    pod = daemon_set["spec"]["template"]["spec"]  # type: ignore[index]
+    assert pod["hostNetwork"] is True
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["imagePullSecrets"] == [{"name": "pull"}]
+    for container, capabilities in (
+        (pod["initContainers"][0], ["NET_ADMIN"]),
+        (pod["containers"][0], ["NET_ADMIN", "NET_BIND_SERVICE"]),
+    ):
+        assert container["securityContext"]["capabilities"] == {
+            "drop": ["ALL"],
+            "add": capabilities,
+        }
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    flags = pod["containers"][0]["args"]
+    assert flags[:2] == ["node-proxy", "run"]
+    # The flags in the manifest are flags that the command takes.
+    result = CliRunner().invoke(command, [*flags[:1], "manifests", *flags[2:], "--image", "i"])
+    assert result.exit_code == 0, result.output
+    again = list(yaml.safe_load_all(result.output))[1]
+    assert again["spec"]["template"]["spec"]["containers"][0]["args"] == flags
+
+
+def test_the_master_service_and_the_names_come_when_asked_for() -> None:
+    assert [each["kind"] for each in manifests()] == ["ServiceAccount", "DaemonSet"]
+    found = manifests("--master", "service")[2:]
+    assert [each["kind"] for each in found] == ["Service", "EndpointSlice", "EndpointSlice"]
+    assert [each.get("addressType") for each in found] == [None, "IPv4", "IPv6"]
+    assert found[1]["endpoints"] == [{"addresses": [FOUR], "conditions": {"ready": True}}]
+    data = manifests("--master", "names", "--domain", "example.org")[2]["data"]
+    assert isinstance(data, dict)
+    assert "kubernetes.default.svc.example.org.:8053" in data["Corefile"]
+    dns.zone.from_text(data["kubernetes.zone"], relativize=False)

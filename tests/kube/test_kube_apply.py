@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 from hypothesis import given
@@ -12,7 +13,7 @@ from kube_fake_api import FakeApi, Handler, serving, status
 
 from gatehouse.apis.resources import SERVICES
 from gatehouse.kube import client as kube
-from gatehouse.kube.apply import NotOurs, covers, ensure, merged
+from gatehouse.kube.apply import NotOurs, covers, ensure, merged, shape, signed, without_stale
 
 
 def service(**spec: Any) -> dict[str, Any]:
@@ -22,11 +23,15 @@ def service(**spec: Any) -> dict[str, Any]:
             "name": "s",
             "namespace": "ns",
             "labels": {"app.kubernetes.io/managed-by": "gatehouse"},
-            "annotations": {"gatehouse.dev/keys": ""},
             "ownerReferences": [owner],
         },
         "spec": spec,
     }
+
+
+def at_rest(**spec: Any) -> dict[str, Any]:
+    """What an API server holds after this was stated."""
+    return msgspec.to_builtins(signed(service(**spec)))  # type: ignore[no-any-return]
 
 
 def at_server(obj: dict[str, Any]) -> Handler:
@@ -47,11 +52,12 @@ async def test_what_is_missing_is_created() -> None:
         api.others.extend([status(404, "NotFound"), at_server(service())])
         assert (await ensure(client, SERVICES, service())).action == "created"
         head = {"apiVersion": "v1", "kind": "Service"}
-        assert written(api) == [("POST", {**head, **service()})]
+        assert written(api) == [("POST", {**head, **signed(service())})]
 
 
 async def test_what_has_everything_and_more_is_left_alone() -> None:
-    current = service(type="LoadBalancer", clusterIP="10.0.0.1")
+    current = at_rest(type="LoadBalancer")
+    current["spec"]["clusterIP"] = "10.0.0.1"
     current["metadata"]["labels"]["theirs"] = "x"
     async with serving() as (api, client):
         api.others.append(at_server(current))
@@ -140,14 +146,53 @@ def test_a_list_item_that_changes_is_replaced_whole() -> None:
     assert merged(current, [{"name": "v", "configMap": {}}]) == [{"name": "v", "configMap": {}}]
 
 
-def test_labels_that_were_ours_and_are_no_more_go_and_others_stay() -> None:
-    def metadata(keys: str, **labels: str) -> dict[str, Any]:
-        return {"labels": labels, "annotations": {"gatehouse.dev/keys": keys}}
+async def test_what_was_stated_and_is_no_more_goes_and_what_others_state_stays() -> None:
+    current = at_rest(
+        type="LoadBalancer",
+        selector={"app": "a", "tier": "b"},
+        ports=[{"name": "http", "port": 80, "appProtocol": "x"}, {"name": "old", "port": 81}],
+    )
+    current["metadata"]["labels"]["theirs"] = "c"
+    current["spec"]["clusterIP"] = "10.0.0.1"
+    current["spec"]["ports"][0]["nodePort"] = 30001
+    async with serving() as (api, client):
+        api.others.extend([at_server(current)] * 2)
+        wanted = service(selector={"app": "a"}, ports=[{"name": "http", "port": 80}])
+        assert (await ensure(client, SERVICES, wanted)).action == "updated"
+        [(_, body)] = written(api)
+    assert body["spec"] == {
+        "selector": {"app": "a"},
+        "clusterIP": "10.0.0.1",
+        "ports": [{"name": "http", "port": 80, "nodePort": 30001}],
+    }
+    assert body["metadata"]["labels"]["theirs"] == "c"
 
-    current = metadata("team,tier", team="a", tier="b", theirs="c")
-    desired = metadata("team", team="a2")
-    assert not covers(current, desired)
-    assert merged(current, desired) == metadata("team", team="a2", theirs="c")
+
+async def test_what_cannot_change_is_made_anew() -> None:
+    current = at_rest(loadBalancerClass="a")
+    current["metadata"]["uid"] = "u-1"
+
+    def other_class(now: Any, wanted: Any) -> bool:
+        return bool(now["spec"]["loadBalancerClass"] != wanted["spec"]["loadBalancerClass"])
+
+    async with serving() as (api, client):
+        api.others.extend([at_server(current)] * 3)
+        wanted = service(loadBalancerClass="b")
+        done = await ensure(client, SERVICES, wanted, replaced=other_class)
+        assert done.action == "updated"
+        assert [method for method, _ in written(api)] == ["DELETE", "POST"]
+
+
+async def test_what_is_stated_may_depend_on_what_there_is() -> None:
+    current = at_rest(replicas=5)
+
+    def keep(now: Any, wanted: Any) -> Any:
+        return {**wanted, "spec": {"replicas": now["spec"]["replicas"]}}
+
+    async with serving() as (api, client):
+        api.others.append(at_server(current))
+        done = await ensure(client, SERVICES, service(replicas=1), settle=keep)
+        assert done.action == "unchanged"
 
 
 values = st.recursive(
@@ -162,3 +207,9 @@ def test_after_an_update_nothing_is_left_to_update(current: Any, desired: Any) -
     result = merged(current, desired)
     assert covers(result, desired)
     assert merged(result, desired) == result
+
+
+@given(values, values, values)
+def test_what_nobody_stated_is_never_removed(current: Any, desired: Any, before: Any) -> None:
+    assert without_stale(current, desired, {}) == current
+    assert without_stale(current, current, shape(before)) == current

@@ -82,7 +82,6 @@ def test_infrastructure_labels_and_annotations_reach_every_object_and_the_pods()
     for each in metadata:
         assert each["labels"]["team"] == "tea"
         assert each["annotations"]["note"] == "x"
-        assert each["annotations"]["gatehouse.dev/keys"] == "note,team"
 
 
 @pytest.mark.parametrize("key", ["app.kubernetes.io/managed-by", "app.kubernetes.io/name"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -14,10 +14,10 @@ from gatehouse.kube.client import AlreadyExists, Client, Conflict, NotFound
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "gatehouse"
 
-KEYS = "gatehouse.dev/keys"
-"""Annotation in which ``desired`` may list, separated by commas, the label and annotation keys that
-it sets because a user asked for them. A key that the previous list had and the new one has not is
-removed; without such a record, a key once set would stay for ever."""
+APPLIED = "gatehouse.dev/applied"
+"""Annotation with the shape of what was stated last (fields, names of list items, no values). What
+it has and the newest statement has not is removed; without such a record, a field once stated would
+stay for ever."""
 
 ATTEMPTS = 4
 """How often a write is tried against an object that others write at the same time."""
@@ -39,18 +39,29 @@ class NotOurs(Exception):
     """An object of the wanted name exists and belongs to somebody else; it was left alone."""
 
 
-async def ensure(client: Client, resource: Resource, desired: Mapping[str, Any]) -> Outcome:
+async def ensure(
+    client: Client,
+    resource: Resource,
+    desired: Mapping[str, Any],
+    *,
+    settle: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]] | None = None,
+    replaced: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] = lambda _c, _d: False,
+) -> Outcome:
     """Make an object have everything that ``desired`` states, leaving all else as it is.
 
+    What an earlier statement had and this one has not is removed. ``settle(current, desired)``
+    gives what to state instead, in view of what there is; ``replaced(current, desired)`` tells
+    whether the object can only be made anew, since a field of it cannot change.
     Raises NotOurs, or the ApiError of the request that failed.
     """
+    desired = signed(desired)
     metadata = desired["metadata"]
     name, namespace = metadata["name"], metadata.get("namespace", "")
     attempt = 0
     while True:
         attempt += 1
         try:
-            action = await _attempt(client, resource, desired, name, namespace)
+            action = await _attempt(client, resource, desired, settle, replaced)
         except (AlreadyExists, Conflict, NotFound) as error:
             # Somebody wrote between our read and our write. NotFound also means that the
             # namespace is gone, which a second look does not mend: it is raised in the end.
@@ -61,18 +72,93 @@ async def ensure(client: Client, resource: Resource, desired: Mapping[str, Any])
 
 
 async def _attempt(
-    client: Client, resource: Resource, desired: Mapping[str, Any], name: str, namespace: str
+    client: Client,
+    resource: Resource,
+    desired: Mapping[str, Any],
+    settle: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]] | None,
+    replaced: Callable[[Mapping[str, Any], Mapping[str, Any]], bool],
 ) -> Literal["created", "updated", "unchanged"]:
+    metadata = desired["metadata"]
     try:
-        current = await client.get(resource, name, namespace)
+        current = await client.get(resource, metadata["name"], metadata.get("namespace", ""))
     except NotFound:
         await client.create(resource, desired)
         return "created"
     _check_ours(resource, desired, current)
-    if covers(current, desired):
+    if settle is not None:
+        desired = signed(settle(current, desired))
+    if replaced(current, desired):
+        where = current["metadata"]
+        await client.delete(
+            resource, where["name"], where.get("namespace", ""), uid=where.get("uid", "")
+        )
+        await client.create(resource, desired)
+        return "updated"
+    pruned = without_stale(current, desired, _stated_before(current))
+    if pruned == current and covers(current, desired):
         return "unchanged"
-    await client.update(resource, merged(current, desired))
+    await client.update(resource, merged(pruned, desired))
     return "updated"
+
+
+def signed(desired: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give ``desired`` with the annotation of its shape."""
+    metadata = desired["metadata"]
+    annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != APPLIED}
+    bare = {**desired, "metadata": {**metadata, "annotations": annotations}}
+    found = msgspec.json.encode(shape(bare), order="deterministic").decode()
+    signed = {**metadata, "annotations": {**annotations, APPLIED: found}}
+    return {**desired, "metadata": signed}
+
+
+def _stated_before(current: Mapping[str, Any]) -> Any:
+    text = (current["metadata"].get("annotations") or {}).get(APPLIED, "")
+    try:
+        return msgspec.json.decode(text) if text else {}
+    except msgspec.DecodeError:
+        return {}
+
+
+def shape(value: Any) -> Any:
+    """Give the fields of a value without their values, but for names by which items are found."""
+    match value:
+        case Mapping():
+            return {
+                key: inner if key == "name" and isinstance(inner, str) else shape(inner)
+                for key, inner in value.items()
+            }
+        case list() | tuple():
+            return [shape(item) for item in value]
+        case _:
+            return 0
+
+
+def without_stale(current: Any, desired: Any, before: Any) -> Any:
+    """Give ``current`` without what ``before``, an earlier statement's shape, has of its own."""
+    match current, desired, before:
+        case Mapping(), Mapping(), Mapping():
+            return {
+                key: without_stale(value, desired[key], before.get(key))
+                if key in desired
+                else value
+                for key, value in current.items()
+                if key in desired or key not in before
+            }
+        case list(), list() | tuple(), list():
+            return [
+                without_stale(item, _fellow(desired, place, item), _fellow(before, place, item))
+                for place, item in enumerate(current)
+            ]
+        case _:
+            return current
+
+
+def _fellow(items: Sequence[Any], place: int, item: Any) -> Any:
+    """Give the item of another list that belongs to ``item``: by name, or by place."""
+    name = item.get("name") if isinstance(item, Mapping) else None
+    if name is not None:
+        return next((i for i in items if isinstance(i, Mapping) and i.get("name") == name), None)
+    return items[place] if place < len(items) else None
 
 
 def _check_ours(resource: Resource, desired: Mapping[str, Any], current: Mapping[str, Any]) -> None:
@@ -136,9 +222,6 @@ def merged(current: Any, desired: Any) -> Any:
             result = {key: copy.deepcopy(value) for key, value in base.items()}
             for key, value in desired.items():
                 result[key] = merged(base.get(key), value)
-            for stale in _stale_keys(base, desired):
-                for kind in ("labels", "annotations"):
-                    result.get(kind, {}).pop(stale, None)
             return result
         case list() | tuple():
             items = current if isinstance(current, list) else []
@@ -147,22 +230,6 @@ def merged(current: Any, desired: Any) -> Any:
             return desired
 
 
-def _stale_keys(current: Mapping[str, Any], desired: Mapping[str, Any]) -> set[str]:
-    """Give the keys to remove, if the two are the metadata of an object or a template."""
-    wanted, present = desired.get("annotations"), current.get("annotations")
-    if not (isinstance(wanted, Mapping) and isinstance(present, Mapping) and KEYS in wanted):
-        return set()
-    stated = {*wanted, *desired.get("labels", ())}
-    return {*str(present.get(KEYS, "")).split(",")} - stated - {""}
-
-
 def _merged_item(items: list[Any], place: int, item: Any) -> Any:
-    name = item.get("name") if isinstance(item, Mapping) else None
-    if name is not None:
-        candidates = [i for i in items if isinstance(i, Mapping) and i.get("name") == name]
-    else:
-        candidates = items[place : place + 1]
-    for candidate in candidates:
-        if covers(candidate, item):
-            return copy.deepcopy(candidate)
-    return copy.deepcopy(item)
+    candidate = _fellow(items, place, item)
+    return copy.deepcopy(candidate if covers(candidate, item) else item)

@@ -21,10 +21,6 @@ from gatehouse.provisioner.pod import AgentChannel, Object, PodShape, Proxy, pod
 SERVICE_ANNOTATION = "gatehouse.dev/service"
 """On the Pod template: which Service's address the Pod gets where Gatehouse runs it itself."""
 
-PROPAGATED = "gatehouse.dev/keys"
-"""Annotation listing the keys that came from ``spec.infrastructure``, so that a key taken away
-there is taken away here (see :mod:`gatehouse.kube.apply`)."""
-
 Ports = tuple[tuple[int, str], ...]
 """Ports to serve, ascending, each with TCP or UDP."""
 
@@ -94,7 +90,6 @@ class _Made(msgspec.Struct, frozen=True):
         infrastructure = spec.get("infrastructure") or {}
         asked_labels = infrastructure.get("labels") or {}
         asked_annotations = infrastructure.get("annotations") or {}
-        keys = ",".join(sorted({*asked_labels, *asked_annotations}))
         return cls(
             shape=PodShape(
                 name=names.resource_name(gateway_name, class_name),
@@ -118,7 +113,7 @@ class _Made(msgspec.Struct, frozen=True):
             # Ours last: a Gateway's author cannot hide its objects from us, nor have another
             # Gateway's Service select its Pods.
             labels={**asked_labels, **names.labels(gateway_name, class_name)},
-            annotations={**asked_annotations, PROPAGATED: keys},
+            annotations=dict(asked_annotations),
             selector=names.selector(gateway_name, class_name),
             owner={
                 "apiVersion": GATEWAYS.api_version,

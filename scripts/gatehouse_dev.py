@@ -14,6 +14,7 @@ from nginx_gateway import (
     COUNT,
     LOOSE,
     NAME,
+    SPECS,
     STRING,
     TIME,
     Schema,
@@ -116,7 +117,7 @@ def _condition(kind: str) -> str:
     return f'.status.conditions[?(@.type=="{kind}")].status'
 
 
-COLUMNS = [
+COLUMNS: list[Schema] = [
     {"name": "Accepted", "type": "string", "jsonPath": _condition("Accepted")},
     {"name": "Programmed", "type": "string", "jsonPath": _condition("Programmed")},
     {"name": "Hosts", "type": "string", "jsonPath": ".status.hostsInStep"},
@@ -125,23 +126,43 @@ COLUMNS = [
 ]
 
 
-def definition() -> Schema:
-    """Give the definition of ExternalLoadBalancer."""
-    kind, group = "ExternalLoadBalancer", "gatehouse.dev"
+DATA_PLANE = {
+    **SPECS["NginxProxy"],
+    "properties": {
+        name: schema
+        for name, schema in SPECS["NginxProxy"]["properties"].items()
+        if name not in ("zoneSize", "serverTokens", "useClusterIP")
+    },
+}
+"""What NginxProxy says, but for what only NGINX has."""
+
+
+def definitions() -> list[Schema]:
+    """Give all definitions of the group."""
+    return [
+        _definition("ExternalLoadBalancer", LOAD_BALANCER, STATUS, COLUMNS, "elb"),
+        _definition("DataPlane", DATA_PLANE, fields(), COLUMNS[-1:]),
+    ]
+
+
+def _definition(
+    kind: str, spec: Schema, status: Schema, columns: list[Schema], *short: str
+) -> Schema:
+    group = "gatehouse.dev"
     schema = fields(
         "spec",
         apiVersion=STRING,
         kind=STRING,
         metadata={"type": "object"},
-        spec=LOAD_BALANCER,
-        status=STATUS,
+        spec=spec,
+        status=status,
     )
     version = {
         "name": "v1alpha1",
         "served": True,
         "storage": True,
         "subresources": {"status": {}},
-        "additionalPrinterColumns": COLUMNS,
+        "additionalPrinterColumns": columns,
         "schema": {"openAPIV3Schema": schema},
     }
     names = {
@@ -149,9 +170,10 @@ def definition() -> Schema:
         "listKind": f"{kind}List",
         "plural": f"{kind.lower()}s",
         "singular": kind.lower(),
-        "shortNames": ["elb"],
         "categories": ["gatehouse"],
     }
+    if short:
+        names["shortNames"] = list(short)
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -162,9 +184,9 @@ def definition() -> Schema:
 
 def main() -> None:
     """Write one file per kind into the directory given."""
-    made = definition()
-    text = json.dumps(made, indent=1, sort_keys=True)
-    (Path(sys.argv[1]) / f"{made['metadata']['name']}.json").write_text(text + "\n")
+    for made in definitions():
+        text = json.dumps(made, indent=1, sort_keys=True)
+        (Path(sys.argv[1]) / f"{made['metadata']['name']}.json").write_text(text + "\n")
 
 
 if __name__ == "__main__":

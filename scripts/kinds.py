@@ -22,6 +22,7 @@ ROOTS = {
     "api__v1": "Namespace Service Endpoints Secret ConfigMap ServiceAccount Pod Node Event",
     "apis__apps__v1": "Deployment DaemonSet ReplicaSet",
     "apis__autoscaling__v2": "HorizontalPodAutoscaler",
+    "apis__policy__v1": "PodDisruptionBudget",
     "apis__discovery.k8s.io__v1": "EndpointSlice",
     "apis__events.k8s.io__v1": "Event",
     "apis__coordination.k8s.io__v1": "Lease",

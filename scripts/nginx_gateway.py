@@ -118,6 +118,97 @@ AUTHORIZATION = fields(
         fields("claims", require=REQUIRE, claims=several(CLAIM, least=1, most=32)), most=32
     ),
 )
+LOOSE: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+_PORT = COUNT | {"minimum": 1, "maximum": 65535}
+_PERCENT = COUNT | {"minimum": 1, "maximum": 100}
+_SHARE: Schema = {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, STRING]}
+_PATCHES = several(
+    fields(
+        "value",
+        (
+            "!has(self.type) || self.type != 'JSONPatch' || type(self.value) == list",
+            "value must be a list for type JSONPatch",
+        ),
+        type=one_of("StrategicMerge", "Merge", "JSONPatch") | {"default": "StrategicMerge"},
+        value={"x-kubernetes-preserve-unknown-fields": True},
+    ),
+    most=16,
+)
+_POD = fields(
+    terminationGracePeriodSeconds=COUNT,
+    affinity=LOOSE,
+    nodeSelector={"type": "object", "additionalProperties": STRING},
+    tolerations=several(LOOSE, most=64),
+    volumes=several(LOOSE, most=64),
+    topologySpreadConstraints=several(LOOSE, most=16),
+)
+_CONTAINER = fields(
+    image=fields(
+        repository=STRING,
+        tag=STRING,
+        pullPolicy=one_of("Always", "Never", "IfNotPresent"),
+    ),
+    resources=LOOSE,
+    lifecycle=LOOSE,
+    readinessProbe=fields(initialDelaySeconds=COUNT, periodSeconds=COUNT | {"minimum": 1}),
+    hostPorts=several(fields("port containerPort", port=_PORT, containerPort=_PORT), most=64),
+    volumeMounts=several(LOOSE, most=64),
+)
+WORKLOAD = fields(
+    "",
+    (
+        "!has(self.deployment) || !has(self.daemonSet)",
+        "deployment and daemonSet exclude each other",
+    ),
+    deployment=fields(
+        replicas=COUNT,
+        autoscaling=fields(
+            "enable maxReplicas",
+            (
+                "!has(self.minReplicas) || self.minReplicas <= self.maxReplicas",
+                "minReplicas must not be more than maxReplicas",
+            ),
+            enable=BOOLEAN,
+            minReplicas=COUNT | {"minimum": 1},
+            maxReplicas=COUNT | {"minimum": 1},
+            targetCPUUtilizationPercentage=_PERCENT,
+            targetMemoryUtilizationPercentage=_PERCENT,
+            metrics=several(LOOSE, most=16),
+            behavior=LOOSE,
+        ),
+        podDisruptionBudget=fields(
+            "",
+            (
+                "has(self.minAvailable) != has(self.maxUnavailable)",
+                "needs one of minAvailable and maxUnavailable",
+            ),
+            minAvailable=_SHARE,
+            maxUnavailable=_SHARE,
+            unhealthyPodEvictionPolicy=one_of("IfHealthyBudget", "AlwaysAllow"),
+        ),
+        pod=_POD,
+        container=_CONTAINER,
+        patches=_PATCHES,
+    ),
+    daemonSet=fields(pod=_POD, container=_CONTAINER, patches=_PATCHES),
+    service=fields(
+        type=one_of("LoadBalancer", "ClusterIP", "NodePort"),
+        externalTrafficPolicy=one_of("Cluster", "Local"),
+        loadBalancerIP=STRING,
+        loadBalancerClass=STRING,
+        loadBalancerSourceRanges=several(STRING, most=64),
+        nodePorts=several(
+            fields("port listenerPort", port=_PORT, listenerPort=_PORT),
+            ("self.all(a, self.exists_one(b, a.port == b.port))", "a port may be named once"),
+            most=64,
+        ),
+        patches=_PATCHES,
+    ),
+)
+"""How the data plane of a Gateway is run."""
+
+LOGGING = fields(agentLevel=one_of("debug", "info", "warning", "error"))
+
 
 SPECS: dict[str, Schema] = {
     "ClientSettingsPolicy": fields(
@@ -271,6 +362,8 @@ SPECS: dict[str, Schema] = {
                 proxied=several(STRING, most=9),
             ),
         ),
+        logging=LOGGING,
+        kubernetes=WORKLOAD,
     ),
     "SnippetsFilter": fields("snippets", snippets=SNIPPETS),
     "SnippetsPolicy": fields(
@@ -330,7 +423,6 @@ SHORT = {
     "UpstreamSettingsPolicy": "uspolicy",
     "AuthenticationFilter": "authfilter",
 }
-LOOSE: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
 def definition(kind: str) -> Schema:

@@ -8,9 +8,9 @@ import pytest
 
 from gatehouse.controller.programming import Standing, judge, settled
 from gatehouse.delivery import DataPlaneReport, InstanceReport
-from gatehouse.frontends.gateway_api import DataPlane
+from gatehouse.frontends.gateway_api import Programming
 
-CONFIRMED = Standing(DataPlane(programmed=True), generation=1)
+CONFIRMED = Standing(Programming(programmed=True), generation=1)
 
 
 def report(**instance: Any) -> DataPlaneReport:
@@ -22,7 +22,7 @@ def test_nobody_connected_is_pending_with_the_reason_known() -> None:
     alone = judge(None, report(), 1, served=False)
     assert alone.state.message == "waiting for the data plane to connect"
     trouble = "cannot create Deployment ns/gw: forbidden"
-    assert judge(None, report(), 1, trouble, served=False).state == DataPlane(
+    assert judge(None, report(), 1, trouble, served=False).state == Programming(
         programmed=False, message=trouble
     )
 
@@ -50,7 +50,7 @@ def test_a_refusal_is_invalid_in_the_proxys_own_words() -> None:
     standing = judge(
         CONFIRMED, report(desired="v2", confirmed="v1", error="[emerg] no"), 1, served=False
     )
-    assert standing.state == DataPlane(
+    assert standing.state == Programming(
         programmed=False, reason="Invalid", message="pod: [emerg] no"
     )
 

@@ -19,14 +19,10 @@ import nginx_plus_binary
 import pytest
 import resources_shown
 import yaml
+from admitted import NOW, admitted
 from envoy.config.listener.v3 import listener_pb2
 
 from gatehouse.agent import nginx_binary, system_trust
-from gatehouse.apis import resources
-from gatehouse.apiserver.builtin.kinds import KINDS
-from gatehouse.apiserver.controllers.bootstrap import bundled
-from gatehouse.apiserver.objects.definitions import served_by
-from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.backends import envoy, nginx
 from gatehouse.bundle import Bundle
 from gatehouse.frontends import gateway_api
@@ -38,7 +34,6 @@ HERE = Path(__file__).parent
 CASES = sorted(path.parent.name for path in HERE.glob("*/input.yaml"))
 MODULES = ("http_auth_request_module", "nginx-auth-jwt-0.14.2")
 ENVOY = envoy.Capabilities()
-NOW = "2026-01-01T00:00:00Z"
 
 BASE = """
 apiVersion: gateway.networking.k8s.io/v1
@@ -55,36 +50,6 @@ metadata: {name: ns, labels: {kubernetes.io/metadata.name: ns}}
 HTTP_KINDS = [
     {"group": "gateway.networking.k8s.io", "kind": kind} for kind in ("HTTPRoute", "GRPCRoute")
 ]
-REGISTRY = Registry((*KINDS, *(each for one in bundled() for each in served_by(one))))
-
-
-def admit(resource: resources.Resource, raw: dict[str, Any]) -> None:
-    """Default and validate an object as the API server does."""
-    served = REGISTRY.of(resource)
-    assert not served.compiled.prepare(raw)
-    served.complete(raw)
-    assert not served.compiled.validate(raw, None)
-    assert not list(served.check(raw, None))
-    raw.pop("status", None)
-
-
-def admitted(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Give the objects of a YAML text, defaulted and validated."""
-    for raw in yaml.safe_load_all(text):
-        resource = next(
-            item
-            for item in vars(resources).values()
-            if isinstance(item, resources.Resource) and item.kind == raw["kind"]
-        )
-        status = raw.get("status")
-        if resource.namespaced:
-            raw["metadata"].setdefault("namespace", "ns")
-        admit(resource, raw)
-        raw["metadata"].setdefault("generation", 1)
-        raw["metadata"].setdefault("creationTimestamp", NOW)
-        if status:
-            raw["status"] = status
-        yield resource.kind, raw
 
 
 def engine_of(text: str, settings: gateway_api.Settings) -> Engine:
@@ -96,7 +61,7 @@ def engine_of(text: str, settings: gateway_api.Settings) -> Engine:
         if kind in gateway_api.INDEXES or kind in {resource.kind for resource in gateway_api.KINDS}:
             changes[key] = gateway_api.decode(kind, raw)
         if kind == "Gateway":
-            changes[("DataPlane", *key[1:])] = gateway_api.DataPlane(programmed=True)
+            changes[("Programming", *key[1:])] = gateway_api.Programming(programmed=True)
     engine.commit(changes)
     return engine
 

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gatehouse.provisioner.manifests import Plan, Ports, ProvisionerSettings, desired
+from gatehouse.provisioner.manifests import Plan, ProvisionerSettings, desired
 from gatehouse.provisioner.pod import Proxy
+from gatehouse.provisioner.service import Ports
 
 SETTINGS = ProvisionerSettings(
     images={"nginx": "example.com/gatehouse:1", "envoy": "example.com/gatehouse-envoy:1"},

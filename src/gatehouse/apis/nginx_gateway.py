@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from gatehouse.apis.meta import Resource, View
@@ -274,8 +276,14 @@ class Compression(View, frozen=True):
     gzip: GzipSettings = GzipSettings()
 
 
+class Logging(View, frozen=True):
+    """What is logged."""
+
+    agent_level: str | None = None
+
+
 class NginxProxySpec(View, frozen=True):
-    """``spec`` of a NginxProxy, as far as traffic is concerned."""
+    """``spec`` of a NginxProxy."""
 
     ip_family: str | None = None
     disable_http2: bool | None = msgspec.field(default=None, name="disableHTTP2")
@@ -288,9 +296,16 @@ class NginxProxySpec(View, frozen=True):
     server_tokens: str | None = None
     rewrite_client_ip: RewriteClientIp | None = msgspec.field(default=None, name="rewriteClientIP")
     compression: Compression | None = None
+    logging: Logging | None = None
+    kubernetes: dict[str, Any] | None = None
+    """A :class:`~gatehouse.apis.workload.Workload` as it is written, to be put over another."""
 
 
 class NginxProxy(Resource, frozen=True):
     """A NginxProxy: the parameters of a GatewayClass or Gateway."""
 
     spec: NginxProxySpec = NginxProxySpec()
+
+
+class DataPlane(NginxProxy, frozen=True):
+    """A DataPlane of the group ``gatehouse.dev``: the same for any proxy, without NGINX's own."""

@@ -43,6 +43,9 @@ EVENTS = Resource("", "v1", "events", "Event")
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet")
+AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
+DISRUPTION_BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 TOKEN_REVIEWS = Resource(
     "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False
@@ -84,3 +87,4 @@ AUTHENTICATION_FILTERS = Resource(
 EXTERNAL_LOAD_BALANCERS = Resource(
     "gatehouse.dev", "v1alpha1", "externalloadbalancers", "ExternalLoadBalancer"
 )
+DATA_PLANES = Resource("gatehouse.dev", "v1alpha1", "dataplanes", "DataPlane")

@@ -29,6 +29,8 @@ class Pass(msgspec.Struct, frozen=True):
     """The controller that the class of each of them names."""
     ports: Mapping[query.Key, tuple[tuple[int, str], ...]] = {}
     """The ports of every Gateway that is ours, each with TCP or UDP."""
+    provisioning: Mapping[query.Key, gateway_api.Provisioning] = {}
+    """How the data plane of each of them is to be run."""
     fetches: tuple[gateway_api.Fetch, ...] = ()
     """What is to be fetched from elsewhere."""
 
@@ -76,6 +78,7 @@ def _collect(ask: query.Ask) -> Pass:
         attached=said.attached,
         controllers={key: ask(gateway_api.controller_of, key) for key in gateways},
         ports={key: ask(gateway_api.service_ports, key) for key in gateways},
+        provisioning={key: ask(gateway_api.provisioning, key) for key in gateways},
         fetches=ask(gateway_api.fetches, ""),
     )
 

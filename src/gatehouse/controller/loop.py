@@ -205,7 +205,7 @@ class Loop:
             del self._asked[key]
 
     def _judge(self, found: Pass) -> None:
-        """Let the reports change the inputs ``DataPlane``; a change asks for another pass."""
+        """Let the reports change the inputs ``Programming``; a change asks for another pass."""
         for key in found.gateways:
             generation, first = self._asked[key]
             standing = programming.judge(
@@ -216,7 +216,7 @@ class Loop:
                 served=self._publisher.served(_name(key)) >= first,
             )
             self._standings[key] = standing
-            if self._compilation.put_input(("DataPlane", *key[1:]), standing.state):
+            if self._compilation.put_input(("Programming", *key[1:]), standing.state):
                 self._changed()
 
     def _write(self, found: Pass) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from gatehouse.delivery import DataPlaneReport
-from gatehouse.frontends.gateway_api import DataPlane
+from gatehouse.frontends.gateway_api import Programming
 
 
 class Standing(msgspec.Struct, frozen=True):
     """Where one Gateway's data plane stands, and for which generation of the Gateway."""
 
-    state: DataPlane
+    state: Programming
     generation: int = 0
     """The newest generation of the Gateway that was confirmed."""
 
@@ -34,17 +34,17 @@ def judge(
     confirmed = before.generation if before else 0
     if report.error:
         return Standing(
-            DataPlane(programmed=False, reason="Invalid", message=report.error), confirmed
+            Programming(programmed=False, reason="Invalid", message=report.error), confirmed
         )
     if served:
-        return Standing(DataPlane(programmed=True), generation)
+        return Standing(Programming(programmed=True), generation)
     if not report.instances:
         message = trouble or "waiting for the data plane to connect"
-        return Standing(DataPlane(programmed=False, message=message), confirmed)
+        return Standing(Programming(programmed=False, message=message), confirmed)
     if before is not None and before.state.programmed and confirmed == generation:
         return before
     message = "waiting for the data plane to confirm its configuration"
-    return Standing(DataPlane(programmed=False, message=message), confirmed)
+    return Standing(Programming(programmed=False, message=message), confirmed)
 
 
 def settled(report: DataPlaneReport) -> bool:

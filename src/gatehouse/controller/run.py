@@ -52,7 +52,14 @@ IMAGES: Mapping[Proxy, str] = {
 CA_SECONDS = 5.0
 """How often the file of authorities is looked at."""
 
-_PROVISIONED = (resources.DEPLOYMENTS, resources.CONFIG_MAPS, resources.SERVICE_ACCOUNTS)
+_PROVISIONED = (
+    resources.DEPLOYMENTS,
+    resources.DAEMON_SETS,
+    resources.AUTOSCALERS,
+    resources.DISRUPTION_BUDGETS,
+    resources.CONFIG_MAPS,
+    resources.SERVICE_ACCOUNTS,
+)
 """What is watched only to notice that somebody changed what was made for a Gateway."""
 
 
@@ -136,12 +143,7 @@ class Controller:
         self.delivery.on_report = self.delivery.envoys.on_report = self.loop.on_report
 
     def _provision(self, found: Pass) -> None:
-        self.provisioning.own(
-            {
-                (key[1], key[2]): Plan(ports, PROXIES[found.controllers[key]])
-                for key, ports in found.ports.items()
-            }
-        )
+        self.provisioning.own(planned(found))
 
     def _current(self, key: tuple[str, ...]) -> Mapping[str, Any] | None:
         return self.informers[key[0]].objects.get((key[1], key[2]))
@@ -164,7 +166,7 @@ class Controller:
         if resource is resources.GATEWAYS:
             for name in changes:
                 self.provisioning.touch(name)
-        elif resource in _PROVISIONED or resource is resources.SERVICES:
+        elif resource in (*_PROVISIONED, resources.SERVICES, resources.SECRETS):
             for (namespace, _), raw in changes.items():
                 for owner in (raw or {}).get("metadata", {}).get("ownerReferences", ()):
                     if owner.get("kind") == "Gateway":
@@ -208,6 +210,22 @@ class Controller:
             group.create_task(informer.run())
         for informer in self.informers.values():
             await informer.synced.wait()
+
+
+def planned(found: Pass) -> dict[tuple[str, str], Plan]:
+    """Give what each Gateway that is ours is to have, by namespace and name."""
+    plans = {}
+    for key, ports in found.ports.items():
+        asked = found.provisioning[key]
+        plans[(key[1], key[2])] = Plan(
+            ports,
+            PROXIES[found.controllers[key]],
+            asked.workload,
+            asked.ip_family,
+            asked.log_level,
+            asked.waiting,
+        )
+    return plans
 
 
 def authorities(file: Path) -> str:

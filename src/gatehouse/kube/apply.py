@@ -39,13 +39,18 @@ class NotOurs(Exception):
     """An object of the wanted name exists and belongs to somebody else; it was left alone."""
 
 
+def never(_current: Mapping[str, Any], _desired: Mapping[str, Any]) -> bool:
+    """Say that an object can always be changed into what is wanted."""
+    return False
+
+
 async def ensure(
     client: Client,
     resource: Resource,
     desired: Mapping[str, Any],
     *,
     settle: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]] | None = None,
-    replaced: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] = lambda _c, _d: False,
+    replaced: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] = never,
 ) -> Outcome:
     """Make an object have everything that ``desired`` states, leaving all else as it is.
 

@@ -8,21 +8,26 @@ from typing import Any
 import msgspec
 
 from gatehouse.apis.resources import (
+    AUTOSCALERS,
     CONFIG_MAPS,
+    DAEMON_SETS,
     DEPLOYMENTS,
+    DISRUPTION_BUDGETS,
     GATEWAYS,
+    SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
     Resource,
 )
-from gatehouse.provisioner import names
+from gatehouse.apis.workload import Workload
+from gatehouse.provisioner import names, scaling, service
+from gatehouse.provisioner.copies import Copied
+from gatehouse.provisioner.patching import patched
 from gatehouse.provisioner.pod import AgentChannel, Object, PodShape, Proxy, pod_spec, scraped
+from gatehouse.provisioner.service import Ports
 
 SERVICE_ANNOTATION = "gatehouse.dev/service"
 """On the Pod template: which Service's address the Pod gets where Gatehouse runs it itself."""
-
-Ports = tuple[tuple[int, str], ...]
-"""Ports to serve, ascending, each with TCP or UDP."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -31,6 +36,13 @@ class Plan(msgspec.Struct, frozen=True):
     ports: Ports
     """Of all its listeners, also of ListenerSets."""
     proxy: Proxy = "nginx"
+    workload: Workload = Workload()
+    ip_family: str = ""
+    """``dual``, ``ipv4`` or ``ipv6``; empty: as the cluster has it."""
+    log_level: str = ""
+    """Of the agents; empty: their default."""
+    waiting: str = ""
+    """Why nothing is made or changed for now; empty: it is."""
 
 
 class ProvisionerSettings(msgspec.Struct, frozen=True):
@@ -49,6 +61,8 @@ class ProvisionerSettings(msgspec.Struct, frozen=True):
     image_pull_policy: str = "IfNotPresent"
     client_secret: str = ""
     """Secret of type kubernetes.io/tls beside a Gateway, with what its agents show; empty: none."""
+    copies: tuple[Copied, ...] = ()
+    """Secrets that data planes need beside them."""
 
 
 def desired(
@@ -56,25 +70,22 @@ def desired(
 ) -> tuple[tuple[Resource, Object], ...]:
     """Give everything to make for a Gateway, in the order in which to make it.
 
-    A Gateway without ports gets no Service, since one without ports is invalid.
+    A Gateway without ports gets no Service, since one without ports is invalid. Raises PatchError.
     """
     made = _Made.of(gateway, settings, plan)
-    objects = [
-        (SERVICE_ACCOUNTS, made.service_account()),
-        (CONFIG_MAPS, made.config_map()),
-        (SERVICES, made.service()),
-        (DEPLOYMENTS, made.deployment()),
-    ]
-    if not plan.ports:
-        objects = [pair for pair in objects if pair[0] is not SERVICES]
-    return tuple(objects)
+    objects = [(SERVICE_ACCOUNTS, made.service_account())]
+    objects += [(SECRETS, made.secret(each)) for each in made.copies]
+    objects.append((CONFIG_MAPS, made.config_map()))
+    if plan.ports:
+        objects.append((SERVICES, made.service()))
+    return (*objects, *made.workload())
 
 
 class _Made(msgspec.Struct, frozen=True):
     """The parts that the objects of one Gateway share."""
 
     shape: PodShape
-    ports: Ports
+    plan: Plan
     address: str
     """The address asked for; empty for any."""
     ca_bundle: str
@@ -88,32 +99,18 @@ class _Made(msgspec.Struct, frozen=True):
         metadata, spec = gateway["metadata"], gateway["spec"]
         gateway_name, class_name = metadata["name"], spec["gatewayClassName"]
         infrastructure = spec.get("infrastructure") or {}
-        asked_labels = infrastructure.get("labels") or {}
-        asked_annotations = infrastructure.get("annotations") or {}
         return cls(
-            shape=PodShape(
-                name=names.resource_name(gateway_name, class_name),
-                namespace=metadata["namespace"],
-                ports=tuple(port for port, _ in plan.ports),
-                proxy=plan.proxy,
-                image=settings.images[plan.proxy],
-                image_pull_policy=settings.image_pull_policy,
-                channel=AgentChannel(
-                    host=settings.agent_host,
-                    port=settings.agent_port,
-                    server_name=settings.server_name,
-                    audience=settings.audience,
-                    client_secret=settings.client_secret,
-                ),
-                gateway=gateway_name,
-            ),
-            ports=plan.ports,
+            shape=_shape(gateway, settings, plan),
+            plan=plan,
             address=next((a["value"] for a in spec.get("addresses") or () if a.get("value")), ""),
             ca_bundle=settings.ca_bundle,
             # Ours last: a Gateway's author cannot hide its objects from us, nor have another
             # Gateway's Service select its Pods.
-            labels={**asked_labels, **names.labels(gateway_name, class_name)},
-            annotations=dict(asked_annotations),
+            labels={
+                **(infrastructure.get("labels") or {}),
+                **names.labels(gateway_name, class_name),
+            },
+            annotations=dict(infrastructure.get("annotations") or {}),
             selector=names.selector(gateway_name, class_name),
             owner={
                 "apiVersion": GATEWAYS.api_version,
@@ -124,29 +121,53 @@ class _Made(msgspec.Struct, frozen=True):
             },
         )
 
+    @property
+    def copies(self) -> tuple[Copied, ...]:
+        return self.shape.copies
+
     def service_account(self) -> Object:
         return self._object(SERVICE_ACCOUNTS, automountServiceAccountToken=False)
+
+    def secret(self, copied: Copied) -> Object:
+        found = self._object(SECRETS, type=copied.type, data=dict(copied.data))
+        found["metadata"]["name"] = copied.named(self.shape.name)
+        return found
 
     def config_map(self) -> Object:
         return self._object(CONFIG_MAPS, suffix="-agent", data={"ca.crt": self.ca_bundle})
 
     def service(self) -> Object:
-        ports = [
-            {
-                "name": f"port-{port}" if protocol == "TCP" else f"port-{port}-udp",
-                "port": port,
-                "targetPort": port,
-                "protocol": protocol,
-            }
-            for port, protocol in self.ports
-        ]
-        spec: Object = {"type": "LoadBalancer", "selector": self.selector, "ports": ports}
-        if self.address:
-            spec["loadBalancerIP"] = self.address
-        return self._object(SERVICES, spec=spec)
+        plan, options = self.plan, self.plan.workload.service
+        spec = service.spec(plan.ports, self.selector, options, self.address, plan.ip_family)
+        made = self._object(SERVICES, spec=spec)
+        return patched(SERVICES, made, options.patches, "spec.kubernetes.service.patches")
 
-    def deployment(self) -> Object:
-        template = {
+    def workload(self) -> list[tuple[Resource, Object]]:
+        """Give the Deployment with what scales and protects it, or the DaemonSet."""
+        options = self.plan.workload
+        spec: Object = {
+            "selector": {"matchLabels": self.selector},
+            "template": self._template(),
+        }
+        if options.daemon_set is not None:
+            made = self._object(DAEMON_SETS, spec=spec)
+            where = "spec.kubernetes.daemonSet.patches"
+            return [(DAEMON_SETS, patched(DAEMON_SETS, made, options.daemon_set.patches, where))]
+        asked = options.deployment
+        spec["replicas"] = scaling.replicas(asked.replicas, asked.autoscaling)
+        made = self._object(DEPLOYMENTS, spec=spec)
+        where = "spec.kubernetes.deployment.patches"
+        objects = [(DEPLOYMENTS, patched(DEPLOYMENTS, made, asked.patches, where))]
+        if asked.autoscaling.enable:
+            found = scaling.autoscaler(self.shape.name, asked.autoscaling)
+            objects.append((AUTOSCALERS, self._object(AUTOSCALERS, spec=found)))
+        if asked.pod_disruption_budget is not None:
+            found = scaling.budget(self.selector, asked.pod_disruption_budget)
+            objects.append((DISRUPTION_BUDGETS, self._object(DISRUPTION_BUDGETS, spec=found)))
+        return objects
+
+    def _template(self) -> Object:
+        return {
             "metadata": {
                 "labels": self.labels,
                 "annotations": {
@@ -158,12 +179,6 @@ class _Made(msgspec.Struct, frozen=True):
             },
             "spec": pod_spec(self.shape),
         }
-        spec = {
-            "replicas": 1,
-            "selector": {"matchLabels": self.selector},
-            "template": template,
-        }
-        return self._object(DEPLOYMENTS, spec=spec)
 
     def _object(self, resource: Resource, *, suffix: str = "", **content: Any) -> Object:
         return {
@@ -178,3 +193,31 @@ class _Made(msgspec.Struct, frozen=True):
             },
             **content,
         }
+
+
+def _shape(gateway: Mapping[str, Any], settings: ProvisionerSettings, plan: Plan) -> PodShape:
+    metadata, class_name = gateway["metadata"], gateway["spec"]["gatewayClassName"]
+    asked = plan.workload.daemon_set or plan.workload.deployment
+    return PodShape(
+        name=names.resource_name(metadata["name"], class_name),
+        namespace=metadata["namespace"],
+        ports=tuple(port for port, _ in plan.ports),
+        proxy=plan.proxy,
+        image=settings.images[plan.proxy],
+        image_pull_policy=settings.image_pull_policy,
+        channel=AgentChannel(
+            host=settings.agent_host,
+            port=settings.agent_port,
+            server_name=settings.server_name,
+            audience=settings.audience,
+            client_secret=settings.client_secret,
+        ),
+        gateway=metadata["name"],
+        owner_type="DaemonSet" if plan.workload.daemon_set else "Deployment",
+        log_level=plan.log_level,
+        pod=asked.pod,
+        container=asked.container,
+        copies=tuple(
+            each for each in settings.copies if each.use == "pull" or plan.proxy == "nginx"
+        ),
+    )

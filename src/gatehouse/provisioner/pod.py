@@ -6,9 +6,14 @@ from typing import Any, Literal
 
 import msgspec
 
+from gatehouse.apis.workload import ContainerOptions, PodOptions
+from gatehouse.provisioner.copies import Copied
+
 TOKEN_DIR = "/var/run/secrets/gatehouse"  # noqa: S105 (a directory)
 CA_DIR = "/etc/gatehouse/ca"
 CLIENT_DIR = "/etc/gatehouse/client"
+PLUS_DIR = "/etc/gatehouse/plus"
+"""Below it a directory for each use of a copied Secret."""
 DATA_DIR = "/var/lib/gatehouse"
 RUN_DIR = "/var/run/gatehouse"
 
@@ -53,6 +58,12 @@ class PodShape(msgspec.Struct, frozen=True):
     channel: AgentChannel
     gateway: str
     """Name of the Gateway, for the labels of measurements."""
+    owner_type: Literal["Deployment", "DaemonSet"] = "Deployment"
+    log_level: str = ""
+    """Of the agent; empty: its default."""
+    pod: PodOptions = PodOptions()
+    container: ContainerOptions = ContainerOptions()
+    copies: tuple[Copied, ...] = ()
 
 
 def health_port(ports: tuple[int, ...]) -> int:
@@ -70,10 +81,21 @@ def scraped(ports: tuple[int, ...]) -> dict[str, str]:
 
 def pod_spec(shape: PodShape) -> Object:
     """Give the ``spec`` of the Pod template."""
+    asked = {
+        "affinity": shape.pod.affinity,
+        "nodeSelector": shape.pod.node_selector,
+        "tolerations": [*shape.pod.tolerations],
+        "topologySpreadConstraints": [*shape.pod.topology_spread_constraints],
+        "imagePullSecrets": [
+            {"name": each.named(shape.name)} for each in shape.copies if each.use == "pull"
+        ],
+    }
+    grace = shape.pod.termination_grace_period_seconds
     return {
         "serviceAccountName": shape.name,
         "automountServiceAccountToken": False,
-        "terminationGracePeriodSeconds": 30,
+        "terminationGracePeriodSeconds": 30 if grace is None else grace,
+        **{key: value for key, value in asked.items() if value},
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": PROXY_UID,
@@ -86,21 +108,30 @@ def pod_spec(shape: PodShape) -> Object:
             "sysctls": [{"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}],
         },
         "containers": [_container(shape)],
-        "volumes": _volumes(shape),
+        "volumes": [*_volumes(shape), *shape.pod.volumes],
     }
 
 
 def _container(shape: PodShape) -> Object:
     health = health_port(shape.ports)
+    options = shape.container
+    asked = {
+        "lifecycle": options.lifecycle,
+        "ports": [
+            {"containerPort": each.container_port, "hostPort": each.port}
+            for each in options.host_ports
+        ],
+    }
     return {
         "name": shape.proxy,
-        "image": shape.image,
-        "imagePullPolicy": shape.image_pull_policy,
+        "image": image(shape.image, options),
+        "imagePullPolicy": options.image.pull_policy or shape.image_pull_policy,
         "command": ["gatehouse", "agent", "--proxy", shape.proxy],
         "env": _environment(shape, health),
-        # No containerPorts: they only inform, and a new listener would replace the Pod.
-        **_probes(health),
-        "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
+        # No other containerPorts: they only inform, and a new listener would replace the Pod.
+        **{key: value for key, value in asked.items() if value},
+        **_probes(health, options),
+        "resources": options.resources or {"requests": {"cpu": "50m", "memory": "128Mi"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]},
@@ -115,8 +146,32 @@ def _container(shape: PodShape) -> Object:
             *_client([{"name": "client", "mountPath": CLIENT_DIR, "readOnly": True}], shape),
             {"name": "data", "mountPath": DATA_DIR},
             {"name": "run", "mountPath": RUN_DIR},
+            *(
+                {"name": each.use, "mountPath": f"{PLUS_DIR}/{each.use}", "readOnly": True}
+                for each in _of_plus(shape)
+            ),
+            *options.volume_mounts,
         ],
     }
+
+
+def image(usual: str, options: ContainerOptions) -> str:
+    """Give the image: the usual one, with another repository or tag where those are asked for."""
+    base, at, digest = usual.partition("@")
+    repository, colon, tag = base.rpartition(":")
+    if not colon or "/" in tag:
+        repository, tag = base, ""
+    asked = options.image
+    if asked.repository is None and asked.tag is None:
+        return usual
+    found = asked.repository or repository
+    if asked.tag or tag:
+        return f"{found}:{asked.tag or tag}"
+    return f"{found}{at}{digest}"
+
+
+def _of_plus(shape: PodShape) -> list[Copied]:
+    return [each for each in shape.copies if each.use != "pull"]
 
 
 def _client(made: list[Object], shape: PodShape) -> list[Object]:
@@ -124,13 +179,16 @@ def _client(made: list[Object], shape: PodShape) -> list[Object]:
     return made if shape.channel.client_secret else []
 
 
-def _probes(health: int) -> Object:
+def _probes(health: int, options: ContainerOptions) -> Object:
+    readiness: Object = {
+        "httpGet": {"path": "/readyz", "port": health},
+        "periodSeconds": options.readiness_probe.period_seconds or 2,
+        "failureThreshold": 2,
+    }
+    if options.readiness_probe.initial_delay_seconds:
+        readiness["initialDelaySeconds"] = options.readiness_probe.initial_delay_seconds
     return {
-        "readinessProbe": {
-            "httpGet": {"path": "/readyz", "port": health},
-            "periodSeconds": 2,
-            "failureThreshold": 2,
-        },
+        "readinessProbe": readiness,
         "livenessProbe": {
             "httpGet": {"path": "/livez", "port": health},
             "periodSeconds": 10,
@@ -153,13 +211,17 @@ def _environment(shape: PodShape, health: int) -> list[Object]:
         "NGINX_AGENT_COMMAND_AUTH_TOKENPATH": f"{TOKEN_DIR}/token",
         "NGINX_AGENT_COMMAND_TLS_CA": f"{CA_DIR}/ca.crt",
         "NGINX_AGENT_COMMAND_TLS_SERVER_NAME": shape.channel.server_name,
-        "NGINX_AGENT_LABELS": f"owner-name={shape.namespace}_{shape.name},owner-type=Deployment",
+        "NGINX_AGENT_LABELS": (
+            f"owner-name={shape.namespace}_{shape.name},owner-type={shape.owner_type}"
+        ),
         "GATEHOUSE_AGENT_GATEWAY": shape.gateway,
         "GATEHOUSE_AGENT_ROOT": DATA_DIR,
         "GATEHOUSE_AGENT_RUN_DIR": RUN_DIR,
         # $(POD_IP) is replaced where the Pod is started, so POD_IP must stand before it.
         "GATEHOUSE_AGENT_HEALTH_ADDRESS": f"$(POD_IP):{health}",
     }
+    if shape.log_level:
+        values["NGINX_AGENT_LOG_LEVEL"] = shape.log_level
     if shape.channel.client_secret:
         values["NGINX_AGENT_COMMAND_TLS_CERT"] = f"{CLIENT_DIR}/tls.crt"
         values["NGINX_AGENT_COMMAND_TLS_KEY"] = f"{CLIENT_DIR}/tls.key"
@@ -187,4 +249,8 @@ def _volumes(shape: PodShape) -> list[Object]:
         {"name": "data", "emptyDir": {}},
         # In memory, since key material of TLS listeners passes through it.
         {"name": "run", "emptyDir": {"medium": "Memory"}},
+        *(
+            {"name": each.use, "secret": {"secretName": each.named(shape.name)}}
+            for each in _of_plus(shape)
+        ),
     ]

@@ -8,21 +8,35 @@ from typing import Any
 import structlog
 
 from gatehouse.apis.resources import (
+    AUTOSCALERS,
     CONFIG_MAPS,
+    DAEMON_SETS,
     DEPLOYMENTS,
+    DISRUPTION_BUDGETS,
     GATEWAYS,
+    SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
     Resource,
 )
-from gatehouse.kube.apply import NotOurs, Outcome, controller_of, ensure
+from gatehouse.kube.apply import NotOurs, Outcome, controller_of, ensure, never
 from gatehouse.kube.client import ApiError, Client, Conflict, NotFound
-from gatehouse.provisioner import names
+from gatehouse.provisioner import names, scaling, service
 from gatehouse.provisioner.manifests import Plan, ProvisionerSettings, desired
+from gatehouse.provisioner.patching import PatchError
 
 log = structlog.get_logger("gatehouse.provisioner")
 
-KINDS = (DEPLOYMENTS, SERVICES, CONFIG_MAPS, SERVICE_ACCOUNTS)
+KINDS = (
+    AUTOSCALERS,
+    DISRUPTION_BUDGETS,
+    DEPLOYMENTS,
+    DAEMON_SETS,
+    SERVICES,
+    CONFIG_MAPS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+)
 """What is made for a Gateway, in the order of removal: traffic's end first, identity last."""
 
 _OURS = f"{names.MANAGED_BY}={names.MANAGER},{names.GATEWAY_NAME}"
@@ -33,21 +47,38 @@ class ReconcileError(Exception):
 
 
 async def reconcile(
-    client: Client, gateway: Mapping[str, Any], settings: ProvisionerSettings, plan: Plan
+    client: Client,
+    gateway: Mapping[str, Any],
+    settings: ProvisionerSettings,
+    plan: Plan,
+    *,
+    tidy: bool = False,
 ) -> tuple[Outcome, ...]:
     """Make everything for one Gateway be as it should; a Gateway being deleted gets nothing new.
 
+    ``tidy``: what was made for it under an earlier plan, and is not in this one, is removed.
     Raises ReconcileError after everything was tried, so that one object that somebody else owns
     does not keep the others from being mended.
     """
     if gateway["metadata"].get("deletionTimestamp"):
         return ()
-    wanted = desired(gateway, settings, plan)
+    try:
+        wanted = desired(gateway, settings, plan)
+    except PatchError as error:
+        raise ReconcileError(str(error)) from error
+    settled = plan.workload.daemon_set is None and plan.workload.deployment.autoscaling.enable
     outcomes: list[Outcome] = []
     troubles: list[str] = []
     for resource, obj in wanted:
         try:
-            outcomes.append(await ensure(client, resource, obj))
+            done = await ensure(
+                client,
+                resource,
+                obj,
+                settle=scaling.scaled if resource is DEPLOYMENTS and settled else None,
+                replaced=service.made_anew if resource is SERVICES else never,
+            )
+            outcomes.append(done)
         except NotOurs as error:
             troubles.append(str(error))
         except ApiError as error:
@@ -56,7 +87,7 @@ async def reconcile(
     for outcome in outcomes:
         if outcome.action != "unchanged":
             log.info("object provisioned", object=str(outcome))
-    if not troubles and any(outcome.action == "created" for outcome in outcomes):
+    if not troubles and (tidy or any(outcome.action == "created" for outcome in outcomes)):
         # Something new may mean a new name, since the class is part of it: the old ones go.
         keep = {(resource.kind, obj["metadata"]["name"]) for resource, obj in wanted}
         outcomes += await _remove_renamed(client, gateway["metadata"], keep)

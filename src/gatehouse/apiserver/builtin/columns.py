@@ -325,6 +325,13 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Replicas", _number("status.currentReplicas")),
         AGE,
     ),
+    "poddisruptionbudgets": (
+        NAME,
+        Column("Min Available", _text("spec.minAvailable", "N/A")),
+        Column("Max Unavailable", _text("spec.maxUnavailable", "N/A")),
+        Column("Allowed Disruptions", _number("status.disruptionsAllowed"), "integer"),
+        AGE,
+    ),
     "roles": (NAME, CREATED),
     "clusterroles": (NAME, CREATED),
     "rolebindings": _BOUND,

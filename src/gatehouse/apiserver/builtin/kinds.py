@@ -176,6 +176,13 @@ KINDS: tuple[Served, ...] = (
         selectable=("status.replicas",),
     ),
     _kind(
+        "policy",
+        "poddisruptionbudgets",
+        "PodDisruptionBudget",
+        short=("pdb",),
+        status=True,
+    ),
+    _kind(
         "autoscaling",
         "horizontalpodautoscalers",
         "HorizontalPodAutoscaler",

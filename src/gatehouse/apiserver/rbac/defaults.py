@@ -36,6 +36,7 @@ _EVENTS = "events.k8s.io"
 _GATEWAY_API = "gateway.networking.k8s.io"
 _GATEHOUSE = "gatehouse.dev"
 _NGINX = "gateway.nginx.org"
+_POLICY = "policy"
 _PROXY = "proxy.kubegateway.io"
 
 _HEALTH = "/livez /readyz /healthz /version /version/"
@@ -76,6 +77,7 @@ _VIEW = (
     _rule(_READ, _APPS, _and("daemonsets deployments replicasets", "status")),
     _rule(_READ, _APPS, "deployments/scale replicasets/scale"),
     _rule(_READ, _AUTOSCALING, _and("horizontalpodautoscalers", "status")),
+    _rule(_READ, _POLICY, _and("poddisruptionbudgets", "status")),
     _rule(_READ, _GATEWAY_API, _and(f"gatewayclasses {_OF_GATEWAYS}", "status")),
     _rule(_READ, _GATEWAY_API, "referencegrants"),
     _rule(_READ, (_NGINX, _GATEHOUSE), ALL),
@@ -89,6 +91,7 @@ _EDIT = (
     _rule("impersonate", _CORE, "serviceaccounts"),
     _rule(_WRITE, _APPS, "daemonsets deployments deployments/scale replicasets replicasets/scale"),
     _rule(_WRITE, _AUTOSCALING, "horizontalpodautoscalers"),
+    _rule(_WRITE, _POLICY, "poddisruptionbudgets"),
     _rule(_BOTH, _COORDINATION, "leases"),
     _rule(_WRITE, _GATEWAY_API, f"{_OF_GATEWAYS} referencegrants"),
 )
@@ -109,12 +112,16 @@ _OF_NGINX = (
 
 _CONTROLLER = (
     _rule(_READ, _CORE, "configmaps namespaces nodes secrets serviceaccounts services"),
-    _rule(_READ, _APPS, "deployments"),
+    _rule(_READ, _APPS, "daemonsets deployments"),
+    _rule(_READ, _AUTOSCALING, "horizontalpodautoscalers"),
+    _rule(_READ, _POLICY, "poddisruptionbudgets"),
     _rule(_READ, _DISCOVERY, "endpointslices"),
     _rule(_READ, _GATEWAY_API, f"gatewayclasses {_OF_GATEWAYS} referencegrants"),
     _rule(_READ, _NGINX, f"{_OF_NGINX} nginxproxies"),
-    _rule("create update patch delete", _CORE, "configmaps serviceaccounts services"),
-    _rule("create update patch delete", _APPS, "deployments"),
+    _rule("create update delete", _CORE, "configmaps secrets serviceaccounts services"),
+    _rule("create update delete", _APPS, "daemonsets deployments"),
+    _rule("create update delete", _AUTOSCALING, "horizontalpodautoscalers"),
+    _rule("create update delete", _POLICY, "poddisruptionbudgets"),
     _rule("get create update", _COORDINATION, "leases"),
     _rule("create", _GATEWAY_API, "gatewayclasses"),
     _rule(
@@ -123,7 +130,7 @@ _CONTROLLER = (
         " ".join(f"{each}/status" for each in ("gatewayclasses", *_OF_GATEWAYS.split())),
     ),
     _rule("update patch", _NGINX, " ".join(f"{each}/status" for each in _OF_NGINX.split())),
-    _rule(_READ, _GATEHOUSE, "externalloadbalancers"),
+    _rule(_READ, _GATEHOUSE, "dataplanes externalloadbalancers"),
     _rule("update patch", _GATEHOUSE, "externalloadbalancers/status"),
     _rule("create", _AUTHENTICATION, "tokenreviews"),
     _EVENTS_WRITER,

@@ -13,6 +13,7 @@ that knows a proxy.
 from gatehouse.frontends.gateway_api.assemble import compile_gateway
 from gatehouse.frontends.gateway_api.classes import controller_of, gateways
 from gatehouse.frontends.gateway_api.extensions.authentication import fetches
+from gatehouse.frontends.gateway_api.extensions.parameters import Provisioning, provisioning
 from gatehouse.frontends.gateway_api.inputs import (
     CONTROLLERS,
     ENVOY,
@@ -22,9 +23,9 @@ from gatehouse.frontends.gateway_api.inputs import (
     OPTIONAL_KINDS,
     ROUTE_KINDS,
     SETTINGS_KEY,
-    DataPlane,
     Fetch,
     Fetched,
+    Programming,
     Settings,
     Unsupported,
     decode,
@@ -42,9 +43,10 @@ __all__ = [
     "KINDS",
     "NGINX",
     "OPTIONAL_KINDS",
+    "Provisioning",
     "ROUTE_KINDS",
     "SETTINGS_KEY",
-    "DataPlane",
+    "Programming",
     "Fetch",
     "Fetched",
     "Settings",
@@ -58,6 +60,7 @@ __all__ = [
     "gateways",
     "gateways_of_route",
     "merge_status",
+    "provisioning",
     "service_ports",
     "status",
     "subjects",

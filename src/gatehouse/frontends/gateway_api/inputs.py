@@ -42,6 +42,7 @@ VIEWS: Mapping[str, type[meta.Resource]] = {
     "ObservabilityPolicy": nginx_gateway.ObservabilityPolicy,
     "SnippetsPolicy": nginx_gateway.SnippetsPolicy,
     "NginxProxy": nginx_gateway.NginxProxy,
+    "DataPlane": nginx_gateway.DataPlane,
     "SnippetsFilter": nginx_gateway.SnippetsFilter,
     "AuthenticationFilter": nginx_authentication.AuthenticationFilter,
 }
@@ -82,12 +83,15 @@ KINDS: tuple[resources.Resource, ...] = (
     resources.OBSERVABILITY_POLICIES,
     resources.SNIPPETS_POLICIES,
     resources.NGINX_PROXIES,
+    resources.DATA_PLANES,
     resources.SNIPPETS_FILTERS,
     resources.AUTHENTICATION_FILTERS,
 )
 """The resources to watch."""
 
-OPTIONAL_KINDS = tuple(each for each in KINDS if each.group == nginx_gateway.GROUP)
+OPTIONAL_KINDS = tuple(
+    each for each in KINDS if each.group in (nginx_gateway.GROUP, resources.DATA_PLANES.group)
+)
 """Those that a cluster need not know."""
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -118,8 +122,8 @@ class Settings(msgspec.Struct, frozen=True):
 SETTINGS_KEY: Key = ("Settings", "", "")
 
 
-class DataPlane(msgspec.Struct, frozen=True):
-    """What is known of a Gateway's data plane; at the key ``("DataPlane", namespace, name)``."""
+class Programming(msgspec.Struct, frozen=True):
+    """What is known of a Gateway's data plane; at the key ``("Programming", namespace, name)``."""
 
     programmed: bool
     reason: Literal["Pending", "Invalid"] = "Pending"

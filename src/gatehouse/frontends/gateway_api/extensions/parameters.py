@@ -1,4 +1,7 @@
-"""NginxProxy: what a GatewayClass and a Gateway are configured by, the Gateway before its class."""
+"""NginxProxy and DataPlane: what a GatewayClass and a Gateway are configured by.
+
+What a Gateway's own parameters say goes before what its class' say.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import msgspec
 
 from gatehouse.apis import gateway
 from gatehouse.apis import nginx_gateway as api
+from gatehouse.apis import workload as api_workload
 from gatehouse.frontends.gateway_api.extensions import values
 from gatehouse.frontends.gateway_api.extensions.traffic import Reader
 from gatehouse.ir import settings as ir
@@ -22,6 +26,7 @@ _HEADERS = {
     "X-Forwarded-Port": "x-forwarded-port",
     "X-Real-IP": "x-real-ip",
 }
+_KINDS = ((api.GROUP, "NginxProxy"), ("gatehouse.dev", "DataPlane"))
 _TYPE = re.compile(r"[A-Za-z0-9.+*_-]+/[A-Za-z0-9.+*_-]+|\*")
 _PROXIED = frozenset(
     {
@@ -53,6 +58,20 @@ class Found(msgspec.Struct, frozen=True):
 
     spec: api.NginxProxySpec | None = None
     problem: str = ""
+    missing: bool = False
+    """Whether the problem is that there is no such object (yet)."""
+
+
+class Provisioning(msgspec.Struct, frozen=True):
+    """How the data plane of a Gateway is to be run."""
+
+    workload: api_workload.Workload = api_workload.Workload()
+    ip_family: str = ""
+    """``dual``, ``ipv4`` or ``ipv6``; empty: as the cluster has it."""
+    log_level: str = ""
+    """Of the agent; empty: its default."""
+    waiting: str = ""
+    """What it must wait for, since it is not known yet how it is to be run."""
 
 
 def of_class(ask: Ask, key: Key) -> Found:
@@ -77,28 +96,49 @@ def of_gateway(ask: Ask, key: Key) -> Found:
 
 def parameters(ask: Ask, key: Key) -> Parameters:
     """Give what holds for a Gateway: its own parameters over those of its class."""
+    return _read(ask(_joined, key))[0]
+
+
+def provisioning(ask: Ask, key: Key) -> Provisioning:
+    """Give how a Gateway's data plane is to be run: its own parameters over those of its class."""
+    waiting = [each.problem for each in _both(ask, key) if each.missing]
+    if waiting:
+        return Provisioning(waiting=f"waits: {'; '.join(waiting)}")
+    spec = ask(_joined, key)
+    return Provisioning(
+        _workload(spec)[0],
+        spec.ip_family or "",
+        (spec.logging.agent_level or "") if spec.logging else "",
+    )
+
+
+def _both(ask: Ask, key: Key) -> tuple[Found, Found]:
     found = ask.read(key)
+    if not isinstance(found, gateway.Gateway):
+        return Found(), Found()
+    outer = ask(of_class, ("GatewayClass", "", found.spec.gateway_class_name))
+    return outer, ask(of_gateway, key)
+
+
+def _joined(ask: Ask, key: Key) -> api.NginxProxySpec:
     spec = api.NginxProxySpec()
-    if isinstance(found, gateway.Gateway):
-        outer = ask(of_class, ("GatewayClass", "", found.spec.gateway_class_name)).spec
-        inner = ask(of_gateway, key).spec
-        for each in (outer, inner):
-            spec = _over(spec, each) if each is not None else spec
-    return _read(spec)[0]
+    for each in _both(ask, key):
+        spec = _over(spec, each.spec) if each.spec is not None else spec
+    return spec
 
 
 def _found(ask: Ask, group: str, kind: str, namespace: str, name: str) -> Found:
-    if (group, kind) != (api.GROUP, "NginxProxy"):
-        message = f"{group}/{kind} {name} is not known here; {api.GROUP}/NginxProxy is"
-        return Found(problem=message)
-    found = ask.read(("NginxProxy", namespace, name))
+    if (group, kind) not in _KINDS:
+        known = " and ".join("/".join(each) for each in _KINDS)
+        return Found(problem=f"{group}/{kind} {name} is not known here; {known} are")
+    found = ask.read((kind, namespace, name))
     if found is None:
-        return Found(problem=f"NginxProxy {namespace}/{name} does not exist")
+        return Found(problem=f"{kind} {namespace}/{name} does not exist", missing=True)
     if not isinstance(found, api.NginxProxy):
-        return Found(problem=f"NginxProxy {namespace}/{name} cannot be read")
-    problems = _read(found.spec)[1]
+        return Found(problem=f"{kind} {namespace}/{name} cannot be read")
+    problems = [*_read(found.spec)[1], *_workload(found.spec)[1]]
     if problems:
-        return Found(problem=f"NginxProxy {namespace}/{name}: {'; '.join(problems)}")
+        return Found(problem=f"{kind} {namespace}/{name}: {'; '.join(problems)}")
     return Found(found.spec)
 
 
@@ -108,7 +148,36 @@ def _over(outer: api.NginxProxySpec, inner: api.NginxProxySpec) -> api.NginxProx
         for field in inner.__struct_fields__
         if (value := getattr(inner, field)) not in (None, ())
     }
+    if outer.kubernetes is not None and inner.kubernetes is not None:
+        said["kubernetes"] = api_workload.over(outer.kubernetes, inner.kubernetes)
     return msgspec.structs.replace(outer, **said)
+
+
+def _workload(spec: api.NginxProxySpec) -> tuple[api_workload.Workload, list[str]]:
+    """Read how the data plane is run, and what is wrong about that."""
+    raw = spec.kubernetes or {}
+    try:
+        found = msgspec.convert(raw, api_workload.Workload)
+    except msgspec.ValidationError as error:
+        return api_workload.Workload(), [f"spec.kubernetes: {error}"]
+    problems = []
+    if "deployment" in raw and "daemonSet" in raw:
+        problems.append("spec.kubernetes: deployment and daemonSet exclude each other")
+    scaling = found.deployment.autoscaling
+    if scaling.enable and (scaling.min_replicas or 1) > scaling.max_replicas:
+        where = "spec.kubernetes.deployment.autoscaling.minReplicas"
+        problems.append(f"{where}: is more than maxReplicas ({scaling.max_replicas})")
+    budget = found.deployment.pod_disruption_budget
+    if budget and (budget.min_available is None) == (budget.max_unavailable is None):
+        where = "spec.kubernetes.deployment.podDisruptionBudget"
+        problems.append(f"{where}: needs one of minAvailable and maxUnavailable")
+    for index, each in enumerate(found.service.load_balancer_source_ranges):
+        try:
+            ipaddress.ip_network(each, strict=False)
+        except ValueError:
+            where = f"spec.kubernetes.service.loadBalancerSourceRanges[{index}]"
+            problems.append(f"{where}: {each!r} is no network")
+    return found, problems
 
 
 def _read(spec: api.NginxProxySpec) -> tuple[Parameters, list[str]]:

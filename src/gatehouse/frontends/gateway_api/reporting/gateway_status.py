@@ -8,7 +8,7 @@ from gatehouse.frontends.gateway_api.attaching.exclusion import attachments
 from gatehouse.frontends.gateway_api.attaching.hosts import routes_of
 from gatehouse.frontends.gateway_api.extensions import effective, parameters
 from gatehouse.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
-from gatehouse.frontends.gateway_api.inputs import DataPlane, Unsupported
+from gatehouse.frontends.gateway_api.inputs import Programming, Unsupported
 from gatehouse.frontends.gateway_api.listening import addresses, clients, sets
 from gatehouse.frontends.gateway_api.listening import listeners as listening
 from gatehouse.frontends.gateway_api.listening.listeners import ListenerState
@@ -134,7 +134,7 @@ def _programmed(ask: Ask, key: Key, states: tuple[ListenerState, ...]) -> Findin
         return unusable
     if not any(state.served for state in states):
         return Finding(Reason.NOT_PROGRAMMED, "spec.listeners: none can be served")
-    plane = ask.read(("DataPlane", key[1], key[2])) or DataPlane(
+    plane = ask.read(("Programming", key[1], key[2])) or Programming(
         programmed=False, message="waiting for the data plane"
     )
     if plane.programmed:

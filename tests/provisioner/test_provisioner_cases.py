@@ -1,0 +1,94 @@
+"""Gateways and their parameters in, everything that is made for them out.
+
+Every directory of ``cases`` holds ``input.yaml``, and ``objects.yaml`` with what is made for each
+Gateway. ``make golden`` rewrites what is expected; read the diff.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from admitted import admitted
+
+from gatehouse.controller.compilation import Compilation
+from gatehouse.controller.run import planned
+from gatehouse.frontends import gateway_api
+from gatehouse.provisioner.copies import Copied
+from gatehouse.provisioner.manifests import ProvisionerSettings, desired
+from gatehouse.provisioner.patching import PatchError
+
+HERE = Path(__file__).parent / "cases"
+CASES = sorted(path.parent.name for path in HERE.glob("*/input.yaml"))
+
+SETTINGS = ProvisionerSettings(
+    images={"nginx": "example.com/nginx:1", "envoy": "example.com/envoy:1"},
+    agent_host="control.system.svc",
+    agent_port=443,
+    server_name="control.system.svc",
+    ca_bundle="PEM",
+    audience="control",
+)
+COPIES = (
+    Copied("registry", "pull", "kubernetes.io/dockerconfigjson", {".dockerconfigjson": "e30="}),
+    Copied("plus", "license", data={"license.jwt": "eA=="}),
+)
+
+BASE = """
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: nginx}
+spec: {controllerName: gatehouse.dev/nginx}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: envoy}
+spec: {controllerName: gatehouse.dev/envoy}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: ns}
+"""
+
+
+def made(case: str) -> str:
+    text = (HERE / case / "input.yaml").read_text(encoding="utf-8")
+    compilation = Compilation(gateway_api.Settings(bind="any"))
+    gateways: dict[tuple[str, str], dict[str, Any]] = {}
+    for kind, raw in [*admitted(BASE), *admitted(text)]:
+        metadata = raw["metadata"]
+        key = (metadata.get("namespace", ""), metadata["name"])
+        compilation.put(kind, key, raw)
+        if kind == "Gateway":
+            gateways[key] = {**raw, "metadata": {**metadata, "uid": f"uid-of-{key[1]}"}}
+    copies = COPIES if "copied" in case else ()
+    settings = msgspec.structs.replace(SETTINGS, copies=copies)
+    shown: list[Any] = []
+    for name, plan in sorted(planned(compilation.run()).items()):
+        if plan.waiting:
+            shown.append({"gateway": name[1], "waiting": plan.waiting})
+            continue
+        try:
+            shown += [obj for _, obj in desired(gateways[name], settings, plan)]
+        except PatchError as error:
+            shown.append({"gateway": name[1], "refused": str(error)})
+    return yaml.dump_all(shown, Dumper=Plain, sort_keys=True, width=100)
+
+
+class Plain(yaml.SafeDumper):
+    """Writes what is shared twice."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_made(case: str, request: pytest.FixtureRequest) -> None:
+    expected = HERE / case / "objects.yaml"
+    found = made(case)
+    if request.config.getoption("--refresh-golden"):
+        expected.write_text(found, encoding="utf-8")
+    assert expected.read_text(encoding="utf-8") == found

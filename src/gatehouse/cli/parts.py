@@ -14,6 +14,7 @@ from gatehouse.cli.errors import Trouble
 from gatehouse.controller import run as controller
 from gatehouse.controller.leadership import LeadershipLostError, Lease
 from gatehouse.kube.config import ConfigError
+from gatehouse.provisioner.copies import USES, Source
 from gatehouse.standalone.node import images as table
 from gatehouse.standalone.node import node as local_node
 
@@ -59,6 +60,12 @@ def find_nginx(named: str | None) -> Path:
 )
 @click.option("--bind", type=click.Choice(["any", "load-balancer"]), default="any")
 @click.option("--snippets", is_flag=True, help="Allow SnippetsFilters: raw NGINX configuration.")
+@click.option(
+    "--copy-secret",
+    "copies",
+    multiple=True,
+    help=f"USE=namespace/name: a Secret that data planes need beside them ({', '.join(USES)}).",
+)
 @click.option("--lease", default="", help="namespace/name: one of several controllers acts.")
 @click.option("--health", default="", help="host:port of /livez, /readyz and /metrics.")
 @click.option("--image", default="gatehouse/nginx:latest", show_default=True)
@@ -74,6 +81,7 @@ def controller_command(
     client_secret: str,
     bind: str,
     snippets: bool,
+    copies: tuple[str, ...],
     lease: str,
     health: str,
     image: str,
@@ -84,6 +92,10 @@ def controller_command(
         decided_by = Lease.parse(lease) if lease else None
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--lease") from error
+    try:
+        sources = tuple(map(Source.parse, copies))
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--copy-secret") from error
     options = controller.Options(
         kubeconfig=kubeconfig,
         agent_bind=agent_bind,
@@ -97,6 +109,7 @@ def controller_command(
         snippets=snippets,
         lease=decided_by,
         health=health,
+        copies=sources,
         images={"nginx": image, "envoy": envoy_image},
     )
 

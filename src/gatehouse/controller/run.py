@@ -29,6 +29,7 @@ from gatehouse.frontends import gateway_api
 from gatehouse.kube import client as kube
 from gatehouse.kube.events import Recorder
 from gatehouse.kube.informer import Informer
+from gatehouse.provisioner.copies import Source, read_all
 from gatehouse.provisioner.manifests import Plan, ProvisionerSettings
 from gatehouse.provisioner.pod import Proxy
 from gatehouse.transports import server as agents
@@ -48,6 +49,9 @@ IMAGES: Mapping[Proxy, str] = {
     "nginx": "gatehouse/nginx:latest",
     "envoy": "gatehouse/envoy:latest",
 }
+
+NOT_PROVISIONED = "NotProvisioned"
+"""The reason of Events on Gateways whose data planes could not be made."""
 
 CA_SECONDS = 5.0
 """How often the file of authorities is looked at."""
@@ -87,6 +91,8 @@ class Options(msgspec.Struct, frozen=True):
     """What decides which of several controllers acts; None: there is one."""
     health: str = ""
     """``host:port`` of /livez, /readyz and /metrics; empty for none."""
+    copies: tuple[Source, ...] = ()
+    """Secrets that are copied to where data planes run."""
     images: Mapping[Proxy, str] = msgspec.field(default_factory=lambda: dict(IMAGES))
     """Of data planes."""
 
@@ -96,6 +102,7 @@ class Controller:
 
     def __init__(self, client: kube.Client, options: Options) -> None:
         self._client = client
+        self._copies = options.copies
         self.leadership = Leadership(client, options.lease)
         self.serving = False
         """Whether agents can connect."""
@@ -124,7 +131,7 @@ class Controller:
             _provisioner_settings(options),
             lambda name: self._current(("Gateway", *name)),
             self._kept,
-            lambda name, trouble: self.loop.on_provisioned(name, trouble),
+            self._on_provisioned,
         )
         self.fetcher = Fetcher(lambda fetch, found: self.loop.on_fetched(fetch, found))
         self.load_balancers = LoadBalancers(client, self.informers)
@@ -145,6 +152,17 @@ class Controller:
     def _provision(self, found: Pass) -> None:
         self.provisioning.own(planned(found))
 
+    def _on_provisioned(self, name: tuple[str, str], trouble: str) -> None:
+        self.loop.on_provisioned(name, trouble)
+        found = self._current(("Gateway", *name))
+        if trouble and found is not None:
+            self.recorder.record(found, "Warning", NOT_PROVISIONED, trouble)
+
+    def copy_secrets(self) -> None:
+        """Hand the Secrets to be copied on to the data planes, as they are now."""
+        found = read_all(self._copies, lambda name: self._current(("Secret", *name)))
+        self.provisioning.copy(found)
+
     def _current(self, key: tuple[str, ...]) -> Mapping[str, Any] | None:
         return self.informers[key[0]].objects.get((key[1], key[2]))
 
@@ -163,6 +181,10 @@ class Controller:
         self.load_balancers.on_changes(resource, changes)
         if resource in gateway_api.KINDS:
             self.loop.on_changes(resource, changes)
+        if resource is resources.SECRETS and any(
+            (each.namespace, each.name) in changes for each in self._copies
+        ):
+            self.copy_secrets()
         if resource is resources.GATEWAYS:
             for name in changes:
                 self.provisioning.touch(name)
@@ -297,6 +319,7 @@ def _connect(options: Options) -> kube.Client:
 async def _act(controller: Controller, options: Options, client: kube.Client) -> None:
     async with asyncio.TaskGroup() as group:
         await controller.watch(group)
+        controller.copy_secrets()
         await controller.leadership.elected()
         for name, controller_name in CLASSES.items():
             await _ensure_class(client, name, controller_name)

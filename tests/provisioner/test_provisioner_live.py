@@ -1,0 +1,224 @@
+"""What is made for Gateways at a real API server, and how it follows changes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from process import ApiServer
+
+from gatehouse.apis.resources import (
+    AUTOSCALERS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    DISRUPTION_BUDGETS,
+    GATEWAY_CLASSES,
+    GATEWAYS,
+    SECRETS,
+    SERVICES,
+    Resource,
+)
+from gatehouse.apis.workload import Workload
+from gatehouse.controller.provisioning import Provisioning
+from gatehouse.kube import client as kube
+from gatehouse.provisioner.copies import Copied, Source, read_all
+from gatehouse.provisioner.manifests import Plan, ProvisionerSettings
+
+SETTINGS = ProvisionerSettings({"nginx": "image"}, "host", 1, "name", "PEM", "agents")
+NAME = ("default", "g")
+
+
+class Live:
+    """A Provisioning over an API server, with one Gateway."""
+
+    def __init__(self, client: kube.Client) -> None:
+        self.client = client
+        self.gateways: dict[tuple[str, str], Any] = {}
+        self.troubles: dict[tuple[str, str], str] = {}
+        self.provisioning = Provisioning(
+            client, SETTINGS, self.gateways.get, set, self.troubles.__setitem__
+        )
+
+    async def gateway(self, name: str = "g") -> None:
+        made = await self.client.create(
+            GATEWAYS,
+            {
+                "metadata": {"name": name, "namespace": "default"},
+                "spec": {
+                    "gatewayClassName": "c",
+                    "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}],
+                },
+            },
+        )
+        self.gateways[("default", name)] = made
+
+    def plan(self, waiting: str = "", **workload: Any) -> None:
+        asked = msgspec.convert(workload, Workload)
+        self.provisioning.own({NAME: Plan(((80, "TCP"),), workload=asked, waiting=waiting)})
+
+    async def get(self, resource: Resource, name: str = "g-c") -> dict[str, Any] | None:
+        try:
+            return await self.client.get(resource, name, "default")
+        except kube.NotFound:
+            return None
+
+    async def spec(self, resource: Resource) -> dict[str, Any]:
+        found = await self.get(resource)
+        return found["spec"] if found else {}
+
+    async def until(self, resource: Resource, holds: Callable[[Any], Any]) -> Any:
+        async with asyncio.timeout(20):
+            while not holds(found := await self.get(resource)):
+                await asyncio.sleep(0.05)
+        return found
+
+
+@pytest.fixture
+async def live(tmp_path: Path) -> AsyncIterator[Live]:
+    server = ApiServer(tmp_path / "state")
+    server.start()
+    try:
+        async with kube.Client.from_kubeconfig(server.kubeconfig) as client:
+            await client.create(
+                GATEWAY_CLASSES,
+                {"metadata": {"name": "c"}, "spec": {"controllerName": "gatehouse.dev/nginx"}},
+            )
+            made = Live(client)
+            await made.gateway()
+            running = asyncio.create_task(made.provisioning.run())
+            yield made
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+    finally:
+        server.kill()
+
+
+async def test_an_autoscaler_says_how_many_and_goes_when_it_is_not_asked_for(live: Live) -> None:
+    scaling = {"enable": True, "minReplicas": 2, "maxReplicas": 9}
+    live.plan(deployment={"autoscaling": scaling, "podDisruptionBudget": {"minAvailable": 1}})
+    await live.until(AUTOSCALERS, bool)
+    await live.until(DISRUPTION_BUDGETS, bool)
+    await live.client.patch(DEPLOYMENTS, "g-c", {"spec": {"replicas": 6}}, "default")
+    live.provisioning.touch(NAME)
+    live.plan(deployment={"autoscaling": {**scaling, "maxReplicas": 12}})
+    await live.until(AUTOSCALERS, lambda found: found["spec"]["maxReplicas"] == 12)
+    await live.until(DISRUPTION_BUDGETS, lambda found: found is None)
+    assert (await live.spec(DEPLOYMENTS))["replicas"] == 6
+    live.plan(deployment={"replicas": 3})
+    await live.until(AUTOSCALERS, lambda found: found is None)
+    await live.until(DEPLOYMENTS, lambda found: found["spec"]["replicas"] == 3)
+
+
+async def test_a_daemon_set_takes_a_deployments_place_and_gives_it_back(live: Live) -> None:
+    live.plan()
+    await live.until(DEPLOYMENTS, bool)
+    live.plan(daemonSet={})
+    await live.until(DAEMON_SETS, bool)
+    await live.until(DEPLOYMENTS, lambda found: found is None)
+    live.plan()
+    await live.until(DEPLOYMENTS, bool)
+    await live.until(DAEMON_SETS, lambda found: found is None)
+
+
+async def test_what_is_asked_for_no_more_goes_and_what_users_change_comes_back(live: Live) -> None:
+    live.plan(
+        service={"loadBalancerSourceRanges": ["10.0.0.0/8"]},
+        deployment={"pod": {"nodeSelector": {"a": "1", "b": "2"}}},
+    )
+    await live.until(DEPLOYMENTS, bool)
+    live.plan(deployment={"pod": {"nodeSelector": {"a": "1"}}})
+
+    def pod(found: Any) -> Any:
+        return found["spec"]["template"]["spec"]
+
+    await live.until(DEPLOYMENTS, lambda found: pod(found)["nodeSelector"] == {"a": "1"})
+    await live.until(SERVICES, lambda found: "loadBalancerSourceRanges" not in found["spec"])
+    await live.client.patch(
+        SERVICES, "g-c", {"spec": {"externalTrafficPolicy": "Cluster"}}, "default"
+    )
+    live.provisioning.touch(NAME)
+    await live.until(SERVICES, lambda found: found["spec"]["externalTrafficPolicy"] == "Local")
+
+
+async def test_another_class_of_load_balancers_means_another_service(live: Live) -> None:
+    live.plan(service={"loadBalancerClass": "example.com/a"})
+    before = await live.until(SERVICES, bool)
+    live.plan(service={"loadBalancerClass": "example.com/b"})
+    after = await live.until(
+        SERVICES, lambda found: found and found["spec"]["loadBalancerClass"] == "example.com/b"
+    )
+    assert before["metadata"]["uid"] != after["metadata"]["uid"]
+
+
+async def test_a_patch_that_cannot_be_applied_is_told_and_changes_nothing(live: Live) -> None:
+    live.plan()
+    before = await live.until(DEPLOYMENTS, bool)
+    patch = {"type": "JSONPatch", "value": [{"op": "remove", "path": "/spec/nothing"}]}
+    live.plan(deployment={"patches": [patch], "replicas": 4})
+    async with asyncio.timeout(10):
+        while "patches[0]" not in live.troubles.get(NAME, ""):
+            await asyncio.sleep(0.05)
+    assert (await live.get(DEPLOYMENTS)) == before
+    live.plan(deployment={"replicas": 4})
+    await live.until(DEPLOYMENTS, lambda found: found["spec"]["replicas"] == 4)
+    assert live.troubles[NAME] == ""
+
+
+async def test_what_refuses_the_api_server_is_told_in_its_words(live: Live) -> None:
+    live.plan(deployment={"pod": {"tolerations": [{"operator": 7}]}})
+    async with asyncio.timeout(10):
+        while not live.troubles.get(NAME):
+            await asyncio.sleep(0.05)
+    assert "tolerations" in live.troubles[NAME]
+
+
+async def test_a_gateway_waits_and_keeps_what_it_has(live: Live) -> None:
+    live.plan()
+    before = await live.until(DEPLOYMENTS, bool)
+    live.plan(waiting="waits: DataPlane default/later does not exist")
+    async with asyncio.timeout(10):
+        while "later" not in live.troubles.get(NAME, ""):
+            await asyncio.sleep(0.05)
+    assert (await live.get(DEPLOYMENTS)) == before
+
+
+async def test_secrets_are_copied_follow_their_source_and_go_with_it(live: Live) -> None:
+    source = Source.parse("pull=default/registry")
+    raw = {"metadata": {"name": "registry"}, "type": "example.com/x", "data": {"a": "MQ=="}}
+
+    def told(found: Any) -> tuple[Copied, ...]:
+        return read_all([source], lambda _: found)
+
+    live.provisioning.copy(told(raw))
+    live.plan()
+
+    async def copy() -> Any:
+        return await live.get(SECRETS, "g-c-registry")
+
+    async with asyncio.timeout(10):
+        while not (found := await copy()):
+            await asyncio.sleep(0.05)
+    assert found["data"] == {"a": "MQ=="}
+    assert found["type"] == "example.com/x"
+    spec = (await live.until(DEPLOYMENTS, bool))["spec"]["template"]["spec"]
+    assert spec["imagePullSecrets"] == [{"name": "g-c-registry"}]
+    live.provisioning.copy(told({**raw, "data": {"b": "Mg=="}}))
+    async with asyncio.timeout(10):
+        while (await copy())["data"] != {"b": "Mg=="}:
+            await asyncio.sleep(0.05)
+    live.provisioning.copy(())
+    async with asyncio.timeout(10):
+        while await copy() is not None:
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("text", ["pull=registry", "nothing=ns/name", "pull=a/b/c", "ns/name"])
+def test_sources_are_named_by_use_and_place(text: str) -> None:
+    with pytest.raises(ValueError):
+        Source.parse(text)

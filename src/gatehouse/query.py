@@ -7,6 +7,9 @@ yields an equal value keeps the old object, so its dependants do not run at all.
 small hashable values; values are frozen and comparable. A query may also run for an object that is
 gone, when who asked for it has not been run yet: it gives whatever stands for nothing.
 
+What there are thousands of is a :class:`gatehouse.table.Table`: :meth:`Ask.map` asks a query for
+every value of one, :mod:`gatehouse.grouping` makes others of it; both cost what changed.
+
 The same functions run over an empty :class:`Engine` are the compile from scratch, which is the
 oracle of the property tests: incremental and full must agree.
 """
@@ -19,84 +22,18 @@ from heapq import heappop, heappush
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-Key = tuple[str, ...]
-"""``(kind, namespace, name)`` of an object (namespace ``""`` for cluster-scoped kinds), or the key
-of an index bucket: ``("@<index>", …)``."""
+from gatehouse.snapshot import Index, Key, Snapshot
+from gatehouse.table import Chunk, Table
+
+__all__ = ["Ask", "Engine", "IdentityMemo", "Index", "Key", "QueryCycleError", "Snapshot"]
 
 A = TypeVar("A", bound=Hashable)
 V = TypeVar("V")
 K = TypeVar("K")
 
-Index = Callable[[Any], Iterable[Key]]
-"""The buckets an object belongs to."""
-
 
 class QueryCycleError(RuntimeError):
     """A query asked, directly or not, for its own result."""
-
-
-class Snapshot:
-    """The objects as last seen, by key, with index buckets kept beside them.
-
-    Values are immutable. A put that equals what is there changes nothing, which is how updates
-    that matter to nobody (a status write of our own) stop at the door.
-    """
-
-    def __init__(self, indexes: Mapping[str, Iterable[Index]] | None = None) -> None:
-        self._objects: dict[Key, Any] = {}
-        self._buckets: dict[Key, tuple[Key, ...]] = {}
-        self._moved: dict[Key, dict[Key, bool]] = {}
-        """Keys that came into a bucket (True) or left it since it was last read."""
-        self._indexes = {kind: tuple(functions) for kind, functions in (indexes or {}).items()}
-
-    def get(self, key: Key) -> Any:
-        """Give the object at ``key`` (None if absent), or the sorted keys of an index bucket."""
-        if key[0].startswith("@"):
-            return self._bucket(key)
-        return self._objects.get(key)
-
-    def _bucket(self, key: Key) -> tuple[Key, ...]:
-        moved = self._moved.pop(key, None)
-        if moved is None:
-            return self._buckets.get(key, ())
-        # Once for all changes since the last pass: a thousand routes are one sort, not one each.
-        members = [each for each in self._buckets.pop(key, ()) if each not in moved]
-        members += sorted(each for each, there in moved.items() if there)
-        members.sort()
-        if members:
-            self._buckets[key] = tuple(members)
-        return self._buckets.get(key, ())
-
-    def keys(self, kind: str) -> list[Key]:
-        """List the keys of all objects of ``kind``, sorted."""
-        return sorted(key for key in self._objects if key[0] == kind)
-
-    def objects(self) -> dict[Key, Any]:
-        """Give a shallow copy of all objects."""
-        return dict(self._objects)
-
-    def apply(self, changes: Mapping[Key, Any]) -> frozenset[Key]:
-        """Put (or, for None, delete) objects; return the keys and buckets whose value changed."""
-        touched: set[Key] = set()
-        for key, new in changes.items():
-            old = self._objects.get(key)
-            if new is old or new == old:
-                continue
-            touched.add(key)
-            before, after = self._memberships(key[0], old), self._memberships(key[0], new)
-            for bucket in before ^ after:
-                self._moved.setdefault(bucket, {})[key] = bucket in after
-                touched.add(bucket)
-            if new is None:
-                del self._objects[key]
-            else:
-                self._objects[key] = new
-        return frozenset(touched)
-
-    def _memberships(self, kind: str, value: Any) -> set[Key]:
-        if value is None:
-            return set()
-        return {bucket for index in self._indexes.get(kind, ()) for bucket in index(value)}
 
 
 class _Memo:
@@ -139,9 +76,10 @@ class _Memo:
 
 
 class _Frame:
-    __slots__ = ("calls", "reads")
+    __slots__ = ("calls", "last", "reads")
 
-    def __init__(self) -> None:
+    def __init__(self, last: Any = None) -> None:
+        self.last = last
         self.reads: set[Key] = set()
         self.calls: dict[_Memo, None] = {}
 
@@ -153,8 +91,15 @@ class Ask:
         self._engine = engine
 
     def read(self, key: Key) -> Any:
-        """Read an input: the object at ``key`` (None if absent) or an index bucket's keys."""
+        """Read an input: the object at ``key`` (None if absent), or a table of a bucket's keys."""
         return self._engine._read(key)
+
+    def last(self) -> Any:
+        """Give what the running query gave last time, or None.
+
+        Only to find a result sooner that would be the same without: see :mod:`gatehouse.grouping`.
+        """
+        return self._engine._frames[-1].last
 
     def __call__(self, function: Callable[[Ask, A], V], argument: A) -> V:
         """Give ``function(ask, argument)``, from memory when nothing it read has changed.
@@ -189,6 +134,27 @@ class Ask:
             else:
                 found.append(failed(argument, error))
         return found
+
+    def map(
+        self,
+        function: Callable[[Ask, A], V | None],
+        table: Table[K, A],
+        failed: Callable[[A, Exception], V | None] | None = None,
+    ) -> Table[K, V]:
+        """Ask ``function`` for every value; give a table with what is not None of the answers.
+
+        Each chunk of the table is a query of its own, so that only those run again in which
+        something changed. ``failed``: as in :meth:`each`.
+        """
+        chunks = [(function, chunk, failed) for chunk in table.chunks]
+        return Table.joined(self.each(_map_chunk, chunks))
+
+
+def _map_chunk(ask: Ask, which: tuple[Any, Chunk[Any, Any], Any]) -> Chunk[Any, Any]:
+    function, chunk, failed = which
+    found = zip(chunk, ask.each(function, chunk.own, failed), strict=True)
+    kept = [(key, value) for key, value in found if value is not None]
+    return Chunk(tuple(key for key, _ in kept), tuple(value for _, value in kept))
 
 
 class Engine:
@@ -329,7 +295,7 @@ class Engine:
         if memo in self._running:
             raise QueryCycleError(f"{memo.function.__name__}({memo.argument!r}) asks for itself")
         self._running.add(memo)
-        frame = _Frame()
+        frame = _Frame(memo.value)
         self._frames.append(frame)
         value, error = None, None
         try:

@@ -156,9 +156,9 @@ def decoded(key: Key, body: Object | None) -> Any:
 def everything(engine: Engine) -> tuple[Any, Any]:
     with engine.compile() as ask:
         gateways = [ask(gateway_api.compile_gateway, key) for key in ask(gateway_api.gateways, "")]
-        return gateways, {
-            key: ask(gateway_api.status, key) for key in ask(gateway_api.subjects, "")
-        }
+        subjects, routes = ask(gateway_api.subjects, ""), ask.read(gateway_api.ROUTES)
+        said = ask.map(gateway_api.status, subjects)
+        return gateways, (said, ask.map(gateway_api.gateways_of_route, routes))
 
 
 @settings(max_examples=150, deadline=None)
@@ -320,7 +320,7 @@ def of_many(pairs: list[tuple[str, str]]) -> ir_gateway.Gateway:
     hosts, streams = [], dict[str, ir_gateway.StreamHost]()
     for number, (place, value) in enumerate(pairs):
         one = served(value, place)
-        host = one.listeners[0].virtual_hosts[0]
+        host = next(iter(one.listeners[0].virtual_hosts))
         hosts.append(msgspec.structs.replace(host, hostname=f"h{number}.example"))
         stream = one.streams[0].hosts[0]
         streams[stream.hostname] = stream

@@ -12,6 +12,7 @@ import structlog
 from gatehouse import query
 from gatehouse.frontends import gateway_api
 from gatehouse.ir import gateway as ir
+from gatehouse.table import Table
 
 log = structlog.get_logger("gatehouse.controller")
 
@@ -21,10 +22,10 @@ class Pass(msgspec.Struct, frozen=True):
 
     gateways: Mapping[query.Key, ir.Gateway | None]
     """Every Gateway that is ours; None for one that cannot be served yet."""
-    statuses: Mapping[query.Key, gateway_api.Status]
+    statuses: Table[query.Key, gateway_api.Status]
     """The wanted status of every object we speak about; unchanged ones are the same objects."""
-    attached: Mapping[query.Key, tuple[query.Key, ...]]
-    """For each route among ``statuses``, the Gateways that serve it."""
+    attached: Table[query.Key, tuple[query.Key, ...]]
+    """For each route the Gateways that serve it."""
     controllers: Mapping[query.Key, str] = {}
     """The controller that the class of each of them names."""
     ports: Mapping[query.Key, tuple[tuple[int, str], ...]] = {}
@@ -71,21 +72,15 @@ class Compilation:
 
 def _collect(ask: query.Ask) -> Pass:
     gateways = ask(_gateways, "")
-    said = ask(_said, "")
     return Pass(
         gateways=gateways,
-        statuses=said.statuses,
-        attached=said.attached,
+        statuses=ask(_statuses, ""),
+        attached=ask(_attached, ""),
         controllers={key: ask(gateway_api.controller_of, key) for key in gateways},
         ports={key: ask(gateway_api.service_ports, key) for key in gateways},
         provisioning={key: ask(gateway_api.provisioning, key) for key in gateways},
         fetches=ask(gateway_api.fetches, ""),
     )
-
-
-class _Said(msgspec.Struct, frozen=True):
-    statuses: Mapping[query.Key, gateway_api.Status]
-    attached: Mapping[query.Key, tuple[query.Key, ...]]
 
 
 def _gateways(ask: query.Ask, _: str) -> Mapping[query.Key, ir.Gateway | None]:
@@ -94,13 +89,12 @@ def _gateways(ask: query.Ask, _: str) -> Mapping[query.Key, ir.Gateway | None]:
     return dict(zip(keys, found, strict=True))
 
 
-def _said(ask: query.Ask, _: str) -> _Said:
-    subjects = ask(gateway_api.subjects, "")
-    found = zip(subjects, ask.each(gateway_api.status, subjects, _failed), strict=True)
-    statuses = {key: status for key, status in found if status is not None}
-    routes = [key for key in statuses if key[0] in gateway_api.ROUTE_KINDS]
-    attached = ask.each(gateway_api.gateways_of_route, routes)
-    return _Said(statuses, dict(zip(routes, attached, strict=True)))
+def _statuses(ask: query.Ask, _: str) -> Table[query.Key, gateway_api.Status]:
+    return ask.map(gateway_api.status, ask(gateway_api.subjects, ""), _failed)
+
+
+def _attached(ask: query.Ask, _: str) -> Table[query.Key, tuple[query.Key, ...]]:
+    return ask.map(gateway_api.gateways_of_route, ask.read(gateway_api.ROUTES), _failed)
 
 
 def _failed(key: query.Key, error: Exception) -> None:

@@ -22,6 +22,7 @@ from gatehouse.controller.publication import Publisher
 from gatehouse.controller.status_writer import StatusWriter
 from gatehouse.frontends import gateway_api
 from gatehouse.query import Key
+from gatehouse.table import Table
 
 log = structlog.get_logger("gatehouse.controller")
 
@@ -64,7 +65,7 @@ class Loop:
         self._unfetched: set[Key] = set()
         self._stale = True
         """Whether an input changed since the last pass."""
-        self._last = Pass(gateways={}, statuses={}, attached={})
+        self._last = Pass(gateways={}, statuses=Table(), attached=Table())
         self._generations: dict[Key, int] = {}
         self._standings: dict[Key, programming.Standing] = {}
         self._trouble: dict[str, str] = {}
@@ -230,13 +231,13 @@ class Loop:
 
     def _hold(self, found: Pass, now: float) -> None:
         newest = {key: self._publisher.newest(_name(key)) for key in found.gateways}
-        for key, status in found.statuses.items():
-            if self._last.statuses.get(key) is not status:
+        for key, _, status in self._last.statuses.until(found.statuses):
+            if status is not None:
                 awaited = {each: newest.get(each, 0) for each in found.attached.get(key, ())}
                 self._holding.hold(key, status, awaited, now)
-        for key in self._last.statuses.keys() - found.statuses.keys():
-            self._holding.forget(key)
-            self._statuses.forget(key)
+            else:
+                self._holding.forget(key)
+                self._statuses.forget(key)
 
     def _served(self, key: Key) -> int:
         """Give the newest bundle of a Gateway that need not be waited for."""

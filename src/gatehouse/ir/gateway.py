@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Literal
 
 import msgspec
@@ -76,7 +77,7 @@ class Listener(msgspec.Struct, frozen=True):
 
     port: int
     protocol: Literal["HTTP", "HTTPS"]
-    virtual_hosts: tuple[VirtualHost, ...]
+    virtual_hosts: Collection[VirtualHost]
     client_validation: ClientValidation | None = None
     """Sorted by hostname; hostnames are distinct. A name that none covers is answered 404 over
     plain text, and refused in the TLS handshake over HTTPS."""
@@ -148,7 +149,7 @@ class Gateway(msgspec.Struct, frozen=True):
     """Sorted by port."""
     apis: tuple[ApiListener, ...] = ()
     """Sorted by port."""
-    clusters: tuple[Cluster, ...] = ()
+    clusters: Collection[Cluster] = ()
     """Sorted by name; every cluster that a backend names, and no other."""
     certificates: tuple[Certificate, ...] = ()
     """Sorted by name; every certificate that something names, and no other."""

@@ -8,15 +8,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable
+from typing import Any, Literal
 
 import msgspec
 
 from gatehouse.apis import gateway
-from gatehouse.frontends.gateway_api import hostnames
+from gatehouse.frontends.gateway_api import hostnames, needs
 from gatehouse.frontends.gateway_api.attaching.hosts import (
+    HTTP,
+    STREAMS,
     HostKey,
-    StreamKey,
+    of_port,
+    ports,
+    serving,
     stream_hosts,
     virtual_hosts,
 )
@@ -27,18 +32,20 @@ from gatehouse.frontends.gateway_api.listening import clients
 from gatehouse.frontends.gateway_api.listening import listeners as listening
 from gatehouse.frontends.gateway_api.listening.addresses import bind_address
 from gatehouse.frontends.gateway_api.listening.certificates import resolve
-from gatehouse.frontends.gateway_api.needs import gateway_needs
 from gatehouse.frontends.gateway_api.routing import backend_tls, streams
 from gatehouse.frontends.gateway_api.routing.backends import (
+    ClusterKey,
     by_service_address,
     cluster,
     policy_of,
 )
 from gatehouse.frontends.gateway_api.routing.rules import Ranked, translate
+from gatehouse.grouping import Grouping, grouped, there
 from gatehouse.ir import gateway as ir
 from gatehouse.ir.http import Cluster, Route, VirtualHost
 from gatehouse.ir.settings import Snippet
 from gatehouse.query import Ask, Key
+from gatehouse.table import Table
 
 LOCATION = "http.server.location"
 
@@ -57,10 +64,10 @@ def compile_gateway(ask: Ask, key: Key) -> ir.Gateway | None:
         bind_address=address,
         listeners=ask(gateway_listeners, key),
         streams=ask(gateway_streams, key),
-        clusters=ask(gateway_clusters, key),
+        clusters=ask(gateway_clusters, key).values(),
         certificates=ask(gateway_certificates, key),
         trust=ask(gateway_trust, key),
-        secrets=ask(gateway_needs, key).secrets,
+        secrets=ask(needs.secrets, key),
         edge=ask(parameters.parameters, key).edge,
         snippets=ask(shared_snippets, key),
     )
@@ -76,11 +83,12 @@ def virtual_host(ask: Ask, host: HostKey) -> VirtualHost:
     # A route that names the host itself goes before one that only covers it.
     found.sort(key=lambda entry: (entry[0], entry[1].rank))
     ordered = tuple(_settled(ask, host.gateway, item) for _, item in found)
+    listener = ask(serving, (host.gateway, host.listener))
     return VirtualHost(
         host.hostname,
         ordered,
-        host.certificates,
-        host.listener,
+        listener.certificates,
+        listener.hostname,
         ask(effective.own_settings, host.gateway),
         tuple(each for each in _snippets(ask, host.gateway) if each.context == "http.server"),
     )
@@ -110,58 +118,63 @@ def own_hostname(ask: Ask, which: tuple[Key, str]) -> tuple[bool, int]:
 
 def gateway_listeners(ask: Ask, key: Key) -> tuple[ir.Listener, ...]:
     """Give the HTTP and HTTPS ports of a Gateway, sorted."""
-    ports: dict[int, list[VirtualHost]] = {}
-    protocols: dict[int, str] = {}
-    hosts = ask(virtual_hosts, key)
-    for host, made in zip(hosts, ask.each(virtual_host, hosts), strict=True):
-        ports.setdefault(host.port, []).append(made)
-        protocols[host.port] = host.protocol
+    hosts = ask.map(virtual_host, ask(virtual_hosts, key))
     return tuple(
         ir.Listener(
             port,
-            "HTTPS" if protocols[port] == "HTTPS" else "HTTP",
-            tuple(found),
-            ask(clients.client_validation, (key, port)) if protocols[port] == "HTTPS" else None,
+            "HTTPS" if protocol == "HTTPS" else "HTTP",
+            of_port(hosts, port, protocol).values(),
+            ask(clients.client_validation, (key, port)) if protocol == "HTTPS" else None,
         )
-        for port, found in sorted(ports.items())
+        for port, protocol in ask(ports, (key, HTTP))
     )
 
 
 def gateway_streams(ask: Ask, key: Key) -> tuple[ir.StreamListener, ...]:
     """Give the TLS, TCP and UDP ports of a Gateway, sorted."""
-    found: dict[tuple[int, str], list[ir.StreamHost]] = {}
-    for host in ask(stream_hosts, key):
-        listed = found.setdefault((host.port, host.protocol), [])
-        listed.append(ask(stream_host, host))
+    hosts = ask.map(stream_host, ask(stream_hosts, key))
     return tuple(
-        ir.StreamListener(port, _PROTOCOLS[protocol], tuple(hosts))
-        for (port, protocol), hosts in sorted(found.items())
+        ir.StreamListener(
+            port, _PROTOCOLS[protocol], tuple(of_port(hosts, port, protocol).values())
+        )
+        for port, protocol in ask(ports, (key, STREAMS))
     )
 
 
-def stream_host(ask: Ask, host: StreamKey) -> ir.StreamHost:
+def stream_host(ask: Ask, host: HostKey) -> ir.StreamHost:
     """Give where the connections of one name go."""
-    backends = ask(streams.targets, host.route).backends if host.route else ()
-    return ir.StreamHost(host.hostname, backends, host.certificates)
+    listener = ask(serving, (host.gateway, host.listener))
+    route = streams.oldest(ask, host.routes) if host.routes else None
+    backends = ask(streams.targets, route).backends if route else ()
+    return ir.StreamHost(host.hostname, backends, listener.certificates)
 
 
-def gateway_clusters(ask: Ask, key: Key) -> tuple[Cluster, ...]:
-    """Give every cluster that a Gateway's routes name, sorted."""
-    certificate = ask(client_certificate, key)
-    common = ask(parameters.parameters, key)
-    found = []
-    wanted = ask(gateway_needs, key).clusters
-    for each, made in zip(wanted, ask.each(cluster, wanted), strict=True):
-        if common.service_address:
-            made = ask(by_service_address, each)
-        if common.memory and made.settings.memory is None:
-            settings = msgspec.structs.replace(made.settings, memory=common.memory)
-            made = msgspec.structs.replace(made, settings=settings)
-        if made.tls is not None and isinstance(certificate, ir.Certificate):
-            tls = msgspec.structs.replace(made.tls, certificate=certificate.name)
-            made = msgspec.structs.replace(made, tls=tls)
-        found.append(made)
-    return tuple(sorted(found, key=lambda entry: entry.name))
+def gateway_clusters(ask: Ask, key: Key) -> Table[tuple[str, ClusterKey], Cluster]:
+    """Give every cluster that a Gateway's routes name."""
+    return ask.map(gateway_cluster, ask(needs.clusters, key))
+
+
+def gateway_cluster(ask: Ask, which: tuple[Key, ClusterKey]) -> Cluster:
+    """Give a cluster as it is for one Gateway."""
+    key, wanted = which
+    common, certificate = ask(parameters.parameters, key), ask(client_certificate, key)
+    made = ask(by_service_address if common.service_address else cluster, wanted)
+    if common.memory and made.settings.memory is None:
+        settings = msgspec.structs.replace(made.settings, memory=common.memory)
+        made = msgspec.structs.replace(made, settings=settings)
+    if made.tls is not None and isinstance(certificate, ir.Certificate):
+        tls = msgspec.structs.replace(made.tls, certificate=certificate.name)
+        made = msgspec.structs.replace(made, tls=tls)
+    return made
+
+
+def secured(ask: Ask, key: Key) -> Grouping[None, Any, Cluster, tuple[str, str], bool]:
+    """Give the names of certificates and trust bundles that clusters use, in pairs."""
+    return grouped(ask.last(), ask(gateway_clusters, key), _security_of, there, None)
+
+
+def _security_of(_: None, __: object, made: Cluster) -> Iterable[tuple[str, str]]:
+    return [(made.tls.certificate, made.tls.trust)] if made.tls is not None else []
 
 
 def client_certificate(ask: Ask, key: Key) -> ir.Certificate | Finding | None:
@@ -174,30 +187,25 @@ def client_certificate(ask: Ask, key: Key) -> ir.Certificate | Finding | None:
 
 
 def gateway_certificates(ask: Ask, key: Key) -> tuple[ir.Certificate, ...]:
-    """Give every certificate that a Gateway's names or clusters use, sorted."""
-    clusters = ask(gateway_clusters, key)
-    named = {name for host in ask(virtual_hosts, key) for name in host.certificates}
-    named |= {name for host in ask(stream_hosts, key) for name in host.certificates}
-    named |= {each.tls.certificate for each in clusters if each.tls is not None}
-    known = [c for state in ask(listening.listeners, key) for c in state.certificates]
+    """Give every certificate that a Gateway's listeners or clusters use, sorted."""
+    listeners = ask(listening.listeners, key)
+    found = {each.name: each for one in listeners if one.served for each in one.certificates}
     own = ask(client_certificate, key)
-    if isinstance(own, ir.Certificate):
-        known.append(own)
-    found = {certificate.name: certificate for certificate in known if certificate.name in named}
+    if isinstance(own, ir.Certificate) and any(name for name, _ in ask(secured, key).groups):
+        found[own.name] = own
     return tuple(found[name] for name in sorted(found))
 
 
 def gateway_trust(ask: Ask, key: Key) -> tuple[ir.TrustBundle, ...]:
     """Give every trust bundle that a Gateway's ports or clusters use, sorted."""
-    clusters = ask(gateway_clusters, key)
     found: dict[str, ir.TrustBundle] = {}
-    for host in ask(virtual_hosts, key):
-        if host.protocol == "HTTPS":
-            bundle, _ = ask(clients.client_trust, (key, host.port))
+    for port, protocol in ask(ports, (key, HTTP)):
+        if protocol == "HTTPS":
+            bundle, _ = ask(clients.client_trust, (key, port))
             if bundle is not None:
                 found[bundle.name] = bundle
-    wanted = {each.tls.trust for each in clusters if each.tls is not None}
-    for policy in ask(gateway_policies, key):
+    wanted = {name for _, name in ask(secured, key).groups}
+    for policy in ask(gateway_policies, key).groups if wanted else ():
         trusted = ask(backend_tls.resolve, policy).trust
         if trusted is not None and trusted.name in wanted:
             found[trusted.name] = trusted
@@ -207,10 +215,18 @@ def gateway_trust(ask: Ask, key: Key) -> tuple[ir.TrustBundle, ...]:
 def shared_snippets(ask: Ask, key: Key) -> tuple[Snippet, ...]:
     """Give the snippets outside of any server, of the Gateway's and the routes' own."""
     own = [each for each in _snippets(ask, key) if each.context in ("main", "http")]
-    return tuple(dict.fromkeys((*own, *ask(gateway_needs, key).snippets)))
+    return tuple(dict.fromkeys((*own, *ask(needs.snippets, key))))
 
 
-def gateway_policies(ask: Ask, key: Key) -> tuple[Key, ...]:
+def gateway_policies(ask: Ask, key: Key) -> Grouping[None, Any, Key, Key, bool]:
     """Give the BackendTLSPolicies in force behind a Gateway."""
-    found = set(ask.each(policy_of, ask(gateway_needs, key).clusters))
-    return tuple(sorted(each for each in found if each is not None))
+    found = ask.map(_policy, ask(needs.clusters, key))
+    return grouped(ask.last(), found, _itself, there, None)
+
+
+def _policy(ask: Ask, which: tuple[Key, ClusterKey]) -> Key | None:
+    return ask(policy_of, which[1])
+
+
+def _itself(_: None, __: object, policy: Key) -> Iterable[Key]:
+    return [policy]

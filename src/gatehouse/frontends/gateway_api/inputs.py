@@ -98,11 +98,9 @@ MANAGED_BY = "app.kubernetes.io/managed-by"
 SERVICE_NAME = "kubernetes.io/service-name"
 
 ROUTES: Key = ("@routes",)
-SETS: Key = ("@sets",)
-POLICIES: Key = ("@policies",)
 FILTERS: Key = ("@filters",)
-CLASSES: Key = ("@classes",)
-
+SUBJECTS: Key = ("@subjects",)
+"""Whatever may have a status of ours."""
 
 NGINX = "gatehouse.dev/nginx"
 ENVOY = "gatehouse.dev/envoy"
@@ -166,7 +164,6 @@ def decode(kind: str, raw: Mapping[str, Any]) -> meta.Resource:
 
 
 def _class_buckets(value: Any) -> Iterable[Key]:
-    yield CLASSES
     if isinstance(value, gateway.GatewayClass):
         yield ("@classes", value.spec.controller_name)
 
@@ -185,14 +182,12 @@ def _route_buckets(value: Any) -> Iterable[Key]:
 
 
 def _set_buckets(value: Any) -> Iterable[Key]:
-    yield SETS
     if isinstance(value, gateway.ListenerSet):
         parent = value.spec.parent_ref
         yield ("@sets", parent.namespace or value.metadata.namespace, parent.name)
 
 
 def _policy_buckets(value: Any) -> Iterable[Key]:
-    yield POLICIES
     if isinstance(value, policies.BackendTLSPolicy):
         for target in value.spec.target_refs:
             if (target.group, target.kind) == ("", "Service"):
@@ -200,7 +195,6 @@ def _policy_buckets(value: Any) -> Iterable[Key]:
 
 
 def _extension_buckets(value: Any) -> Iterable[Key]:
-    yield POLICIES
     if isinstance(value, nginx_gateway.Policy):
         namespace, kind = value.metadata.namespace, type(value).__name__
         for target in value.targets:
@@ -233,14 +227,18 @@ def _service_buckets(value: Any) -> Iterable[Key]:
                 yield ("@service", value.metadata.namespace, owner.name)
 
 
+def _subject_buckets(_: Any) -> Iterable[Key]:
+    yield SUBJECTS
+
+
 INDEXES: Mapping[str, tuple[Index, ...]] = {
-    "GatewayClass": (_class_buckets,),
-    "Gateway": (_gateway_buckets,),
-    "ListenerSet": (_set_buckets,),
-    **dict.fromkeys(ROUTE_KINDS, (_route_buckets,)),
-    "BackendTLSPolicy": (_policy_buckets,),
-    **dict.fromkeys(POLICY_KINDS, (_extension_buckets,)),
-    **dict.fromkeys(FILTER_KINDS, (_filter_buckets,)),
+    "GatewayClass": (_class_buckets, _subject_buckets),
+    "Gateway": (_gateway_buckets, _subject_buckets),
+    "ListenerSet": (_set_buckets, _subject_buckets),
+    **dict.fromkeys(ROUTE_KINDS, (_route_buckets, _subject_buckets)),
+    "BackendTLSPolicy": (_policy_buckets, _subject_buckets),
+    **dict.fromkeys(POLICY_KINDS, (_extension_buckets, _subject_buckets)),
+    **dict.fromkeys(FILTER_KINDS, (_filter_buckets, _subject_buckets)),
     "EndpointSlice": (_slice_buckets,),
     "ReferenceGrant": (_grant_buckets,),
     "Service": (_service_buckets,),

@@ -17,13 +17,16 @@ from gatehouse.query import Ask, Key
 NAMED = ("HTTPRoute", "GRPCRoute", "TLSRoute")
 """The kinds of route that are told apart by hostname."""
 
+Listener = tuple[Key, str]
+"""Whose it is, and its name: what identifies it among all listeners of a Gateway."""
+
 
 class Place(msgspec.Struct, frozen=True):
     """One hostname of one listener under which a route is served."""
 
     port: int
     protocol: str
-    listener: tuple[Key, str]
+    listener: Listener
     hostname: str
 
 
@@ -36,7 +39,7 @@ class Attachment(msgspec.Struct, frozen=True):
     """The Gateway or ListenerSet."""
     gateway: Key
     places: tuple[Place, ...] = ()
-    listeners: tuple[tuple[Key, str], ...] = ()
+    listeners: tuple[Listener, ...] = ()
     """The listeners it attached to; counted in their status."""
     refusal: Finding | None = None
 

@@ -7,14 +7,14 @@ accepted, the oldest, then the first by ``namespace/name``.
 from __future__ import annotations
 
 from gatehouse.frontends.gateway_api import hostnames
-from gatehouse.frontends.gateway_api.attaching.attachment import Attachment, candidates
+from gatehouse.frontends.gateway_api.attaching.attachment import Attachment, Listener, candidates
 from gatehouse.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.frontends.gateway_api.listening.sets import owners
+from gatehouse.grouping import Union, united
 from gatehouse.query import Ask, Key
+from gatehouse.table import Table
 
 KINDS = ("GRPCRoute", "HTTPRoute")
-
-Listener = tuple[Key, str]
 
 
 def attachments(ask: Ask, key: Key) -> tuple[Attachment, ...]:
@@ -25,12 +25,23 @@ def attachments(ask: Ask, key: Key) -> tuple[Attachment, ...]:
     return tuple(_without(each, ask(refused, each.gateway).get(key, {})) for each in found)
 
 
+def routes_of(ask: Ask, key: Key) -> Table[Key, Key]:
+    """Give the routes that name a Gateway or one of its ListenerSets."""
+    return ask(_routes_of, key).whole
+
+
+def _routes_of(ask: Ask, key: Key) -> Union[Key, Key]:
+    named = tuple(ask.read(("@routes", *owner)) for owner in ask(owners, key))
+    return united(ask.last(), named)
+
+
 def refused(ask: Ask, gateway: Key) -> dict[Key, dict[Listener, Key]]:
     """Give, for each route that must go without a listener, to which other route it lost it."""
-    named = {key for owner in ask(owners, gateway) for key in ask.read(("@routes", *owner))}
-    routes = [key for key in named if key[0] in KINDS]
-    if len({key[0] for key in routes}) < len(KINDS):
+    everyone = ask(routes_of, gateway)
+    kinds = [everyone.between((kind,), (kind + "\0",)) for kind in KINDS]
+    if not all(kinds):
         return {}
+    routes = [key for those in kinds for key in those]
     found: dict[Key, dict[Listener, Key]] = {}
     taken: dict[tuple[Listener, str], dict[str, Key]] = {}
     for key in sorted(routes, key=lambda key: _age(ask, key)):

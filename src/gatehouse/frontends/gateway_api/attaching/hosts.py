@@ -2,105 +2,120 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
 import msgspec
 
-from gatehouse.frontends.gateway_api.attaching.attachment import Place
-from gatehouse.frontends.gateway_api.attaching.exclusion import attachments
+from gatehouse.frontends.gateway_api.attaching.attachment import Attachment, Listener
+from gatehouse.frontends.gateway_api.attaching.exclusion import attachments, routes_of
 from gatehouse.frontends.gateway_api.listening import listeners as listening
-from gatehouse.frontends.gateway_api.listening.protocols import PROTOCOLS
-from gatehouse.frontends.gateway_api.listening.sets import owners
-from gatehouse.frontends.gateway_api.routing import streams
+from gatehouse.grouping import Grouping, grouped
 from gatehouse.query import Ask, Key
+from gatehouse.table import Table
+
+V = TypeVar("V")
+
+HTTP = ("HTTP", "HTTPS")
+STREAMS = ("TLS", "TCP", "UDP")
+
+Name = tuple[int, str, str, Listener]
+"""Port, protocol, hostname, and the listener that it belongs to."""
 
 
 class HostKey(msgspec.Struct, frozen=True, order=True, cache_hash=True):
-    """A hostname of a port, and who serves it: all that identifies a virtual host's content."""
+    """A hostname of a port, and who serves it: all that identifies what is served there."""
 
     port: int
     protocol: str
     hostname: str
-    listener: str
-    """The hostname of the listener that it belongs to."""
+    listener: Listener
     routes: tuple[Key, ...]
-    certificates: tuple[str, ...]
     gateway: Key
     """Whose settings hold."""
 
 
-class StreamKey(msgspec.Struct, frozen=True, order=True):
-    """A name of a port whose connections are forwarded as they are, and whose route serves it."""
+class Serving(msgspec.Struct, frozen=True):
+    """What the names of a listener need to know of it."""
 
-    port: int
-    protocol: str
     hostname: str
-    route: Key
-    """Empty: no route serves it."""
     certificates: tuple[str, ...]
-    """Given: TLS ends here."""
 
 
-class _Host(msgspec.Struct):
-    protocol: str
-    listener: str
-    certificates: tuple[str, ...]
-    routes: dict[Key, None]
+def attached(ask: Ask, key: Key) -> Table[Key, tuple[Attachment, ...]]:
+    """Give what became of the parentRefs of each route that names a Gateway or its sets."""
+    return ask.map(attachments, ask(routes_of, key))
 
 
-def routes_of(ask: Ask, key: Key) -> tuple[Key, ...]:
-    """Give the routes that name a Gateway or one of its ListenerSets."""
-    found = {route for owner in ask(owners, key) for route in ask.read(("@routes", *owner))}
-    return tuple(sorted(found))
+def virtual_hosts(ask: Ask, key: Key) -> Table[Name, HostKey]:
+    """Give the virtual hosts of a Gateway."""
+    return _hosts(ask, key, HTTP)
 
 
-def places(ask: Ask, key: Key) -> tuple[tuple[Key, Place], ...]:
-    """Give every place of every route of a Gateway."""
-    routes = ask(routes_of, key)
+def stream_hosts(ask: Ask, key: Key) -> Table[Name, HostKey]:
+    """Give the names of TLS, TCP and UDP ports of a Gateway."""
+    return _hosts(ask, key, STREAMS)
+
+
+def served(ask: Ask, which: tuple[Key, tuple[str, ...]]) -> tuple[listening.Shape, ...]:
+    """Give the listeners of a Gateway that are served by one of the protocols."""
     return tuple(
-        (route, place)
-        for route, found in zip(routes, ask.each(attachments, routes), strict=True)
-        for attachment in found
-        if attachment.gateway == key
-        for place in attachment.places
+        state.shape
+        for state in ask(listening.listeners, which[0])
+        if state.served and state.shape.protocol in which[1]
     )
 
 
-def _hosts(ask: Ask, key: Key, protocols: tuple[str, ...]) -> dict[tuple[int, str, str], _Host]:
+def serving(ask: Ask, which: tuple[Key, Listener]) -> Serving:
+    """Give what is to be known of one listener of a Gateway."""
+    for state in ask(listening.listeners, which[0]):
+        if state.shape.place == which[1]:
+            names = sorted(entry.name for entry in state.certificates)
+            return Serving(state.shape.hostname, tuple(names))
+    return Serving("", ())
+
+
+def ports(ask: Ask, which: tuple[Key, tuple[str, ...]]) -> tuple[tuple[int, str], ...]:
+    """Give the ports that a Gateway serves by some protocols, each with its own, sorted."""
+    return tuple(sorted({(shape.port, shape.protocol) for shape in ask(served, which)}))
+
+
+def of_port(hosts: Table[Name, V], port: int, protocol: str) -> Table[Name, V]:
+    """Give what of a table is about one port."""
+    first: Any = (port, protocol)
+    end: Any = (port, protocol + "\0")
+    return hosts.between(first, end)
+
+
+def _hosts(ask: Ask, key: Key, protocols: tuple[str, ...]) -> Table[Name, HostKey]:
     """Give the names of every port; a listener's own hostname is always one."""
-    served: dict[tuple[Key, str], tuple[listening.Shape, tuple[str, ...]]] = {}
-    found: dict[tuple[int, str, str], _Host] = {}
-
-    def host(shape: listening.Shape, hostname: str) -> _Host:
-        names = served[shape.place][1]
-        made = _Host(shape.protocol, shape.hostname, names, {})
-        transport = PROTOCOLS[shape.protocol].transport
-        return found.setdefault((shape.port, transport, hostname), made)
-
-    for state in ask(listening.listeners, key):
-        if state.served and state.shape.protocol in protocols:
-            names = tuple(sorted(entry.name for entry in state.certificates))
-            served[state.shape.place] = (state.shape, names)
-            host(state.shape, state.shape.hostname)
-    for route, place in ask(places, key):
-        if place.listener in served:
-            host(served[place.listener][0], place.hostname).routes[route] = None
-    return found
+    wanted = ask(served, (key, protocols))
+    found = ask(_named, (key, frozenset(shape.place for shape in wanted))).groups
+    own = [(each.port, each.protocol, each.hostname, each.place) for each in wanted]
+    return found.updated({name: _host(key, name, ()) for name in own if name not in found})
 
 
-def virtual_hosts(ask: Ask, key: Key) -> tuple[HostKey, ...]:
-    """Give the virtual hosts of a Gateway, sorted."""
-    found = []
-    for (port, _, hostname), host in sorted(_hosts(ask, key, ("HTTP", "HTTPS")).items()):
-        served = tuple(sorted(host.routes))
-        found.append(
-            HostKey(port, host.protocol, hostname, host.listener, served, host.certificates, key)
-        )
-    return tuple(found)
+Named = Grouping[tuple[Key, frozenset[Listener]], Key, tuple[Attachment, ...], Name, HostKey]
 
 
-def stream_hosts(ask: Ask, key: Key) -> tuple[StreamKey, ...]:
-    """Give the names of TLS, TCP and UDP ports of a Gateway, sorted."""
-    found = []
-    for (port, _, hostname), host in sorted(_hosts(ask, key, ("TLS", "TCP", "UDP")).items()):
-        route = streams.oldest(ask, tuple(host.routes)) if host.routes else ()
-        found.append(StreamKey(port, host.protocol, hostname, route, host.certificates))
-    return tuple(found)
+def _named(ask: Ask, which: tuple[Key, frozenset[Listener]]) -> Named:
+    """Give the names that routes have in some listeners of a Gateway."""
+    return grouped(ask.last(), ask(attached, which[0]), _names, _made, which)
+
+
+def _names(
+    which: tuple[Key, frozenset[Listener]], _: Key, found: Iterable[Attachment]
+) -> Iterator[Name]:
+    for attachment in found:
+        if attachment.gateway == which[0]:
+            for place in attachment.places:
+                if place.listener in which[1]:
+                    yield (place.port, place.protocol, place.hostname, place.listener)
+
+
+def _made(which: tuple[Key, object], name: Name, routes: tuple[Key, ...]) -> HostKey:
+    return _host(which[0], name, routes)
+
+
+def _host(gateway: Key, name: Name, routes: tuple[Key, ...]) -> HostKey:
+    return HostKey(*name, routes, gateway)

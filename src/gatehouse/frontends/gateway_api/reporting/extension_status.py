@@ -9,7 +9,7 @@ from gatehouse.frontends.gateway_api.classes import controller_of, controllers, 
 from gatehouse.frontends.gateway_api.extensions import authentication, snippets, standing
 from gatehouse.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
 from gatehouse.frontends.gateway_api.inputs import Unsupported
-from gatehouse.frontends.gateway_api.needs import gateway_needs
+from gatehouse.frontends.gateway_api.needs import services
 from gatehouse.frontends.gateway_api.reporting.policy_status import MOST
 from gatehouse.frontends.gateway_api.reporting.statuses import (
     AncestorStatus,
@@ -64,7 +64,7 @@ def _ancestors(ask: Ask, target: Key) -> list[tuple[Key, str]]:
         case "Gateway":
             found = [target] if target in ours else []
         case "Service":
-            found = [key for key in ours if target[1:] in ask(gateway_needs, key).services]
+            found = [key for key in ours if target[1:] in ask(services, key)]
         case _:
             names = {ask(controller_of, each.gateway) for each in ask(attachments, target)}
             return [(target, name) for name in sorted(names)]

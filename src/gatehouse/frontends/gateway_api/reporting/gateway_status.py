@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gatehouse.apis import gateway
 from gatehouse.frontends.gateway_api.assemble import client_certificate
-from gatehouse.frontends.gateway_api.attaching.exclusion import attachments
-from gatehouse.frontends.gateway_api.attaching.hosts import routes_of
+from gatehouse.frontends.gateway_api.attaching.attachment import Attachment, Listener
+from gatehouse.frontends.gateway_api.attaching.hosts import attached
+from gatehouse.frontends.gateway_api.classes import gateways
 from gatehouse.frontends.gateway_api.extensions import effective, parameters
 from gatehouse.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
 from gatehouse.frontends.gateway_api.inputs import Programming, Unsupported
@@ -17,13 +20,15 @@ from gatehouse.frontends.gateway_api.reporting.statuses import (
     ListenerStatus,
     SetStatus,
 )
+from gatehouse.grouping import Grouping, grouped
 from gatehouse.query import Ask, Key
+from gatehouse.table import Table
 
 
 def gateway_status(ask: Ask, key: Key) -> GatewayStatus | None:
-    """Give the wanted status of a Gateway."""
+    """Give the wanted status of a Gateway; None for one that is not ours."""
     found = ask.read(key)
-    if not isinstance(found, gateway.Gateway):
+    if not isinstance(found, gateway.Gateway) or key not in ask(gateways, ""):
         return None
     everyone = ask(listening.listeners, key)
     own = tuple(state for state in everyone if state.shape.owner == key)
@@ -146,13 +151,13 @@ def _programmed(ask: Ask, key: Key, states: tuple[ListenerState, ...]) -> Findin
 def _listeners(
     ask: Ask, key: Key, states: tuple[ListenerState, ...], programmed: Finding, generation: int
 ) -> tuple[ListenerStatus, ...]:
-    attached = ask(attached_routes, key)
+    counts = ask(attached_routes, key)
     unsupported = ask(unsupported_ports, key)
     return tuple(
         ListenerStatus(
             state.shape.name,
             state.shape.kinds,
-            attached.get(state.shape.place, 0),
+            counts.get(state.shape.place, 0),
             _listener_conditions(
                 state, programmed, unsupported.get(state.shape.port, ""), generation
             ),
@@ -199,11 +204,20 @@ def left_out(ask: Ask, key: Key) -> tuple[str, ...]:
     )
 
 
-def attached_routes(ask: Ask, key: Key) -> dict[tuple[Key, str], int]:
+def attached_routes(ask: Ask, key: Key) -> Table[Listener, int]:
     """Count the routes attached to each listener of a Gateway and its ListenerSets."""
-    counts: dict[tuple[Key, str], int] = {}
-    for found in ask.each(attachments, ask(routes_of, key)):
-        places = {place for entry in found if entry.gateway == key for place in entry.listeners}
-        for place in places:
-            counts[place] = counts.get(place, 0) + 1
-    return counts
+    return ask(_attached_routes, key).groups
+
+
+def _attached_routes(
+    ask: Ask, key: Key
+) -> Grouping[Key, Key, tuple[Attachment, ...], Listener, int]:
+    return grouped(ask.last(), ask(attached, key), _listeners_of, _count, key)
+
+
+def _listeners_of(gateway: Key, _: Key, found: Iterable[Attachment]) -> Iterable[Listener]:
+    return (place for each in found if each.gateway == gateway for place in each.listeners)
+
+
+def _count(_: Key, __: Listener, routes: tuple[Key, ...]) -> int:
+    return len(routes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gatehouse.apis import policies
 from gatehouse.frontends.gateway_api.classes import controller_of, gateways
 from gatehouse.frontends.gateway_api.findings import Finding, Reason, conditions
-from gatehouse.frontends.gateway_api.needs import gateway_needs
+from gatehouse.frontends.gateway_api.needs import services
 from gatehouse.frontends.gateway_api.reporting.statuses import AncestorStatus, PolicyStatus
 from gatehouse.frontends.gateway_api.routing import backend_tls
 from gatehouse.query import Ask, Key
@@ -23,7 +23,7 @@ def policy_status(ask: Ask, key: Key) -> PolicyStatus | None:
     holding = [
         owner
         for owner in ask(gateways, "")
-        if not targets.isdisjoint(ask(gateway_needs, owner).services)
+        if any(target in ask(services, owner) for target in targets)
     ]
     overruled = ask(backend_tls.overruled, key)
     findings = (overruled,) if overruled is not None else ask(backend_tls.resolve, key).findings

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from gatehouse.apis import gateway
 from gatehouse.frontends.gateway_api.attaching.exclusion import attachments
-from gatehouse.frontends.gateway_api.classes import classes, controller_of, gateways
+from gatehouse.frontends.gateway_api.classes import classes, controller_of
 from gatehouse.frontends.gateway_api.extensions import parameters
 from gatehouse.frontends.gateway_api.findings import Finding, Reason, condition
 from gatehouse.frontends.gateway_api.inputs import (
     FILTER_KINDS,
-    FILTERS,
-    POLICIES,
     POLICY_KINDS,
     ROUTE_KINDS,
-    ROUTES,
-    SETS,
+    SUBJECTS,
 )
-from gatehouse.frontends.gateway_api.listening.sets import parent_of
 from gatehouse.frontends.gateway_api.reporting.extension_status import (
     extension_status,
     filter_status,
@@ -27,18 +23,13 @@ from gatehouse.frontends.gateway_api.reporting.policy_status import policy_statu
 from gatehouse.frontends.gateway_api.reporting.route_status import route_status
 from gatehouse.frontends.gateway_api.reporting.statuses import ClassStatus, Status
 from gatehouse.query import Ask, Key
+from gatehouse.table import Table
 
 
-def subjects(ask: Ask, _: str = "") -> tuple[Key, ...]:
-    """Give every object whose status is ours to write."""
-    return (
-        *ask(classes, ""),
-        *ask(gateways, ""),
-        *(key for key in ask.read(SETS) if ask(parent_of, key) is not None),
-        *ask.read(ROUTES),
-        *ask.read(POLICIES),
-        *ask.read(FILTERS),
-    )
+def subjects(ask: Ask, _: str = "") -> Table[Key, Key]:
+    """Give every object whose status may be ours to write."""
+    found: Table[Key, Key] = ask.read(SUBJECTS)
+    return found
 
 
 def status(ask: Ask, key: Key) -> Status | None:
@@ -69,7 +60,7 @@ def gateways_of_route(ask: Ask, key: Key) -> tuple[Key, ...]:
 
 def _class_status(ask: Ask, key: Key) -> ClassStatus | None:
     found = ask.read(key)
-    if not isinstance(found, gateway.GatewayClass):
+    if not isinstance(found, gateway.GatewayClass) or key not in ask(classes, ""):
         return None
     problem = ask(parameters.of_class, key).problem
     said = Finding(Reason.ACCEPTED, f"accepted by {ask(controller_of, key)}")

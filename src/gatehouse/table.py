@@ -1,0 +1,232 @@
+"""Tables: immutable sorted maps that share with one another what they have in common.
+
+A table is a row of chunks of some dozens of entries. One that is made of another has the same
+chunks but where it differs, so that making it, and finding where two of them differ, cost what the
+difference costs and a look at each chunk, however many entries there are. Values are never None.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, ItemsView, Iterable, Iterator, Mapping, ValuesView
+from itertools import chain
+from operator import itemgetter
+from typing import Any, TypeVar
+
+K = TypeVar("K", bound=Any)
+V = TypeVar("V")
+T = TypeVar("T")
+
+CHUNK = 64
+"""Entries of a chunk, on average."""
+
+
+class Chunk(Mapping[K, V]):
+    """Some entries, sorted by key. Equal by content, and hashed once."""
+
+    __slots__ = ("_hash", "own", "sorted")
+
+    def __init__(self, keys: tuple[K, ...], values: tuple[V, ...]) -> None:
+        self.sorted = keys
+        self.own = values
+        self._hash: int | None = None
+
+    def __getitem__(self, key: K) -> V:
+        place = bisect_left(self.sorted, key)
+        if place < len(self.sorted) and self.sorted[place] == key:
+            return self.own[place]
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self.sorted)
+
+    def __len__(self) -> int:
+        return len(self.sorted)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Chunk) and (self.sorted, self.own) == (other.sorted, other.own)
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash((self.sorted, self.own))
+        return self._hash
+
+    def entries(self) -> Iterator[tuple[K, V]]:
+        """Give keys with their values."""
+        return zip(self.sorted, self.own, strict=True)
+
+
+class Table(Mapping[K, V]):
+    """An immutable sorted map; see the module's docstring."""
+
+    __slots__ = ("_firsts", "_length", "chunks")
+
+    def __init__(self, entries: Mapping[K, V] | Iterable[tuple[K, V]] = ()) -> None:
+        self._build(_cut(dict(entries)))
+
+    def _build(self, chunks: Iterable[Chunk[K, V]]) -> None:
+        self.chunks = tuple(chunks)
+        self._firsts = [chunk.sorted[0] for chunk in self.chunks]
+        self._length: int | None = None
+
+    @classmethod
+    def joined(cls, chunks: Iterable[Chunk[K, V]]) -> Table[K, V]:
+        """Make a table of chunks in the order of their keys; empty ones are left out."""
+        made: Table[K, V] = cls.__new__(cls)
+        made._build(chunk for chunk in chunks if chunk.sorted)
+        return made
+
+    @classmethod
+    def of(cls, keys: Iterable[K]) -> Table[K, K]:
+        """Make a table in which every key stands for itself."""
+        return Table((key, key) for key in keys)
+
+    def __getitem__(self, key: K) -> V:
+        if not self.chunks:
+            raise KeyError(key)
+        return self.chunks[self._place(key)][key]
+
+    def _place(self, key: K) -> int:
+        return max(0, bisect_right(self._firsts, key) - 1)
+
+    def __iter__(self) -> Iterator[K]:
+        return chain.from_iterable(chunk.sorted for chunk in self.chunks)
+
+    def __len__(self) -> int:
+        if self._length is None:
+            self._length = sum(len(chunk.sorted) for chunk in self.chunks)
+        return self._length
+
+    def __bool__(self) -> bool:
+        return bool(self.chunks)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Table):
+            return NotImplemented
+        return len(self) == len(other) and not any(
+            old is None or new is None or old != new for _, old, new in other.until(self)
+        )
+
+    def __hash__(self) -> int:
+        raise TypeError("tables are not hashed")
+
+    def __repr__(self) -> str:
+        return f"Table({dict(self.items())!r})"
+
+    def values(self) -> Values[V]:
+        """Give the values in the order of their keys; comparing two such views is cheap, too."""
+        return Values(self)
+
+    def items(self) -> ItemsView[K, V]:
+        """Give the entries in the order of their keys."""
+        return _Items(self)
+
+    def updated(self, new: Mapping[K, V], gone: Collection[K] = ()) -> Table[K, V]:
+        """Give a table with the entries ``new``, and without those of ``gone``."""
+        if not self.chunks:
+            return Table(new)
+        edits: dict[int, dict[K, V | None]] = {}
+        for key, value in chain(((key, None) for key in gone), new.items()):
+            place = self._place(key)
+            edits.setdefault(place, {})[key] = value
+            if key >= self.chunks[place].sorted[-1] and place + 1 < len(self.chunks):
+                # A chunk that does not end where it did goes on in the next one.
+                edits.setdefault(place + 1, {})
+        made: list[Chunk[K, V]] = []
+        open_: dict[K, V | None] = {}
+        done = 0
+        for place, changes in sorted(edits.items(), key=itemgetter(0)):
+            if place > done:
+                made += (*_cut(open_), *self.chunks[done:place])
+                open_ = {}
+            open_ |= self.chunks[place].entries()
+            open_ |= changes
+            done = place + 1
+        return Table.joined((*made, *_cut(open_), *self.chunks[done:]))
+
+    def until(self, later: Table[K, V]) -> Iterator[tuple[K, V | None, V | None]]:
+        """Give what has another value object in ``later``: the key, the value here and there."""
+        mine, others = set(map(id, self.chunks)), set(map(id, later.chunks))
+        before = _entries(chunk for chunk in self.chunks if id(chunk) not in others)
+        after = _entries(chunk for chunk in later.chunks if id(chunk) not in mine)
+        for key, old in before.items():
+            new = after.pop(key, None)
+            if new is not old:
+                yield key, old, new
+        for key, value in after.items():
+            yield key, None, value
+
+    def between(self, first: K, end: K) -> Table[K, V]:
+        """Give the entries from the key ``first`` on, up to ``end``, which is not among them."""
+        made = []
+        for chunk in self.chunks[self._place(first) :] if self.chunks else ():
+            left, right = bisect_left(chunk.sorted, first), bisect_left(chunk.sorted, end)
+            whole = right - left == len(chunk.sorted)
+            made.append(chunk if whole else Chunk(chunk.sorted[left:right], chunk.own[left:right]))
+            if right < len(chunk.sorted):
+                break
+        return Table.joined(made)
+
+
+class Values(ValuesView[V]):
+    """The values of a table, in the order of their keys. Equal by content."""
+
+    def __init__(self, table: Table[Any, V]) -> None:
+        super().__init__(table)
+        self.table = table
+
+    def __iter__(self) -> Iterator[V]:
+        return chain.from_iterable(chunk.own for chunk in self.table.chunks)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Values) and (self is other or self.table == other.table)
+
+    def __hash__(self) -> int:
+        raise TypeError("tables are not hashed")
+
+
+class _Items(ItemsView[K, V]):
+    def __init__(self, table: Table[K, V]) -> None:
+        super().__init__(table)
+        self._table = table
+
+    def __iter__(self) -> Iterator[tuple[K, V]]:
+        return chain.from_iterable(chunk.entries() for chunk in self._table.chunks)
+
+
+def difference(before: Collection[T], after: Collection[T]) -> tuple[list[T], list[T]]:
+    """Give the objects of ``after`` that are not in ``before``, and the other way round."""
+    if isinstance(before, Values) and isinstance(after, Values):
+        changes = [(old, new) for _, old, new in before.table.until(after.table)]
+        return [new for _, new in changes if new is not None], [
+            old for old, _ in changes if old is not None
+        ]
+    held, found = ({id(each): each for each in items} for items in (before, after))
+    fresh = [found[each] for each in found.keys() - held.keys()]
+    return fresh, [held[each] for each in held.keys() - found.keys()]
+
+
+def _entries(chunks: Iterable[Chunk[K, V]]) -> dict[K, V]:
+    return {key: value for chunk in chunks for key, value in chunk.entries()}
+
+
+def _cut(entries: Mapping[K, V | None]) -> Iterator[Chunk[K, V]]:
+    """Cut entries into chunks, those without value left out.
+
+    Where one ends depends on its last key alone, so that one entry more or less moves no other.
+    """
+    keys: list[K] = []
+    values: list[V] = []
+    for key in sorted(entries):
+        value = entries[key]
+        if value is None:
+            continue
+        keys.append(key)
+        values.append(value)
+        if hash(key) % CHUNK == 0:
+            yield Chunk(tuple(keys), tuple(values))
+            keys, values = [], []
+    if keys:
+        yield Chunk(tuple(keys), tuple(values))

@@ -29,6 +29,10 @@ log = structlog.get_logger("gatehouse.controller")
 HOLDOFF = 0.01
 """Seconds of quiet awaited after a change, so that one `kubectl apply` becomes one pass."""
 
+LULL = 0.05
+"""Seconds after the last pass in which nothing happened: what comes then is taken up at once, and
+what comes with it is in the next pass."""
+
 FIRST_FETCH = 5.0
 """Seconds that a controller that begins waits for what objects refer to by URL."""
 
@@ -72,6 +76,8 @@ class Loop:
         self._asked: dict[Key, tuple[int, int]] = {}
         """The generation of each Gateway that was compiled, and the first bundle that holds it."""
         self._holding = Holding()
+        self._compiled_at = -LULL
+        """When the last pass ended, by the monotonic clock."""
         self.passes = 0
         """Passes run so far."""
 
@@ -156,6 +162,8 @@ class Loop:
         except TimeoutError:
             return
         started = time.monotonic()
+        if started - self._compiled_at >= LULL:
+            return
         while self._woken.is_set() and time.monotonic() - started < LONGEST_HOLDOFF:
             self._woken.clear()
             await asyncio.sleep(HOLDOFF)
@@ -188,6 +196,7 @@ class Loop:
             return self._last
         found = self._compilation.run()
         self._stale = False
+        self._compiled_at = time.monotonic()
         self.passes += 1
         return found
 

@@ -99,6 +99,9 @@ class Resources:
         for each in resources:
             by_type[each.type_url][each.name] = each
         self.by_type: Mapping[str, Mapping[str, Resource]] = MappingProxyType(dict(by_type))
+        self._mark = object()
+        self._made_of: tuple[object, frozenset[Key]] = (None, frozenset())
+        """The mark of the set that this one was made of, and the keys that were touched."""
 
     @cached_property
     def _total(self) -> int:
@@ -119,6 +122,7 @@ class Resources:
 
     def changed(self, new: Iterable[Resource] = (), gone: Iterable[Key] = ()) -> Resources:
         """Give a set with ``new`` in it and without ``gone``, sharing types that stay the same."""
+        new, gone = tuple(new), tuple(gone)
         by_type, total = dict(self.by_type), self._total
         written: dict[str, dict[str, Resource]] = {}
 
@@ -137,11 +141,16 @@ class Resources:
         made = Resources()
         made.by_type = MappingProxyType(by_type)
         made.__dict__["_total"] = total
+        made._made_of = (self._mark, frozenset((*gone, *(each.key for each in new))))
         return made
 
     def differing(self, other: Resources) -> set[Key]:
         """Give the keys under which the two sets have something else."""
         keys: set[Key] = set()
+        mark, touched = other._made_of
+        if mark is self._mark:
+            # Nobody need look at the thousands of others.
+            return {key for key in touched if _version(self, key) != _version(other, key)}
         for type_url in self.by_type.keys() | other.by_type.keys():
             mine, others = self.by_type.get(type_url, _NONE), other.by_type.get(type_url, _NONE)
             if mine is others:
@@ -168,3 +177,8 @@ class Resources:
 
 
 _NONE: Mapping[str, Resource] = MappingProxyType({})
+
+
+def _version(resources: Resources, key: Key) -> str:
+    found = resources.get(*key)
+    return found.version if found is not None else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -40,54 +41,61 @@ class Generator:
     def __init__(self, capabilities: Capabilities) -> None:
         self._capabilities = capabilities
         self._parts = Parts()
-        self._clusters: Followed[ir.Cluster] = Followed()
+        self._followed: Followed[ir.Cluster] = Followed()
+        self._clusters: dict[str, ir.Cluster] = {}
         self._shown: dict[str, Shown | None] = {}
         self._hosts: dict[int, Hosts] = {}
+        self._snippets: Counter[str] = Counter()
+        """By name, those of virtual hosts."""
         self._kept: dict[str, set[str]] = {}
         """Keys of the last pass, of parts that are few."""
 
     def generate(self, gateway: ir_gateway.Gateway) -> Generated:
         """Give everything that Envoy needs to serve ``gateway``."""
-        known = {cluster.name: cluster for cluster in gateway.clusters}
         found = {secret.name: secret for secret in gateway.secrets}
-        context = Context(known, found, self._capabilities)
-        ports = tuple(listeners.ports(gateway))
-        stale = self._parts.users(self._plan_clusters(gateway.clusters))
-        self._plan_secrets(gateway, ports)
+        stale = self._parts.users(self._plan_clusters(gateway))
+        context = Context(self._clusters, found, self._capabilities)
         self._plan_hosts(gateway, context, stale)
-        self._plan_ports(ports, known)
+        chains = {number: hosts.chains for number, hosts in self._hosts.items()}
+        ports = tuple(listeners.ports(gateway, chains))
+        self._plan_secrets(gateway, ports)
+        self._plan_ports(ports, self._clusters)
         resources, unsupported = self._parts.finish()
-        return Generated(resources, (*_common(gateway), *unsupported))
+        return Generated(resources, (*_common(gateway, self._snippets), *unsupported))
 
-    def _plan_clusters(self, wanted: Iterable[ir.Cluster]) -> set[str]:
-        """Plan clusters with their endpoints; give the names of those that look different."""
-        fresh, gone = self._clusters.follow(wanted)
+    def _plan_clusters(self, gateway: ir_gateway.Gateway) -> set[str]:
+        """Plan clusters with all that is theirs; give the names of those that look different."""
+        fresh, gone = self._followed.follow(gateway.clusters)
         moved = set()
+        for cluster in gone:
+            self._clusters.pop(cluster.name, None)
         for cluster in fresh:
-            self._parts.put(f"cluster/{cluster.name}", self._cluster(cluster))
+            self._clusters[cluster.name] = cluster
+            self._parts.put(f"cluster/{cluster.name}", self._cluster(cluster, gateway))
             look = shown(cluster)
             if self._shown.get(cluster.name) != look:
                 self._shown[cluster.name] = look
                 moved.add(cluster.name)
-        for name in {cluster.name for cluster in gone} - {cluster.name for cluster in fresh}:
+        for name in {cluster.name for cluster in gone} - self._clusters.keys():
             self._parts.drop(f"cluster/{name}")
             del self._shown[name]
             moved.add(name)
         return moved
 
-    def _cluster(self, cluster: ir.Cluster) -> Part:
+    def _cluster(self, cluster: ir.Cluster, gateway: ir_gateway.Gateway) -> Part:
         try:
             made = clusters.cluster(cluster, self._capabilities)
-            return Part((made, clusters.endpoints(cluster)))
+            found = secrets.of_cluster(cluster, gateway)
+            return Part((made, clusters.endpoints(cluster), *found))
         except UnwritableError as error:
             return Part((), ((f"cluster/{cluster.name}", str(error)),))
 
     def _plan_secrets(self, gateway: ir_gateway.Gateway, ports: tuple[listeners.Port, ...]) -> None:
-        """Plan certificates and authorities, by the places that ask for them."""
+        """Plan the certificates and authorities of listeners, by the places that ask for them."""
         certificates = {each.name: each for each in gateway.certificates}
         bundles = {each.name: each for each in gateway.trust}
         wanted: dict[str, tuple[Any, Callable[[], Resource]]] = {}
-        for name, asked in places.certificates(gateway, ports):
+        for name, asked in places.certificates(ports):
             if (found := certificates.get(asked)) is not None:
                 wanted[name] = (found, partial(secrets.certificate, name, found))
         for name, asked, optional in places.trust(gateway):
@@ -115,13 +123,18 @@ class Generator:
             if hosts is None or hosts.apart != apart:
                 self._drop_hosts({listener.port})
                 hosts = self._hosts[listener.port] = Hosts(self._parts, listener.port, apart=apart)
-            hosts.plan(listener, context, stale)
+            self._note(*hosts.plan(listener.virtual_hosts, context, stale))
 
     def _drop_hosts(self, ports: Iterable[int]) -> None:
         for port in ports:
             hosts = self._hosts.pop(port, None)
             if hosts is not None:
-                hosts.drop()
+                self._note((), hosts.drop())
+
+    def _note(self, fresh: Iterable[ir.VirtualHost], gone: Iterable[ir.VirtualHost]) -> None:
+        """Take note of the snippets of hosts that came and went."""
+        self._snippets.update(each.name for host in fresh for each in host.snippets)
+        self._snippets.subtract(each.name for host in gone for each in host.snippets)
 
     def _plan_ports(self, ports: Iterable[listeners.Port], known: dict[str, ir.Cluster]) -> None:
         """Plan the listeners."""
@@ -148,15 +161,12 @@ def _port(port: listeners.Port, known: dict[str, ir.Cluster], seen: tuple[Any, .
     return Part(tuple(found), seen=seen)
 
 
-def _common(gateway: ir_gateway.Gateway) -> Unsupported:
+def _common(gateway: ir_gateway.Gateway, snippets: Counter[str]) -> Unsupported:
     """Say what of the whole gateway Envoy leaves out."""
     edge = gateway.edge
     why = "snippets are in NGINX's language"
-    snippets = [*gateway.snippets]
-    for listener in gateway.listeners:
-        for host in listener.virtual_hosts:
-            snippets += host.snippets
+    names = (*(each.name for each in gateway.snippets), *sorted(+snippets))
     return (
         *(("edge", each) for each in (*clients.missing(edge), *compression.missing(edge))),
-        *((f"policy/{name}", why) for name in dict.fromkeys(each.name for each in snippets)),
+        *((f"policy/{name}", why) for name in dict.fromkeys(names)),
     )

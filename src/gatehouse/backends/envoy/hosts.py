@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from gatehouse.backends.envoy import names, scopes
+from gatehouse.backends.envoy.chains import Chains
 from gatehouse.backends.envoy.parts import Followed, Part, Parts
 from gatehouse.backends.envoy.routes import cluster_names
 from gatehouse.backends.envoy.served import Context
-from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import http as ir
 
 
@@ -22,43 +22,56 @@ class Hosts:
         self.apart = apart
         self._followed: Followed[ir.VirtualHost] = Followed()
         self._exact: dict[str, ir.VirtualHost] = {}
+        self._places: dict[str, dict[str, ir.VirtualHost]] = {}
+        """The hosts that are no exact names, by the place where they are looked up."""
         self._wide: set[str] = set()
+        self.chains = Chains()
 
-    def plan(self, listener: ir_gateway.Listener, context: Context, stale: set[str]) -> None:
-        """Plan what the port serves now; ``stale``: parts whose clusters look different."""
-        fresh, gone = self._followed.follow(listener.virtual_hosts)
+    def plan(
+        self, wanted: Collection[ir.VirtualHost], context: Context, stale: set[str]
+    ) -> tuple[list[ir.VirtualHost], list[ir.VirtualHost]]:
+        """Plan what the port serves now; ``stale``: parts whose clusters look different.
+
+        Gives the hosts that are new, and those that are there no more.
+        """
+        fresh, gone = self._followed.follow(wanted)
         if not (fresh or gone or stale):
-            return
+            return fresh, gone
+        self.chains.follow(fresh, gone)
         new = {self._key(host): host for host in fresh if _is_exact(host)}
         for host in gone:
             key = self._key(host)
-            if _is_exact(host) and key not in new:
+            if not _is_exact(host):
+                del self._places[self._place(host)][host.hostname]
+            elif key not in new:
                 self._parts.drop(key)
                 del self._exact[key]
+        for host in fresh:
+            if not _is_exact(host):
+                self._places.setdefault(self._place(host), {})[host.hostname] = host
         self._exact |= new
         again = {key: self._exact[key] for key in stale if key in self._exact}
         for key, host in (again | new).items():
             made = scopes.exact(key.removeprefix("scope/"), host, context)
             self._parts.put(key, Part((made.resource,), made.unsupported, uses([host])))
-        self._plan_wide(listener, context, stale)
+        self._plan_wide(context, stale)
+        return fresh, gone
 
-    def drop(self) -> None:
-        """Take everything away."""
+    def drop(self) -> list[ir.VirtualHost]:
+        """Take everything away; give the hosts that were there."""
         for key in (*self._exact, *self._wide):
             self._parts.drop(key)
+        return self._followed.follow(())[1]
 
-    def _plan_wide(self, listener: ir_gateway.Listener, context: Context, stale: set[str]) -> None:
-        found: dict[str, list[ir.VirtualHost]] = {}
-        for host in listener.virtual_hosts:
-            others = found.setdefault(self._place(host), [])
-            if not _is_exact(host):
-                others.append(host)
+    def _plan_wide(self, context: Context, stale: set[str]) -> None:
+        everywhere = {name if self.apart else "" for name in self.chains.listeners}
         before, self._wide = self._wide, set()
-        for place, others in found.items():
+        for place in everywhere:
+            others = [host for _, host in sorted(self._places.get(place, {}).items())]
             name = names.scope(self._port, place, names.WIDE)
             key = f"scope/{name}"
             self._wide.add(key)
-            elsewhere = tuple(sorted(found.keys() - {place}))
+            elsewhere = tuple(sorted(everywhere - {place}))
             seen = (elsewhere, tuple(map(_Same, others)))
             known = self._parts.get(key)
             if known is None or known.seen != seen or key in stale:

@@ -16,6 +16,7 @@ from envoy.config.listener.v3 import listener_pb2, udp_listener_config_pb2
 from envoy.extensions.filters.listener.tls_inspector.v3 import tls_inspector_pb2
 
 from gatehouse.backends.envoy import clients, connections, names, quoting, secrets, streams
+from gatehouse.backends.envoy.chains import Chain, Chains
 from gatehouse.backends.envoy.protobufs import address, packed, written
 from gatehouse.ir import gateway as ir
 from gatehouse.ir import http
@@ -23,17 +24,6 @@ from gatehouse.ir.settings import Edge
 from gatehouse.xds.resources import LISTENER, Resource
 
 _INSPECTOR = "envoy.filters.listener.tls_inspector"
-
-
-class Chain(msgspec.Struct, frozen=True):
-    """Names of an HTTPS port that are served alike, with their certificates."""
-
-    listener: str
-    """The hostname of the Gateway's listener."""
-    certificates: tuple[str, ...]
-    names: tuple[str, ...]
-    number: int = 0
-    """Tells chains of one listener apart."""
 
 
 class Port(msgspec.Struct, frozen=True):
@@ -56,22 +46,7 @@ class Port(msgspec.Struct, frozen=True):
         return "udp" if udp else "tcp"
 
 
-def chains(listener: ir.Listener) -> tuple[Chain, ...]:
-    """Give the chains of an HTTPS port: one per listener of the Gateway."""
-    found: dict[str, dict[tuple[str, ...], list[str]]] = {}
-    for host in listener.virtual_hosts:
-        found.setdefault(host.listener, {}).setdefault(host.certificates, []).append(host.hostname)
-    made = []
-    for name, groups in sorted(found.items()):
-        # The listener's own hostname stands for all names that have its certificates.
-        ordered = sorted(groups.items(), key=lambda group: name not in group[1])
-        for number, (certificates, hostnames) in enumerate(ordered):
-            own = (name,) if number == 0 else tuple(hostnames)
-            made.append(Chain(name, certificates, own, number))
-    return tuple(made)
-
-
-def ports(gateway: ir.Gateway) -> Iterator[Port]:
+def ports(gateway: ir.Gateway, chains: Mapping[int, Chains]) -> Iterator[Port]:
     """Give the ports of a gateway; TLS listeners may share theirs with HTTPS."""
     tls = {each.port: each for each in gateway.streams if each.protocol == "TLS"}
     for each in gateway.listeners:
@@ -81,7 +56,7 @@ def ports(gateway: ir.Gateway) -> Iterator[Port]:
             gateway.bind_address,
             gateway.edge,
             plain=each.protocol == "HTTP",
-            chains=chains(each) if each.protocol == "HTTPS" else (),
+            chains=chains[each.port].all() if each.protocol == "HTTPS" else (),
             client_validation=each.client_validation,
             streams=(shared,) if shared is not None else (),
         )

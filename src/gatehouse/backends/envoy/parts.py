@@ -7,11 +7,12 @@ at those alone that are new.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from gatehouse.table import difference
 from gatehouse.xds.resources import Resource, Resources
 
 T = TypeVar("T")
@@ -34,14 +35,13 @@ class Followed(Generic[T]):
     """Objects that were there in the last pass."""
 
     def __init__(self) -> None:
-        self._held: dict[int, T] = {}
-
-    def follow(self, items: Iterable[T]) -> tuple[list[T], list[T]]:
-        """Give those that are new, and those that are there no more."""
         # What is held stays alive, so that an identity is never that of another object.
-        before, self._held = self._held, {id(item): item for item in items}
-        fresh = [self._held[each] for each in self._held.keys() - before.keys()]
-        return fresh, [before[each] for each in before.keys() - self._held.keys()]
+        self._held: Collection[T] = ()
+
+    def follow(self, items: Collection[T]) -> tuple[list[T], list[T]]:
+        """Give those that are new, and those that are there no more."""
+        before, self._held = self._held, items
+        return difference(before, items)
 
 
 class Parts:

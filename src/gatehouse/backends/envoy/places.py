@@ -1,4 +1,4 @@
-"""Where certificates and authorities are asked for, by the names of their secrets."""
+"""Where listeners ask for certificates and authorities, by the names of their secrets."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from gatehouse.backends.envoy import listeners, names
 from gatehouse.ir import gateway as ir
 
 
-def certificates(
-    gateway: ir.Gateway, ports: tuple[listeners.Port, ...]
-) -> Iterator[tuple[str, str]]:
+def certificates(ports: tuple[listeners.Port, ...]) -> Iterator[tuple[str, str]]:
     """Give the name of every secret that is a certificate, and of what is in it."""
     for port in ports:
         for chain in port.chains:
@@ -22,9 +20,6 @@ def certificates(
                 name = names.chain(port.number, f"stream/{host.hostname}")
                 for place, wanted in enumerate(host.certificates):
                     yield names.server_certificate(name, place), wanted
-    for cluster in gateway.clusters:
-        if cluster.tls is not None and cluster.tls.certificate:
-            yield names.backend_certificate(cluster.name), cluster.tls.certificate
 
 
 def trust(gateway: ir.Gateway) -> Iterator[tuple[str, str, bool]]:
@@ -33,6 +28,3 @@ def trust(gateway: ir.Gateway) -> Iterator[tuple[str, str, bool]]:
         wanted = listener.client_validation
         if wanted is not None:
             yield names.client_trust(listener.port), wanted.trust, not wanted.required
-    for cluster in gateway.clusters:
-        if cluster.tls is not None and cluster.tls.trust:
-            yield names.backend_trust(cluster.name), cluster.tls.trust, False

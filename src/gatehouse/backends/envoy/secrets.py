@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from envoy.config.core.v3 import base_pb2
 from envoy.extensions.transport_sockets.tls.v3 import common_pb2, secret_pb2, tls_pb2
 
+from gatehouse.backends.envoy import names
 from gatehouse.backends.envoy.protobufs import ads, packed, truth, written
 from gatehouse.ir import gateway as ir
+from gatehouse.ir import http
 from gatehouse.xds.resources import SECRET, Resource
 
 _VERSIONS = common_pb2.TlsParameters(
@@ -37,6 +40,19 @@ def trust(name: str, found: ir.TrustBundle, *, optional: bool = False) -> Resour
     return Resource.make(
         SECRET, name, written(secret_pb2.Secret(name=name, validation_context=made))
     )
+
+
+def of_cluster(cluster: http.Cluster, gateway: ir.Gateway) -> Iterator[Resource]:
+    """Give what a cluster shows its endpoints, and checks them by."""
+    tls = cluster.tls
+    if tls is None:
+        return
+    for shown in gateway.certificates if tls.certificate else ():
+        if shown.name == tls.certificate:
+            yield certificate(names.backend_certificate(cluster.name), shown)
+    for bundle in gateway.trust if tls.trust else ():
+        if bundle.name == tls.trust:
+            yield trust(names.backend_trust(cluster.name), bundle)
 
 
 def told(name: str) -> Any:

@@ -242,6 +242,17 @@ async def address_of(client: Client) -> str:
             await asyncio.sleep(0.1)
 
 
+async def until_settled(client: Client) -> None:
+    """Wait until every route has its status: thousands are still being written after creation."""
+    async with asyncio.timeout(600):
+        while True:
+            routes = (await client.list(resources.HTTP_ROUTES, NAMESPACE)).items
+            if all(each.get("status", {}).get("parents") for each in routes):
+                break
+            await asyncio.sleep(1)
+    await asyncio.sleep(3)
+
+
 async def measure(
     client: Client,
     session: aiohttp.ClientSession,
@@ -304,7 +315,7 @@ async def run(counts: list[int], samples: int, pool: str, class_name: str) -> li
                 last = f"r{count - 1}"
                 await until_answered(session, address, last, Counter(), 600)
                 print(f"{count} routes there in {time.perf_counter() - started:.1f} s", flush=True)
-                await asyncio.sleep(3)
+                await until_settled(client)
                 proxy = class_name.rpartition("-")[2]
                 results.append(
                     await measure(client, session, address, state, proxy, count, samples)

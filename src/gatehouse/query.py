@@ -123,16 +123,14 @@ class Ask:
         ``failed`` gives the value of one that raised; without it the first error is raised.
         """
         arguments = tuple(arguments)
-        found: list[V] = []
         memos = self._engine._queries(function, arguments)
-        for argument, memo in zip(arguments, memos, strict=True):
-            error = memo.failure()
-            if error is None:
-                found.append(memo.value)
-            elif failed is None:
-                raise error
-            else:
-                found.append(failed(argument, error))
+        found: list[V] = [memo.value for memo in memos]
+        for place, memo in enumerate(memos):
+            if memo.error is not None:
+                error = memo.failure() or memo.error
+                if failed is None:
+                    raise error
+                found[place] = failed(arguments[place], error)
         return found
 
     def map(
@@ -152,9 +150,9 @@ class Ask:
 
 def _map_chunk(ask: Ask, which: tuple[Any, Chunk[Any, Any], Any]) -> Chunk[Any, Any]:
     function, chunk, failed = which
-    found = zip(chunk, ask.each(function, chunk.own, failed), strict=True)
-    kept = [(key, value) for key, value in found if value is not None]
-    return Chunk(tuple(key for key, _ in kept), tuple(value for _, value in kept))
+    found = ask.each(function, chunk.own, failed)
+    keys = [key for key, value in zip(chunk.sorted, found, strict=True) if value is not None]
+    return Chunk(tuple(keys), tuple([value for value in found if value is not None]))
 
 
 class Engine:
@@ -250,7 +248,7 @@ class Engine:
             for new in after - before:
                 new.callers.add(memo)
         memo.reads, memo.calls = reads, calls
-        memo.height = 1 + max((call.height for call in calls), default=0)
+        memo.height = 1 + max([call.height for call in calls], default=0)
 
     def _read(self, key: Key) -> Any:
         self._frames[-1].reads.add(key)

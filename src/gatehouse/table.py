@@ -75,7 +75,7 @@ class Table(Mapping[K, V]):
     def joined(cls, chunks: Iterable[Chunk[K, V]]) -> Table[K, V]:
         """Make a table of chunks in the order of their keys; empty ones are left out."""
         made: Table[K, V] = cls.__new__(cls)
-        made._build(chunk for chunk in chunks if chunk.sorted)
+        made._build([chunk for chunk in chunks if chunk.sorted])
         return made
 
     @classmethod
@@ -96,7 +96,7 @@ class Table(Mapping[K, V]):
 
     def __len__(self) -> int:
         if self._length is None:
-            self._length = sum(len(chunk.sorted) for chunk in self.chunks)
+            self._length = sum([len(chunk.sorted) for chunk in self.chunks])
         return self._length
 
     def __bool__(self) -> bool:

@@ -1,0 +1,186 @@
+"""Tables: what they hold, what they share, and what is made of them by looking at changes only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatehouse.grouping import Grouping, Union, grouped, united
+from gatehouse.query import Ask, Engine, Key, Snapshot
+from gatehouse.table import CHUNK, Table, difference
+
+KEYS = st.integers(0, 400).map(lambda number: f"k{number:03}")
+EDITS = st.lists(st.dictionaries(KEYS, st.none() | st.integers(0, 3), max_size=60), max_size=6)
+
+
+def edited(table: Table[str, int], edit: dict[str, int | None]) -> Table[str, int]:
+    new = {key: value for key, value in edit.items() if value is not None}
+    return table.updated(new, edit.keys() - new.keys())
+
+
+@given(EDITS)
+def test_a_table_is_a_sorted_map(edits: list[dict[str, int | None]]) -> None:
+    table, held = Table[str, int](), dict[str, int]()
+    for edit in edits:
+        before, table = table, edited(table, edit)
+        was = dict(held)
+        held |= {key: value for key, value in edit.items() if value is not None}
+        held = {key: value for key, value in held.items() if edit.get(key, 0) is not None}
+        assert list(table.items()) == sorted(held.items())
+        assert list(table.values()) == [held[key] for key in sorted(held)]
+        assert list(table) == sorted(held)
+        assert (len(table), bool(table)) == (len(held), bool(held))
+        assert table == Table(held)
+        assert (table == before) is (held == was)
+        for key in ("k000", "k200", "zzz", *edit):
+            assert table.get(key) == held.get(key)
+            assert (key in table) is (key in held)
+        told = {key: (old, new) for key, old, new in before.until(table)}
+        differing = {key for key in was.keys() | held.keys() if was.get(key) != held.get(key)}
+        assert told == {key: (was.get(key), held.get(key)) for key in differing}
+        part = table.between("k100", "k300")
+        assert list(part.items()) == [e for e in sorted(held.items()) if "k100" <= e[0] < "k300"]
+
+
+def test_one_entry_more_shares_all_else() -> None:
+    table = Table((f"k{number:05}", number) for number in range(10_000))
+    assert CHUNK / 2 < len(table) / len(table.chunks) < CHUNK * 2
+    more = table.updated({"k05000a": 1})
+    other = set(map(id, more.chunks)) - set(map(id, table.chunks))
+    assert len(other) <= 3
+    assert more.updated({}, ["k05000a"]) == table
+
+
+def test_tables_of_the_same_entries_have_the_same_chunks_whatever_their_history() -> None:
+    names = [f"k{number:05}" for number in range(2_000)]
+    grown = Table[str, str]()
+    for name in reversed(names):
+        grown = grown.updated({name: name, name + "x": name})
+    grown = grown.updated({}, [name + "x" for name in names])
+    assert grown.chunks == Table.of(names).chunks
+
+
+@given(EDITS)
+def test_differences_of_any_two_collections(edits: list[dict[str, int | None]]) -> None:
+    table = Table[str, Any]()
+    for edit in edits:
+        objects = {key: None if value is None else object() for key, value in edit.items()}
+        before, table = table, edited(table, objects)  # type: ignore[arg-type]
+        expected = ({*table.values()} - {*before.values()}, {*before.values()} - {*table.values()})
+        for old, new in (
+            (before.values(), table.values()),
+            ((*before.values(),), (*table.values(),)),
+        ):
+            fresh, gone = difference(old, new)
+            assert ({*fresh}, {*gone}) == expected
+
+
+def halves(about: int, key: str, value: int) -> Iterable[tuple[int, str]]:
+    return [(value, key[:2])] if value % about else [(value, key[:2]), (-1, "")]
+
+
+def listed(about: int, group: tuple[int, str], keys: tuple[str, ...]) -> str:
+    return f"{about} {group}: {','.join(keys)}"
+
+
+@given(EDITS, st.lists(st.integers(1, 2), min_size=6, max_size=6))
+def test_grouping_step_by_step_equals_grouping_at_once(
+    edits: list[dict[str, int | None]], abouts: list[int]
+) -> None:
+    table = Table[str, int]()
+    last: Grouping[int, str, int, tuple[int, str], str] | None = None
+    for edit, about in zip(edits, abouts, strict=False):
+        table = edited(table, edit)
+        last = grouped(last, table, halves, listed, about)
+        assert last == grouped(None, table, halves, listed, about)
+
+
+def test_a_group_that_stays_the_same_stays_the_same_object() -> None:
+    table = Table({f"k{number:03}": number % 3 for number in range(300)})
+    first = grouped(None, table, halves, listed, 2)
+    second = grouped(first, table.updated({"k001": 0}), halves, listed, 2)
+    kept = [old is new for _, old, new in first.groups.until(second.groups)]
+    assert len(kept) == 3
+    assert second.groups[(2, "k0")] is first.groups[(2, "k0")]
+
+
+@given(st.lists(st.lists(EDITS, min_size=3, max_size=3), max_size=3))
+def test_uniting_step_by_step_equals_uniting_at_once(
+    steps: list[list[list[dict[str, int | None]]]],
+) -> None:
+    tables = [Table[str, int](), Table[str, int](), Table[str, int]()]
+    last: Union[str, int] | None = None
+    for step in steps:
+        for number, edits in enumerate(step):
+            for edit in edits:
+                tables[number] = edited(tables[number], edit)
+        last = united(last, tuple(tables))
+        expected = dict[str, int]()
+        for table in reversed(tables):
+            expected |= table
+        assert dict(last.whole) == expected
+        assert last == united(None, tuple(tables))
+
+
+# Queries over tables
+
+
+def by_parity(value: int) -> list[Key]:
+    return [("@all",)]
+
+
+def length(ask: Ask, key: Key) -> int | None:
+    value = ask.read(key)
+    if value < 0:
+        raise ValueError(key[1])
+    return int(value) if value else None
+
+
+def lengths(ask: Ask, failed: Any) -> Table[Key, int]:
+    return ask.map(length, ask.read(("@all",)), failed)
+
+
+def instead(key: Key, error: Exception) -> int:
+    return -100
+
+
+def world(count: int) -> Engine:
+    engine = Engine(Snapshot({"N": [by_parity]}))
+    engine.commit({("N", f"{number:05}"): number for number in range(count)})
+    return engine
+
+
+def test_a_map_asks_for_every_value_and_leaves_out_what_is_none() -> None:
+    engine = world(1_000)
+    with engine.compile() as ask:
+        assert [*ask(lengths, None).values()] == [*range(1, 1_000)]
+    engine.commit({("N", "00500"): None, ("N", "00501"): 7, ("N", "1"): 8, ("N", "00000"): 9})
+    with engine.compile() as ask:
+        found = ask(lengths, None)
+    assert (len(found), found["N", "00501"], found["N", "1"]) == (1_000, 7, 8)
+    assert ("N", "00500") not in found
+
+
+def test_a_map_raises_or_gives_something_else() -> None:
+    engine = world(200)
+    engine.commit({("N", "00100"): -1})
+    with engine.compile() as ask:
+        with pytest.raises(ValueError, match="00100"):
+            ask(lengths, None)
+        assert ask(lengths, instead)["N", "00100"] == -100
+
+
+def test_one_change_runs_a_few_queries_however_many_there_are() -> None:
+    engine = world(5_000)
+    with engine.compile() as ask:
+        ask(lengths, None)
+    runs = engine.runs
+    engine.commit({("N", "02500x"): 1})
+    with engine.compile() as ask:
+        ask(lengths, None)
+    # The new one, its chunk (or the two that it was cut into) and the table.
+    assert engine.runs - runs <= 4

@@ -138,6 +138,8 @@ class Resources:
             before = named(each.type_url).get(each.name)
             total += each.digest - (before.digest if before else 0)
             named(each.type_url)[each.name] = each
+        for type_url in [each for each in written if not written[each]]:
+            del by_type[type_url]
         made = Resources()
         made.by_type = MappingProxyType(by_type)
         made.__dict__["_total"] = total

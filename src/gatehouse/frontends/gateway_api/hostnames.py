@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 
 def covers(pattern: str, name: str) -> bool:
     """Whether every name that ``name`` stands for is also one of ``pattern``'s."""
@@ -19,6 +21,15 @@ def intersect(listener: str, route: str) -> str | None:
     if covers(route, listener):
         return listener
     return None
+
+
+def wider(name: str) -> Iterator[str]:
+    """Give the hostnames that stand for more names than ``name``, these included."""
+    labels = name.removeprefix("*.").split(".") if name else []
+    for number in range(1, len(labels)):
+        yield f"*.{'.'.join(labels[number:])}"
+    if name:
+        yield ""
 
 
 def specificity(hostname: str) -> tuple[bool, int]:

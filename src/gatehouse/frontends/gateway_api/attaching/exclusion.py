@@ -1,16 +1,23 @@
 """Names that an HTTPRoute and a GRPCRoute both want of one listener: the older route has them.
 
 GRPCRoute, ``spec.hostnames``: of two routes of the two kinds whose names intersect exactly one is
-accepted, the oldest, then the first by ``namespace/name``.
+accepted, the oldest, then the first by ``namespace/name`` (then by kind).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from gatehouse.frontends.gateway_api import hostnames
-from gatehouse.frontends.gateway_api.attaching.attachment import Attachment, Listener, candidates
+from gatehouse.frontends.gateway_api.attaching.attachment import (
+    Attachment,
+    Listener,
+    Place,
+    candidates,
+)
 from gatehouse.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.frontends.gateway_api.listening.sets import owners
-from gatehouse.grouping import Union, united
+from gatehouse.grouping import Grouping, Union, grouped, united
 from gatehouse.query import Ask, Key
 from gatehouse.table import Table
 
@@ -37,14 +44,9 @@ def _routes_of(ask: Ask, key: Key) -> Union[Key, Key]:
 
 def refused(ask: Ask, gateway: Key) -> dict[Key, dict[Listener, Key]]:
     """Give, for each route that must go without a listener, to which other route it lost it."""
-    everyone = ask(routes_of, gateway)
-    kinds = [everyone.between((kind,), (kind + "\0",)) for kind in KINDS]
-    if not all(kinds):
-        return {}
-    routes = [key for those in kinds for key in those]
     found: dict[Key, dict[Listener, Key]] = {}
     taken: dict[tuple[Listener, str], dict[str, Key]] = {}
-    for key in sorted(routes, key=lambda key: _age(ask, key)):
+    for key in sorted(_contesting(ask, gateway), key=lambda key: _age(ask, key)):
         other = KINDS[1 - KINDS.index(key[0])]
         for listener, names in _wanted(ask, key, gateway).items():
             rival = _holder(taken.get((listener, other), {}), names)
@@ -55,13 +57,61 @@ def refused(ask: Ask, gateway: Key) -> dict[Key, dict[Listener, Key]]:
     return found
 
 
+def _contesting(ask: Ask, gateway: Key) -> set[Key]:
+    """Give the routes of the kind of which there are fewer, and the others that want their names.
+
+    As a rule there are few of one kind, and thousands of the other need no looking at.
+    """
+    everyone = ask(routes_of, gateway)
+    kinds = {kind: everyone.between((kind,), (kind + "\0",)) for kind in KINDS}
+    if not all(kinds.values()):
+        return set()
+    other, fewer = sorted(KINDS, key=lambda kind: -len(kinds[kind]))
+    wanting = ask(_wanting, gateway).groups
+    found = set(kinds[fewer])
+    for key in kinds[fewer]:
+        for listener, names in _wanted(ask, key, gateway).items():
+            for name in names:
+                found.update(wanting.get((other, listener, name, WITHIN), ()))
+                for wider in hostnames.wider(name):
+                    found.update(wanting.get((other, listener, wider, AS_IT_IS), ()))
+    return found
+
+
+AS_IT_IS, WITHIN = "as it is", "within"
+
+Wanting = tuple[str, Listener, str, str]
+"""A kind, a listener, a hostname, and whether it is that itself or a name within it."""
+
+
+def _wanting(
+    ask: Ask, gateway: Key
+) -> Grouping[Key, Key, tuple[Attachment, ...], Wanting, tuple[Key, ...]]:
+    """Give who wants what of the listeners of a Gateway."""
+    routes = ask.map(candidates, ask(routes_of, gateway))
+    return grouped(ask.last(), routes, _wants, _themselves, gateway)
+
+
+def _wants(gateway: Key, key: Key, found: tuple[Attachment, ...]) -> Iterator[Wanting]:
+    for place in _places(gateway, found):
+        yield (key[0], place.listener, place.hostname, AS_IT_IS)
+        for name in (place.hostname, *hostnames.wider(place.hostname)):
+            yield (key[0], place.listener, name, WITHIN)
+
+
+def _themselves(_: Key, __: Wanting, routes: tuple[Key, ...]) -> tuple[Key, ...]:
+    return routes
+
+
 def _wanted(ask: Ask, key: Key, gateway: Key) -> dict[Listener, set[str]]:
     found: dict[Listener, set[str]] = {}
-    for attachment in ask(candidates, key):
-        if attachment.gateway == gateway:
-            for place in attachment.places:
-                found.setdefault(place.listener, set()).add(place.hostname)
+    for place in _places(gateway, ask(candidates, key)):
+        found.setdefault(place.listener, set()).add(place.hostname)
     return found
+
+
+def _places(gateway: Key, found: Iterable[Attachment]) -> Iterator[Place]:
+    return (place for each in found if each.gateway == gateway for place in each.places)
 
 
 def _holder(taken: dict[str, Key], names: set[str]) -> Key | None:
@@ -91,6 +141,6 @@ def _without(attachment: Attachment, lost: dict[Listener, Key]) -> Attachment:
     return Attachment(attachment.index, attachment.parent, attachment.gateway, refusal=said)
 
 
-def _age(ask: Ask, key: Key) -> tuple[str, str, str]:
+def _age(ask: Ask, key: Key) -> tuple[str, ...]:
     found = ask.read(key)
-    return (found.metadata.creation_timestamp, key[1], key[2])
+    return (found.metadata.creation_timestamp, key[1], key[2], key[0])

@@ -1,0 +1,80 @@
+"""Of HTTPRoutes and GRPCRoutes that want one name, the older has it: checked against all pairs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gatehouse.frontends import gateway_api
+from gatehouse.frontends.gateway_api import hostnames
+from gatehouse.query import Engine, Key, Snapshot
+
+NAMES = ("", "a.example", "b.example", "c.b.example", "*.b.example", "*.example", "x.test")
+ROUTES = st.dictionaries(
+    st.tuples(
+        st.sampled_from(["HTTPRoute", "GRPCRoute"]), st.just("n"), st.sampled_from("abcdefgh")
+    ),
+    st.none()
+    | st.tuples(st.sets(st.sampled_from(NAMES), min_size=1, max_size=2), st.integers(1, 4)),
+    max_size=12,
+)
+Wanted = tuple[set[str], int]
+
+
+def decoded(key: Key, spec: dict[str, Any], day: int = 1) -> Any:
+    metadata = {"name": key[2], "namespace": key[1], "creationTimestamp": f"2026-01-0{day}"}
+    return gateway_api.decode(key[0], {"metadata": metadata, "spec": spec})
+
+
+def engine() -> Engine:
+    made = Engine(Snapshot(gateway_api.INDEXES))
+    listeners = [{"name": "l", "port": 80, "protocol": "HTTP"}]
+    for key, spec in (
+        (("GatewayClass", "", "c"), {"controllerName": "gatehouse.dev/envoy"}),
+        (("Gateway", "n", "gw"), {"gatewayClassName": "c", "listeners": listeners}),
+    ):
+        made.commit({key: decoded(key, spec)})
+    return made
+
+
+def route(key: Key, wanted: Wanted | None) -> Any:
+    if wanted is None:
+        return None
+    names = [] if "" in wanted[0] else sorted(wanted[0])
+    return decoded(key, {"parentRefs": [{"name": "gw"}], "hostnames": names}, wanted[1])
+
+
+def served(ask: Any) -> set[Key]:
+    attached = ask.map(gateway_api.gateways_of_route, ask.read(gateway_api.ROUTES))
+    return {key for key, gateways in attached.items() if gateways}
+
+
+def by_all_pairs(routes: dict[Key, Wanted]) -> set[Key]:
+    found: list[tuple[str, list[str]]] = []
+    kept = set()
+    for key, (names, _) in sorted(routes.items(), key=lambda e: (e[1][1], e[0][1:], e[0][0])):
+        wanted = [""] if "" in names else sorted(names)
+        lost = any(
+            kind != key[0] and hostnames.intersect(mine, theirs) is not None
+            for kind, others in found
+            for theirs in others
+            for mine in wanted
+        )
+        if not lost:
+            found.append((key[0], wanted))
+            kept.add(key)
+    return kept
+
+
+@settings(deadline=None)
+@given(st.lists(ROUTES, min_size=1, max_size=4))
+def test_the_older_route_has_the_name(edits: list[dict[Key, Wanted | None]]) -> None:
+    made, routes = engine(), dict[Key, Wanted]()
+    for edit in edits:
+        made.commit({key: route(key, wanted) for key, wanted in edit.items()})
+        routes |= {key: wanted for key, wanted in edit.items() if wanted is not None}
+        routes = {key: wanted for key, wanted in routes.items() if edit.get(key, 0) is not None}
+        with made.compile() as ask:
+            assert served(ask) == by_all_pairs(routes)

@@ -6,7 +6,7 @@ ARGS ?=
 CLASS ?= gatehouse-nginx
 .DEFAULT_GOAL := help
 .PHONY: help env env-dev demo test check lint types contracts format golden conformance faults \
-  differential bench bench-routes bench-agents bench-apiserver bench-endpoints bench-throughput bench-agent \
+  differential bench bench-routes bench-scale bench-agents bench-apiserver bench-endpoints bench-throughput bench-agent \
   bench-large bench-discovery kinds gateway-api nginx-gateway gatehouse-dev bench-lb cover lock clean
 
 help:  ## This list
@@ -54,6 +54,9 @@ bench: env-dev  ## Measure route propagation at 10, 1,000 and 5,000 routes (CLAS
 
 bench-routes: env-dev  ## Measure attaching, changing and endpoints of 1,000 routes
 	$(BIN)/python bench/routes.py $(ARGS)
+
+bench-scale: env-dev  ## Measure one change every 100 ms on 50 namespaces of 100 routes, by class
+	$(BIN)/python bench/route_scale.py $(ARGS)
 
 bench-agents: env-dev  ## Measure thousands of agents under one control plane
 	$(BIN)/python bench/agents.py $(ARGS)

@@ -125,6 +125,25 @@ def test_a_change_on_a_large_configuration_costs_what_changed() -> None:
 
 
 @pytest.mark.process
+def test_an_estate_is_measured_by_class_and_every_change_is_seen() -> None:
+    pool = f"127.{random.randint(20, 80)}.{random.randint(0, 255)}.0/24"
+    command = (sys.executable, str(ROOT / "bench" / "route_scale.py"))
+    small = ("--namespaces", "2", "--routes", "10", "--seconds", "3")
+    done = subprocess.run(
+        (*command, *small, "--pool", pool),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "| changes; never seen | 30; 0 | 30; 0 |" in done.stdout
+    told = re.search(r"bytes to the data plane per change \| ([\d,]+) \| ([\d,]+) \|", done.stdout)
+    assert told
+    assert all(int(each.replace(",", "")) > 100 for each in told.groups())
+
+
+@pytest.mark.process
 def test_changes_on_their_way_into_an_envoy_are_measured() -> None:
     command = (sys.executable, str(ROOT / "bench" / "discovery.py"))
     done = subprocess.run(

@@ -6,8 +6,8 @@ ARGS ?=
 CLASS ?= gatehouse-nginx
 .DEFAULT_GOAL := help
 .PHONY: help env env-dev demo test check lint types contracts format golden conformance faults \
-  differential bench bench-routes bench-scale bench-agents bench-apiserver bench-endpoints bench-throughput bench-agent \
-  bench-large bench-discovery kinds gateway-api nginx-gateway gatehouse-dev bench-lb cover lock clean
+  differential bench bench-routes bench-scale bench-agents bench-apiserver bench-endpoints bench-throughput \
+  bench-agent bench-large bench-discovery kinds gateway-api nginx-gateway gatehouse-dev bench-lb cover lock clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12

@@ -108,7 +108,8 @@ class DataPlaneReport(msgspec.Struct, frozen=True, dict=True):
 class HostReport(msgspec.Struct, frozen=True):
     """What is known of one load balancer outside."""
 
-    url: str
+    host: str
+    """Its URL, or the name of a machine that is ours in whole."""
     version: str = ""
     """Of what it was last seen to hold in whole; empty: nothing yet."""
     server: str = ""

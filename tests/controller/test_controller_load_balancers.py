@@ -15,6 +15,7 @@ from gatehouse.frontends import external_load_balancer as front
 from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer
 from gatehouse.standalone.state import State
+from gatehouse.transports.server import AgentServer, Denied, Identity
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ async def test_nothing_is_read_and_no_node_watched_until_a_load_balancer_is_aske
             made.on_changes(resource, changes)
 
         informers = {each.kind: Informer(client, each, on_changes=on_changes) for each in SHARED}
-        made = LoadBalancers(client, informers)
+        made = LoadBalancers(client, informers, AgentServer(nobody))
         tasks = [group.create_task(each.run()) for each in informers.values()]
         for each in informers.values():
             await each.synced.wait()
@@ -62,6 +63,10 @@ async def test_nothing_is_read_and_no_node_watched_until_a_load_balancer_is_aske
         assert made.watching_nodes()
         for task in tasks:
             task.cancel()
+
+
+async def nobody(_token: str) -> Identity:
+    raise Denied("nobody has a token here")
 
 
 async def until_seen(informer: Informer, name: tuple[str, str]) -> None:
@@ -90,7 +95,7 @@ async def test_a_cluster_without_the_definition_works(tmp_path: Any) -> None:
             each.kind: Informer(client, each, on_changes=lambda r, c: made.on_changes(r, c))
             for each in SHARED
         }
-        made = LoadBalancers(client, informers)
+        made = LoadBalancers(client, informers, AgentServer(nobody))
         tasks = [group.create_task(each.run()) for each in informers.values()]
         for each in informers.values():
             await each.synced.wait()

@@ -8,7 +8,7 @@ from typing import Any
 
 from gatehouse import query
 from gatehouse.frontends import external_load_balancer as front
-from gatehouse.ir.load_balancing import Name
+from gatehouse.ir.load_balancing import LoadBalancer, Name
 
 Object = dict[str, Any]
 
@@ -119,6 +119,12 @@ class World:
     def compiled(self, source: query.Key = EDGE) -> front.Compiled:
         with self.engine.compile() as ask:
             return ask(front.compile_balancer, source)
+
+    def plus(self, source: query.Key = EDGE) -> LoadBalancer:
+        """What hosts with NGINX Plus are to hold."""
+        found = self.compiled(source).balancer
+        assert isinstance(found, LoadBalancer)
+        return found
 
     def upstreams(self, source: query.Key = EDGE) -> dict[str, list[str]]:
         """The servers of each upstream; one that is draining has a ``-`` behind it."""

@@ -310,8 +310,7 @@ def test_load_balancers_that_share_a_host_do_not_share_an_upstream() -> None:
 def test_hosts_are_named_by_url() -> None:
     urls = ["http://a:9000/api/", "http://a:9000/api", "ftp://b", "c:9000", "https://u:p@d/api"]
     world = World(balancer(hosts=[{"url": url} for url in urls]))
-    found = world.compiled().balancer
-    assert found is not None
+    found = world.plus()
     assert [host.url for host in found.hosts] == ["http://a:9000/api"]
     said = world.said()["InvalidHost"]
     assert [words.split(":")[0] for words in said] == [f"spec.hosts[{n}].url" for n in (2, 3, 4)]
@@ -341,14 +340,12 @@ def test_certificates_come_from_secrets_and_are_followed() -> None:
     tls = {"caCertificateRef": {"name": "ca"}, "clientCertificateRef": {"name": "own"}}
     own = secret("own", tls_crt=b"CERT", tls_key=b"KEY")
     world = World(balancer(tls=tls), secret("ca", ca_crt=b"ONE"), own)
-    found = world.compiled().balancer
-    assert found is not None
+    found = world.plus()
     assert (found.hosts[0].tls.trust, found.hosts[0].tls.certificate) == (b"ONE", b"CERT")
     assert found.hosts[0].tls.key.reveal() == b"KEY"
     assert "KEY" not in repr(found)
     world.put(secret("ca", ca_crt=b"TWO"))
-    found = world.compiled().balancer
-    assert found is not None
+    found = world.plus()
     assert found.hosts[0].tls.trust == b"TWO"
 
 
@@ -364,8 +361,7 @@ NLK_OBJECTS = (
 def test_the_settings_of_nlk_are_followed_as_they_are() -> None:
     hosts = "http://10.1.1.4:9000/api, http://10.1.1.5:9000/api,"
     world = World(nlk(nginx_hosts=hosts, tls_mode="no-tls", log_level="warn"), *NLK_OBJECTS)
-    found = world.compiled(front.NLK).balancer
-    assert found is not None
+    found = world.plus(front.NLK)
     assert [host.url[7:15] for host in found.hosts] == ["10.1.1.4", "10.1.1.5"]
     assert world.upstreams(front.NLK) == {"http/web": ["10.0.0.1:30080", "10.0.0.2:30080"]}
     assert world.said(front.NLK) == {}
@@ -386,8 +382,7 @@ def test_the_modes_of_nlk_mean_what_they_did(
 ) -> None:
     settings = {"ca_certificate": "ca", "client_certificate": "own", "tls_mode": mode}
     world = World(nlk(nginx_hosts="https://h/api", **settings), *NLK_OBJECTS)
-    found = world.compiled(front.NLK).balancer
-    assert found is not None
+    found = world.plus(front.NLK)
     tls = found.hosts[0].tls
     assert (tls.verify, tls.trust, tls.certificate) == (verify, trust, certificate)
     assert ("HostsNotVerified" in world.said(front.NLK)) is not verify
@@ -416,7 +411,7 @@ def test_another_config_map_asks_for_nothing() -> None:
 def test_a_type_that_is_not_served_is_told() -> None:
     world = World(balancer(type="haproxy"))
     assert world.compiled().balancer is None
-    assert world.said() == {"UnsupportedType": ["spec.type: 'haproxy' is not one of nginx-plus"]}
+    assert world.said() == {"UnsupportedType": ["spec.type: 'haproxy' is not one of nginx-plus, nginx, envoy"]}
 
 
 def test_a_change_of_a_node_that_matters_to_nobody_runs_nothing() -> None:

@@ -102,6 +102,6 @@ def test_incremental_is_full_and_an_upstream_has_one_owner(
                 addresses = [server.address for server in each.servers]
                 assert len(addresses) == len(set(addresses))
                 for host in found.balancer.hosts:
-                    place = (host.url, str(each.name))
+                    place = (host.place, str(each.name))
                     assert place not in taken
                     taken.add(place)

@@ -20,6 +20,7 @@ from gatehouse.controller.load_balancers.balancer import Balancer
 from gatehouse.controller.load_balancers.figures import figures
 from gatehouse.delivery import HostReport
 from gatehouse.frontends import external_load_balancer as front
+from gatehouse.ir.load_balancing import LoadBalancer
 from gatehouse.plus_api import Server, seconds
 
 NOW = "2026-01-01T00:00:00Z"
@@ -79,7 +80,7 @@ def test_a_condition_keeps_its_time_and_a_status_that_says_the_same_is_not_writt
 async def test_figures_of_every_host_are_measured_from_outside() -> None:
     compiled = World(*OBJECTS).compiled()
     async with fleet(plus("http/web"), plus()) as (found, fakes, hosts):
-        assert compiled.balancer is not None
+        assert isinstance(compiled.balancer, LoadBalancer)
         holdings = Renderer().render(compiled.balancer)
         known = Balancer(("ExternalLoadBalancer", "nlk", "edge"), compiled, {})
         found.want({known.name: (hosts, holdings)})
@@ -128,8 +129,7 @@ def test_what_did_not_change_is_the_same_object_to_the_transport() -> None:
     renderer = Renderer()
 
     def rendered() -> Any:
-        found = world.compiled().balancer
-        assert found is not None
+        found = world.plus()
         return renderer.render(found)
 
     first = rendered()
@@ -160,8 +160,7 @@ def test_draining_is_said_in_the_words_of_the_context(context: str, says: Server
         node("n", "10.0.0.1", cordoned=True),
         service(annotations={"nginxinc.io/nlk-web": context}),
     )
-    found = world.compiled().balancer
-    assert found is not None
+    found = world.plus()
     assert Renderer().render(found).upstreams[name(f"{context}/web")].servers == (says,)
 
 

@@ -15,10 +15,23 @@ Treatment = Literal["Keep", "Drain", "Remove"]
 
 
 class Host(View, frozen=True):
-    """One NGINX Plus."""
+    """One NGINX Plus, or one machine where an agent runs NGINX or Envoy."""
 
-    url: str
+    url: str = ""
     """Of its API, without a version: ``https://10.1.1.4:9000/api``."""
+    name: str = ""
+    """Of a machine; its agent's certificate says the same."""
+
+
+class Listener(View, frozen=True):
+    """A port of a machine, or one name on it, and what answers."""
+
+    port: int
+    protocol: Literal["HTTP", "TCP", "UDP", "TLS"]
+    upstream: str
+    """Of the ``http`` context for HTTP, of the ``stream`` context for all else."""
+    hostname: str = ""
+    """Of HTTP and TLS: the name asked for; ``*.`` before it covers all below; empty: any."""
 
 
 class SecretRef(View, frozen=True):
@@ -85,6 +98,11 @@ class Spec(View, frozen=True):
 
     hosts: tuple[Host, ...] = ()
     type: str = "nginx-plus"
+    """``nginx`` and ``envoy``: machines where our agent runs one, which are ours in whole."""
+    listeners: tuple[Listener, ...] = ()
+    """Of machines."""
+    bind_address: str = ""
+    """The one address at which machines listen; empty: all of theirs."""
     tls: Tls = Tls()
     authorization_ref: SecretRef | None = None
     """A Secret with the value of the header ``Authorization``."""

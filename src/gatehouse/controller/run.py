@@ -19,7 +19,7 @@ from gatehouse.controller.health import Figure, HealthServer
 from gatehouse.controller.identities import Identities
 from gatehouse.controller.leadership import Leadership, Lease
 from gatehouse.controller.lines import envoy_line, nginx_line
-from gatehouse.controller.load_balancers import LoadBalancers
+from gatehouse.controller.load_balancers import LoadBalancers, is_machines
 from gatehouse.controller.loop import Loop
 from gatehouse.controller.provisioning import Provisioning
 from gatehouse.controller.publication import Publisher
@@ -82,6 +82,10 @@ class Options(msgspec.Struct, frozen=True):
     """What agents trust: a PEM bundle, copied to every data plane, again whenever it changes."""
     client_ca: Path | None = None
     """Whose certificates agents must show beside their tokens; None: none."""
+    outside_bind: str = ""
+    """``host:port`` on which machines outside the cluster are met; empty: none are."""
+    outside_ca: Path | None = None
+    """Whose certificates they must show, which say who they are."""
     client_secret: str = ""
     """Secret, beside each Gateway, with the certificate that provisioned agents show."""
     bind: Literal["load-balancer", "any"] = "any"
@@ -121,7 +125,7 @@ class Controller:
         self.delivery = agents.AgentServer(identities.authenticate)
         self.recorder = Recorder(client, "gatehouse-controller")
         self.delivery.on_trespass = lambda trespass: record(
-            self.recorder, lambda name: self._current(("Gateway", *name)), trespass
+            self.recorder, self._published_for, trespass
         )
         self.statuses = StatusWriter(
             client, {resource.kind: resource for resource in gateway_api.KINDS}, self._current
@@ -134,7 +138,7 @@ class Controller:
             self._on_provisioned,
         )
         self.fetcher = Fetcher(lambda fetch, found: self.loop.on_fetched(fetch, found))
-        self.load_balancers = LoadBalancers(client, self.informers)
+        self.load_balancers = LoadBalancers(client, self.informers, self.delivery)
         self.loop = Loop(
             Compilation(gateway_api.Settings(bind=options.bind, snippets=options.snippets)),
             Publisher(
@@ -147,7 +151,20 @@ class Controller:
             self._provision,
             self.fetcher.want,
         )
-        self.delivery.on_report = self.delivery.envoys.on_report = self.loop.on_report
+        self.delivery.on_report = self.delivery.envoys.on_report = self._on_report
+
+    def _on_report(self, name: str) -> None:
+        if is_machines(name):
+            self.load_balancers.on_machine()
+        else:
+            self.loop.on_report(name)
+
+    def _published_for(self, name: str) -> Mapping[str, Any] | None:
+        """Give the object by whose name something is delivered."""
+        if is_machines(name):
+            return self.load_balancers.asking(name)
+        namespace, _, bare = name.partition("/")
+        return self._current(("Gateway", namespace, bare))
 
     def _provision(self, found: Pass) -> None:
         self.provisioning.own(planned(found))
@@ -326,6 +343,14 @@ async def _act(controller: Controller, options: Options, client: kube.Client) ->
         port = await controller.delivery.start(
             options.agent_bind, options.tls_cert, options.tls_key, options.client_ca
         )
+        if options.outside_bind and options.outside_ca is not None:
+            await controller.delivery.start_outside(
+                options.outside_bind,
+                options.tls_cert,
+                options.tls_key,
+                options.outside_ca,
+                controller.load_balancers.machines.identify,
+            )
         controller.serving = True
         log.info("ready", agent_port=port)
         group.create_task(controller.recorder.run())

@@ -1,10 +1,11 @@
-"""What agents asked for and may not have, told to the authors of the Gateways concerned."""
+"""What agents asked for and may not have, told to the authors of the objects concerned."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gatehouse.controller.load_balancers import is_machines
 from gatehouse.kube.events import Recorder
 from gatehouse.transports.server import Trespass
 
@@ -13,22 +14,28 @@ REASON = "AgentRefused"
 
 def record(
     recorder: Recorder,
-    gateway: Callable[[tuple[str, str]], Mapping[str, Any] | None],
+    published_for: Callable[[str], Mapping[str, Any] | None],
     trespass: Trespass,
 ) -> None:
-    """Note a trespass on the Gateway of the agent, and on the one whose property was asked for.
+    """Note a trespass on what the agent serves, and on that whose property was asked for.
 
-    ``gateway`` gives an object by namespace and name. Equal trespasses are one Event with a count.
+    ``published_for`` gives an object by the name under which its configuration is delivered. Equal
+    trespasses are one Event with a count.
     """
     own = trespass.identity.gateway
-    pod = f"{own.partition('/')[0]}/{trespass.identity.instance}"
-    messages = {own: f"Pod {pod} {trespass.what} of another Gateway, and was refused."}
+    who = _who(own, trespass.identity.instance)
+    messages = {own: f"{who} {trespass.what} of another Gateway, and was refused."}
     if trespass.gateway:
-        messages[trespass.gateway] = (
-            f"Pod {pod} of Gateway {own} {trespass.what} of this one, and was refused."
-        )
+        owner = own if is_machines(own) else f"Gateway {own}"
+        what = f"{trespass.what} of this one"
+        messages[trespass.gateway] = f"{who} of {owner} {what}, and was refused."
     for name, message in messages.items():
-        namespace, _, bare = name.partition("/")
-        found = gateway((namespace, bare))
+        found = published_for(name)
         if found is not None:
             recorder.record(found, "Warning", REASON, message)
+
+
+def _who(gateway: str, instance: str) -> str:
+    if is_machines(gateway):
+        return f"Machine {instance}"
+    return f"Pod {gateway.partition('/')[0]}/{instance}"

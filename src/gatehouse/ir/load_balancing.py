@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from gatehouse.ir.gateway import SecretBytes
+from gatehouse.ir.gateway import Gateway, SecretBytes
 
 Context = Literal["http", "stream"]
 
@@ -69,6 +69,11 @@ class Host(msgspec.Struct, frozen=True):
     authorization: SecretBytes = SecretBytes(b"")
     """Value of that header; empty for none."""
 
+    @property
+    def place(self) -> str:
+        """What it is called in statuses."""
+        return self.url
+
 
 class LoadBalancer(msgspec.Struct, frozen=True):
     """Hosts that are to be alike."""
@@ -87,3 +92,30 @@ class LoadBalancer(msgspec.Struct, frozen=True):
     """Seconds within which every upstream is looked at again."""
     timeout: float = 10.0
     """Seconds for one request to a host."""
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """One load balancer that is ours in whole: an agent runs its proxy."""
+
+    name: str
+
+    @property
+    def place(self) -> str:
+        """What it is called in statuses."""
+        return self.name
+
+
+class Machines(msgspec.Struct, frozen=True):
+    """Load balancers that are ours in whole, all alike."""
+
+    name: str
+    """``Kind namespace/name`` of the object that asks for them."""
+    proxy: Literal["nginx", "envoy"]
+    hosts: tuple[Machine, ...]
+    """Names are distinct."""
+    upstreams: tuple[UpstreamSet, ...]
+    """Sorted by name; names are distinct."""
+    gateway: Gateway
+    """What they serve: listeners of their own in front of these upstreams."""
+    released: tuple[Name, ...] = ()
+    """None: what is not served is not there."""

@@ -29,6 +29,8 @@ class Options(msgspec.Struct, frozen=True):
     state_dir: Path
     api_address: str = "127.0.0.1:16443"
     agent_address: str = "127.0.0.1:16444"
+    outside_address: str = ""
+    """Of the channel for load balancers on other machines; empty: there is none."""
     address_pool: str = "127.100.0.0/16"
     nginx: str = ""
     snippets: bool = False
@@ -107,6 +109,7 @@ def _parts(options: Options, state: State, addresses: Chosen) -> list[Part]:
                 *("--agent-bind", addresses.agent, "--agent-advertise", addresses.agent),
                 *("--tls-cert", str(channel.cert), "--tls-key", str(channel.key)),
                 *("--ca", str(ca), "--bind", "load-balancer"),
+                *_outside(options.outside_address, ca),
                 *(("--snippets",) if options.snippets else ()),
             ),
         ),
@@ -123,6 +126,10 @@ def _parts(options: Options, state: State, addresses: Chosen) -> list[Part]:
             ),
         ),
     ]
+
+
+def _outside(address: str, ca: Path) -> tuple[str, ...]:
+    return ("--outside-bind", address, "--outside-ca", str(ca)) if address else ()
 
 
 def _given(name: str, value: Path | None) -> tuple[str, ...]:

@@ -35,9 +35,11 @@ class Leaf(msgspec.Struct, frozen=True):
 
     name: str
     common_name: str
+    """Empty: nobody by its subject, only by its other names."""
     organizations: tuple[str, ...] = ()
     dns: tuple[str, ...] = ()
     ips: tuple[str, ...] = ()
+    uri: str = ""
     server: bool = False
 
 
@@ -119,6 +121,29 @@ def ensure_channel(
     return made
 
 
+def ensure_machine(
+    authority: Path, directory: Path, uri: str, now: datetime
+) -> dict[str, datetime]:
+    """Make a certificate for a machine outside, as far as needed, with what its agent trusts.
+
+    ``authority``: directory of ``ca.crt`` and ``ca.key``. Returns what was made, by file, and until
+    when it lasts. Raises OSError, or ValueError for an authority that is none.
+    """
+    ca = Pair(authority / "ca.crt", authority / "ca.key")
+    pair = Pair(directory / "tls.crt", directory / "tls.key")
+    made: dict[str, datetime] = {}
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    trusted = directory / "ca.crt"
+    if not trusted.exists() or trusted.read_bytes() != ca.cert.read_bytes():
+        _write(trusted, ca.cert.read_bytes(), 0o644)
+        made[trusted.name] = _end(trusted)
+    if not (_lasts(pair.cert, now) and _signed(pair, ca) and _names(pair.cert) == {uri}):
+        # No subject: an API server that trusts the same authority must see nobody in it.
+        issue(ca, Leaf("tls", "", uri=uri), pair, now)
+        made[pair.cert.name] = _end(pair.cert)
+    return made
+
+
 def _end(path: Path) -> datetime:
     return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
 
@@ -130,7 +155,8 @@ def _names(path: Path) -> set[str]:
     except x509.ExtensionNotFound:
         return set()
     addresses = {str(address) for address in found.get_values_for_type(x509.IPAddress)}
-    return {*found.get_values_for_type(x509.DNSName), *addresses}
+    uris = found.get_values_for_type(x509.UniformResourceIdentifier)
+    return {*found.get_values_for_type(x509.DNSName), *uris, *addresses}
 
 
 def issue(ca: Pair, leaf: Leaf, pair: Pair, now: datetime) -> None:
@@ -139,7 +165,8 @@ def issue(ca: Pair, leaf: Leaf, pair: Pair, now: datetime) -> None:
     signer = serialization.load_pem_private_key(ca.key.read_bytes(), None)
     assert isinstance(signer, ec.EllipticCurvePrivateKey)
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = [x509.NameAttribute(NameOID.COMMON_NAME, leaf.common_name)]
+    common = [leaf.common_name] if leaf.common_name else []
+    subject = [x509.NameAttribute(NameOID.COMMON_NAME, name) for name in common]
     subject += [x509.NameAttribute(NameOID.ORGANIZATION_NAME, o) for o in leaf.organizations]
     usage = ExtendedKeyUsageOID.SERVER_AUTH if leaf.server else ExtendedKeyUsageOID.CLIENT_AUTH
     builder = (
@@ -158,8 +185,10 @@ def issue(ca: Pair, leaf: Leaf, pair: Pair, now: datetime) -> None:
     )
     names: list[x509.GeneralName] = [x509.DNSName(name) for name in leaf.dns]
     names += [x509.IPAddress(ipaddress.ip_address(address)) for address in leaf.ips]
+    names += [x509.UniformResourceIdentifier(leaf.uri)] if leaf.uri else []
     if names:
-        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        # RFC 5280, 4.2.1.6: critical where there is no subject.
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=not subject)
     certificate = builder.sign(signer, hashes.SHA256())
     _write_key(pair.key, key)
     _write(pair.cert, certificate.public_bytes(serialization.Encoding.PEM), 0o644)

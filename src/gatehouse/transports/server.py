@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,9 +19,16 @@ from gatehouse.transports.agents.authentication import (
     TokenReviews,
     Unavailable,
 )
-from gatehouse.transports.agents.calls import Callers, Trespass
+from gatehouse.transports.agents.calls import (
+    Callers,
+    Identify,
+    Trespass,
+    by_certificate,
+    by_token,
+)
 from gatehouse.transports.agents.certificates import ServerCertificate
 from gatehouse.transports.agents.fleet import Fleet
+from gatehouse.transports.agents.shown import IdentifyMachine, ShownCertificates
 from gatehouse.transports.commander import services as commander
 from gatehouse.transports.mpi import services as mpi
 from gatehouse.transports.xds import services as xds
@@ -98,14 +106,9 @@ class AgentServer:
         """Called when an agent was refused what is not its gateway's. Must not raise or block."""
         self.envoys = Envoys()
         """The data planes that are Envoys, on the same port."""
-        reviews = TokenReviews(authenticate, time.monotonic)
-        callers = Callers(reviews, lambda trespass: self.on_trespass(trespass))
-        self._dialects = (
-            mpi.Services(self._fleet, callers, config_dir),
-            commander.Services(self._fleet, callers),
-            xds.Services(self.envoys.fleet, callers),
-        )
-        self._server: grpc.aio.Server | None = None
+        self._config_dir = config_dir
+        self._by_token = by_token(TokenReviews(authenticate, time.monotonic))
+        self._servers: list[grpc.aio.Server] = []
 
     async def start(
         self, bind: str, tls_cert: Path, tls_key: Path, client_ca: Path | None = None
@@ -117,26 +120,46 @@ class AgentServer:
         had or a file cannot be read, ssl.SSLError if key and certificate do not belong together or
         ``client_ca`` has no certificate.
         """
+        return await self._listen(
+            bind, self._by_token, ServerCertificate(tls_cert, tls_key, client_ca)
+        )
+
+    async def start_outside(
+        self, bind: str, tls_cert: Path, tls_key: Path, ca: Path, identify: IdentifyMachine
+    ) -> int:
+        """Listen for machines outside on an address of its own; otherwise as :meth:`start`.
+
+        They are who the certificate that they must show says, one of the authorities in ``ca``.
+        """
+        by_name = by_certificate(ShownCertificates(identify))
+        return await self._listen(bind, by_name, ServerCertificate(tls_cert, tls_key, ca))
+
+    async def _listen(self, bind: str, identify: Identify, certificate: ServerCertificate) -> int:
         server = grpc.aio.server(options=OPTIONS)
-        for dialect in self._dialects:
+        callers = Callers(identify, lambda trespass: self.on_trespass(trespass))
+        for dialect in (
+            mpi.Services(self._fleet, callers, self._config_dir),
+            commander.Services(self._fleet, callers),
+            xds.Services(self.envoys.fleet, callers),
+        ):
             server.add_generic_rpc_handlers(tuple(dialect.handlers()))
-        credentials = ServerCertificate(tls_cert, tls_key, client_ca).credentials()
+        credentials = certificate.credentials()
         try:
             port = server.add_secure_port(bind, credentials)
         except RuntimeError as error:
             raise OSError(f"cannot listen on {bind}: {error}") from error
         await server.start()
-        self._server = server
+        self._servers.append(server)
         log.info("listening", bind=bind, port=port)
         return port
 
     async def stop(self, grace: float = 1.0) -> None:
         """End all streams, wait ``grace`` seconds for calls to finish, close. Idempotent."""
-        server, self._server = self._server, None
-        if server is not None:
+        servers, self._servers = self._servers, []
+        if servers:
             self._fleet.end_all()
             self.envoys.fleet.end_all()
-            await server.stop(grace)
+            await asyncio.gather(*(server.stop(grace) for server in servers))
 
     def publish(self, gateway: str, bundle: Bundle) -> None:
         """Make ``bundle`` the one that every instance of ``gateway`` is to have; latest wins."""
@@ -149,3 +172,8 @@ class AgentServer:
     def report(self, gateway: str) -> DataPlaneReport:
         """Give the present report of ``gateway``."""
         return self._fleet.report(gateway)
+
+    def dismiss(self, gateway: str, instance: str) -> None:
+        """End what is open with an instance, whatever it runs: it is not ours any more."""
+        self._fleet.dismiss(gateway, instance)
+        self.envoys.fleet.dismiss(gateway, instance)

@@ -23,36 +23,38 @@ class Balancer(msgspec.Struct):
     owned: Mapping[Name, Key]
     """The upstreams that are ours, each with the Service that asked last."""
     holdings: Holdings | None = None
-    """What its hosts are to hold; None: they are left as they are."""
+    """What its hosts are to hold; None: they are left as they are, or are ours in whole."""
+    served: str = ""
+    """The version that machines are to serve; empty: there are none, or none has connected."""
     reports: dict[str, HostReport] = {}
-    """By URL; also of hosts that it has no more."""
+    """By host; also of those that it has no more."""
     renderer: plus.Renderer = msgspec.field(default_factory=plus.Renderer)
 
     @property
     def name(self) -> str:
         """For people and for the transport."""
-        return f"{self.key[0]} {self.key[1]}/{self.key[2]}"
+        return front.name_of(self.key)
 
     @property
     def version(self) -> str:
         """Of what its hosts are to hold; empty: they are left as they are."""
-        return self.holdings.version if self.holdings else ""
+        return self.holdings.version if self.holdings else self.served
 
     def ordered(self) -> list[HostReport]:
         """Give a report for each host, in the order of the hosts."""
         hosts = self.compiled.balancer.hosts if self.compiled.balancer else ()
-        return [self.reports.get(host.url) or HostReport(host.url) for host in hosts]
+        return [self.reports.get(host.place) or HostReport(host.place) for host in hosts]
 
     def take(self, compiled: front.Compiled) -> None:
         """Take in what was compiled, and what of it is ours from now on."""
         self.compiled = compiled
         if compiled.balancer is not None:
             wanted = frozenset(each.name for each in compiled.balancer.upstreams)
-            for url, report in self.reports.items():
+            for host, report in self.reports.items():
                 # What is wanted again is not empty for long: only a later report may say so.
                 if report.empty & wanted:
                     kept = report.empty - wanted
-                    self.reports[url] = msgspec.structs.replace(report, empty=kept)
+                    self.reports[host] = msgspec.structs.replace(report, empty=kept)
         self.owned = owned_after(self.owned, compiled, self.ordered())
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from gatehouse.controller.health import Figure
 from gatehouse.controller.load_balancers.balancer import Balancer
+from gatehouse.controller.load_balancers.machines import Fleet as Machines
 from gatehouse.transports.nginx_plus import Fleet
 
 _HOST = ("load_balancer", "host")
@@ -14,15 +15,23 @@ _HOST = ("load_balancer", "host")
 Values = Mapping[tuple[str, ...], float]
 
 
-def figures(balancers: Iterable[Balancer], fleet: Fleet) -> Mapping[str, Figure]:
+def figures(
+    balancers: Iterable[Balancer], fleet: Fleet, machines: Machines | None = None
+) -> Mapping[str, Figure]:
     """Give figures by name, each with a value for every host."""
     workers = fleet.workers()
     known = {place: worker.knowledge for place, worker in workers.items()}
-    reports = {(each.name, report.url): report for each in balancers for report in each.ordered()}
+    reports = {(each.name, report.host): report for each in balancers for report in each.ordered()}
     now = time.monotonic()
     agreed: dict[tuple[str, ...], float] = {
         place: now - each.agreed_at for place, each in known.items() if each.agreed_at is not None
     }
+    up: dict[tuple[str, ...], float] = {
+        place: float(each.connected) for place, each in known.items()
+    }
+    if machines is not None:
+        agreed |= {place: now - each for place, each in machines.agreed().items()}
+        up |= {place: float(each) for place, each in machines.connected().items()}
     asked: dict[tuple[str, ...], float] = {
         (*place, *said): float(count)
         for place, worker in workers.items()
@@ -30,8 +39,7 @@ def figures(balancers: Iterable[Balancer], fleet: Fleet) -> Mapping[str, Figure]
     }
     return {
         "load_balancer_up": _now(
-            "Whether the host answered the last time.",
-            {place: float(each.connected) for place, each in known.items()},
+            "Whether the host answered the last time, or its agent is connected.", up
         ),
         "load_balancer_behind": _now(
             "Upstreams that are not known to hold what they are to hold.",

@@ -17,14 +17,17 @@ from gatehouse import query
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.controller.health import Figure
+from gatehouse.controller.load_balancers import machines
 from gatehouse.controller.load_balancers.balancer import Balancer
 from gatehouse.controller.load_balancers.figures import figures
 from gatehouse.controller.load_balancers.telling import Teller, told, told_at
 from gatehouse.delivery import HostReport
 from gatehouse.frontends import external_load_balancer as front
+from gatehouse.ir.load_balancing import LoadBalancer, Machines
 from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer
 from gatehouse.transports.nginx_plus import Fleet
+from gatehouse.transports.server import AgentServer
 
 log = structlog.get_logger("gatehouse.load_balancers")
 
@@ -40,7 +43,9 @@ SHARED = tuple(
 class LoadBalancers:
     """Everything about load balancers that one controller does."""
 
-    def __init__(self, client: kube.Client, shared: Mapping[str, Informer]) -> None:
+    def __init__(
+        self, client: kube.Client, shared: Mapping[str, Informer], delivery: AgentServer
+    ) -> None:
         """``shared`` are the controller's informers, among them those of :data:`SHARED`."""
         self._shared = shared
         self._own = {
@@ -54,6 +59,7 @@ class LoadBalancers:
         self._asked, self._woken = asyncio.Event(), asyncio.Event()
         self._active = False
         self._fleet = Fleet(self._on_report)
+        self.machines = machines.Fleet(delivery, self._woken.set)
         self._teller = Teller(client, self._object)
         self.balancers: dict[query.Key, Balancer] = {}
         """By the key of what asks for it."""
@@ -134,15 +140,35 @@ class LoadBalancers:
         # Twice: what is ours follows from what is wanted, and what is released from what is ours.
         if self._compile():
             self._compile()
-        wanted = {}
+        wanted, ours = {}, list[Machines]()
         for balancer in self.balancers.values():
-            asked = balancer.compiled.balancer
-            balancer.holdings = balancer.renderer.render(asked) if asked else None
-            if asked is not None and balancer.holdings is not None:
-                wanted[balancer.name] = (asked.hosts, balancer.holdings)
-            self._teller.touch(balancer)
+            balancer.holdings = None
+            match balancer.compiled.balancer:
+                case LoadBalancer() as asked:
+                    balancer.holdings = balancer.renderer.render(asked)
+                    wanted[balancer.name] = (asked.hosts, balancer.holdings)
+                case Machines() as asked:
+                    ours.append(asked)
         self._fleet.want(wanted)
+        self.machines.want(ours)
+        for balancer in self.balancers.values():
+            self._take_reports(balancer)
+            self._teller.touch(balancer)
         log.debug("pass", seconds=round(time.perf_counter() - started, 4))
+
+    def _take_reports(self, balancer: Balancer) -> None:
+        balancer.served = self.machines.version(balancer.name)
+        for report in self.machines.reports(balancer.name):
+            balancer.reports[report.host] = report
+
+    def asking(self, name: str) -> Mapping[str, Any] | None:
+        """Give the object that asks for the load balancer of a name."""
+        key = next((key for key, each in self.balancers.items() if each.name == name), None)
+        return None if key is None else self._object(key)
+
+    def on_machine(self) -> None:
+        """Note that a machine's agent came, went or reported."""
+        self._woken.set()
 
     def _compile(self) -> bool:
         """Make one pass; says whether what is ours became another, so that it takes one more."""
@@ -168,7 +194,7 @@ class LoadBalancers:
         balancer = next((each for each in self.balancers.values() if each.name == name), None)
         if balancer is None:
             return
-        balancer.reports[report.url] = report
+        balancer.reports[report.host] = report
         self._teller.touch(balancer)
         asked = balancer.compiled.balancer
         if asked is not None and report.empty.intersection(asked.released):
@@ -176,7 +202,9 @@ class LoadBalancers:
 
     def figures(self) -> Mapping[str, Figure]:
         """What can be measured from outside, for each host."""
-        return figures(self.balancers.values(), self._fleet) if self._active else {}
+        if not self._active:
+            return {}
+        return figures(self.balancers.values(), self._fleet, self.machines)
 
 
 def _guarded(ask: query.Ask, key: query.Key) -> front.Compiled | None:

@@ -181,9 +181,10 @@ def _troubles(balancer: Balancer) -> Iterator[_Note]:
     services = {str(name): service for name, service in balancer.owned.items()}
     for report in balancer.ordered():
         if report.error:
-            yield _Note(balancer.key, "Warning", "HostFailing", f"{report.url}: {report.error}")
+            yield _Note(balancer.key, "Warning", "HostFailing", f"{report.host}: {report.error}")
         for name, words in report.failing:
-            message = f"{report.url}: upstream {name}: {words}"
+            what = f"upstream {name}" if name in services else name
+            message = f"{report.host}: {what}: {words}"
             yield _Note(services.get(name, balancer.key), "Warning", "UpstreamFailing", message)
 
 

@@ -3,7 +3,8 @@
 Reading order: :mod:`inputs` (what is read), :mod:`sources` (who asks for load balancers, with
 :mod:`nlk`), :mod:`hosts` (how each is reached), :mod:`claims` (which port of which Service is which
 upstream), :mod:`ownership` (whose an upstream is that several want), :mod:`nodes` and
-:mod:`servers` (who serves it), :mod:`assemble` (the build plan), :mod:`findings` and :mod:`status`.
+:mod:`servers` (who serves it), :mod:`machines` (what machines serve that are ours in whole),
+:mod:`assemble` (the build plan), :mod:`findings` and :mod:`status`.
 "The port is ignored": :mod:`claims`. "The node is missing": :mod:`nodes`. Never here: I/O, clocks,
 anything that knows NGINX Plus.
 """
@@ -15,6 +16,7 @@ from gatehouse.frontends.external_load_balancer.inputs import (
     KINDS,
     NLK,
     decode,
+    name_of,
     owned,
     relevant,
 )
@@ -36,6 +38,7 @@ __all__ = [
     "compile_balancer",
     "decode",
     "merged",
+    "name_of",
     "owned",
     "relevant",
     "remembered",

@@ -10,10 +10,11 @@ from gatehouse.apis.load_balancers import Spec
 from gatehouse.frontends.external_load_balancer.claims import Claim
 from gatehouse.frontends.external_load_balancer.findings import Finding, Note, Reason
 from gatehouse.frontends.external_load_balancer.hosts import reached
-from gatehouse.frontends.external_load_balancer.inputs import owned
+from gatehouse.frontends.external_load_balancer.inputs import name_of, owned
+from gatehouse.frontends.external_load_balancer.machines import gateway, listening
 from gatehouse.frontends.external_load_balancer.ownership import Settled, settled
 from gatehouse.frontends.external_load_balancer.servers import servers
-from gatehouse.frontends.external_load_balancer.sources import wanted
+from gatehouse.frontends.external_load_balancer.sources import MACHINES, wanted
 from gatehouse.ir import load_balancing as ir
 from gatehouse.query import Ask, Key
 
@@ -21,7 +22,7 @@ from gatehouse.query import Ask, Key
 class Compiled(msgspec.Struct, frozen=True):
     """What was found of one source."""
 
-    balancer: ir.LoadBalancer | None
+    balancer: ir.LoadBalancer | ir.Machines | None
     """None: there is nothing to go on with, and hosts are left as they are."""
     claimed: tuple[tuple[ir.Name, Key], ...] = ()
     """The upstreams that are to be followed, each with its Service, sorted."""
@@ -39,13 +40,15 @@ def compile_balancer(ask: Ask, key: Key) -> Compiled:
     found = ask(reached, key)
     if isinstance(spec, Finding) or found.refused:
         return Compiled(None, findings=found.findings)
+    if spec.type in MACHINES:
+        return _machines(ask, key, spec)
     # Who has an upstream comes before what is in it: only the winner's servers are looked for.
     who = ask(settled, key)
     sets = {claim: ask(_upstream, (key, claim)) for claim in who.won}
     ours: Mapping[ir.Name, Key] = ask.read(owned(key)) or {}
     gone = ours.keys() - _held(who, sets, ours) - {claim.name for claim in who.won}
     balancer = ir.LoadBalancer(
-        name=f"{key[0]} {key[1]}/{key[2]}",
+        name=name_of(key),
         hosts=found.hosts,
         upstreams=tuple(each for each in sets.values() if each is not None),
         released=() if spec.keep_on_delete else tuple(sorted(gone)),
@@ -62,14 +65,40 @@ def compile_balancer(ask: Ask, key: Key) -> Compiled:
     )
 
 
+def _machines(ask: Ask, key: Key, spec: Spec) -> Compiled:
+    """Give machines with all that they serve: what is not asked for now is not there."""
+    who, listens = ask(settled, key), ask(listening, key)
+    names = dict.fromkeys(host.name for host in spec.hosts if host.name)
+    balancer = ir.Machines(
+        name=name_of(key),
+        proxy="envoy" if spec.type == "envoy" else "nginx",
+        hosts=tuple(map(ir.Machine, names)),
+        upstreams=tuple(ask(upstream_set, (key, claim)) for claim in who.won),
+        gateway=ask(gateway, key),
+    )
+    ours: Mapping[ir.Name, Key] = ask.read(owned(key)) or {}
+    won = {claim.name for claim in who.won}
+    return Compiled(
+        balancer,
+        claimed=tuple((claim.name, claim.service) for claim in who.won),
+        forgotten=tuple(sorted(ours.keys() - won)),
+        findings=listens.findings,
+        notes=(*_notes(ask, key, who), *listens.notes),
+    )
+
+
 def _upstream(ask: Ask, which: tuple[Key, Claim]) -> ir.UpstreamSet | None:
     """Give what an upstream is to hold; None: what it holds already."""
-    key, claim = which
-    spec = ask(wanted, key)
+    spec = ask(wanted, which[0])
     assert isinstance(spec, Spec)
+    found = ask(upstream_set, which)
+    return None if not found.servers and spec.when_empty == "Keep" else found
+
+
+def upstream_set(ask: Ask, which: tuple[Key, Claim]) -> ir.UpstreamSet:
+    """Give the servers of an upstream, be there any or none."""
+    key, claim = which
     found = ask(servers, (key, claim.service, claim.port))
-    if not found.servers and spec.when_empty == "Keep":
-        return None
     return ir.UpstreamSet(claim.name, found.servers, ask(_parameters, key))
 
 

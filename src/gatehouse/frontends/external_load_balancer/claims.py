@@ -33,6 +33,7 @@ class Claim(msgspec.Struct, frozen=True):
     created: str
     """When the Service was made; the older of two has the upstream."""
     name: Name
+    protocol: str = "TCP"
     problem: str = ""
     """Why it is not heard; then ``name`` means nothing."""
 
@@ -97,4 +98,6 @@ def _claims(balancer: Key, key: Key, spec: Spec, service: exposure.Service) -> I
         elif port.protocol not in ("TCP", "UDP"):
             problem = f"{where}: protocol {port.protocol} cannot be forwarded"
         created = service.metadata.creation_timestamp
-        yield Claim(balancer, key, port.name, created, Name(known or "http", name), problem)
+        yield Claim(
+            balancer, key, port.name, created, Name(known or "http", name), port.protocol, problem
+        )

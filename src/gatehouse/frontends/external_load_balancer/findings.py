@@ -18,6 +18,9 @@ class Reason(enum.Enum):
     INVALID_PORT = "InvalidPort"
     CONFLICT = "UpstreamConflict"
     NO_SERVERS = "NoServers"
+    LISTENER_CONFLICT = "ListenerConflict"
+    NO_UPSTREAM = "UpstreamMissing"
+    NO_LISTENER = "NoListener"
 
 
 class Finding(msgspec.Struct, frozen=True):

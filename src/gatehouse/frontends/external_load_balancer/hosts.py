@@ -11,7 +11,7 @@ import msgspec
 from gatehouse.apis import core
 from gatehouse.apis.load_balancers import SecretRef, Spec
 from gatehouse.frontends.external_load_balancer.findings import Finding, Reason
-from gatehouse.frontends.external_load_balancer.sources import wanted
+from gatehouse.frontends.external_load_balancer.sources import MACHINES, wanted
 from gatehouse.ir import load_balancing as ir
 from gatehouse.ir.gateway import SecretBytes
 from gatehouse.query import Ask, Key
@@ -35,6 +35,9 @@ def reached(ask: Ask, key: Key) -> Reached:
     spec = ask(wanted, key)
     if isinstance(spec, Finding):
         return Reached(findings=(spec,), refused=True)
+    if spec.type in MACHINES:
+        # These come to us.
+        return Reached()
     try:
         tls = _tls(ask, key[1], spec)
         authorization = _authorization(ask, key[1], spec)

@@ -50,6 +50,11 @@ def owned(source: Key) -> Key:
     return ("Owned", *source)
 
 
+def name_of(source: Key) -> str:
+    """Give the name of a source, for people and for transports: ``Kind namespace/name``."""
+    return f"{source[0]} {source[1]}/{source[2]}"
+
+
 def decode(kind: str, raw: Mapping[str, Any]) -> meta.Resource:
     """Read an object of one of :data:`KINDS`; never raises."""
     return meta.decode(VIEWS[kind], raw)

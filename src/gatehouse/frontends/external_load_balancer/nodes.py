@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
-
 import msgspec
 
 from gatehouse.apis import exposure
 from gatehouse.apis.load_balancers import Nodes
 from gatehouse.apis.selectors import selects
+from gatehouse.frontends.external_load_balancer.addresses import placed_address
 from gatehouse.frontends.external_load_balancer.findings import Finding
 from gatehouse.frontends.external_load_balancer.inputs import NODES
 from gatehouse.frontends.external_load_balancer.sources import wanted
@@ -78,12 +77,3 @@ def _members(name: str, node: exposure.Node, *, draining: bool) -> list[Member]:
             if placed is not None:
                 found.append(Member(name, *placed, draining))
     return found
-
-
-def placed_address(address: str) -> tuple[str, str] | None:
-    """Give an IP address as it stands before a port, and its family; None if it is none."""
-    try:
-        found = ipaddress.ip_address(address)
-    except ValueError:
-        return None
-    return (f"[{found}]", "IPv6") if found.version == 6 else (str(found), "IPv4")

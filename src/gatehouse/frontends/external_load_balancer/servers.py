@@ -8,8 +8,9 @@ import msgspec
 
 from gatehouse.apis import exposure
 from gatehouse.apis.load_balancers import Spec
+from gatehouse.frontends.external_load_balancer.addresses import placed_address
 from gatehouse.frontends.external_load_balancer.findings import Finding, Reason
-from gatehouse.frontends.external_load_balancer.nodes import placed_address, pool
+from gatehouse.frontends.external_load_balancer.nodes import pool
 from gatehouse.frontends.external_load_balancer.sources import wanted
 from gatehouse.ir.load_balancing import Server
 from gatehouse.query import Ask, Key

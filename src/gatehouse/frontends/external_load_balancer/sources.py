@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from gatehouse.apis import core, load_balancers, meta
 from gatehouse.frontends.external_load_balancer import nlk
+from gatehouse.frontends.external_load_balancer.addresses import placed_address
 from gatehouse.frontends.external_load_balancer.findings import Finding, Reason
 from gatehouse.frontends.external_load_balancer.inputs import LOAD_BALANCERS, NLK
 from gatehouse.query import Ask, Key
 
-SERVED = ("nginx-plus",)
+MACHINES = ("nginx", "envoy")
+"""The types of load balancers that are ours in whole."""
+
+SERVED = ("nginx-plus", *MACHINES)
 """The types of load balancers that we can keep in step."""
 
 
@@ -31,6 +35,9 @@ def wanted(ask: Ask, key: Key) -> load_balancers.Spec | Finding:
         known = ", ".join(SERVED)
         message = f"spec.type: {found.spec.type!r} is not one of {known}"
         return Finding(Reason.UNSUPPORTED_TYPE, message)
+    if found.spec.bind_address and placed_address(found.spec.bind_address) is None:
+        message = f"spec.bindAddress: {found.spec.bind_address!r} is no IP address"
+        return Finding(Reason.INVALID, message)
     return found.spec
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from gatehouse.delivery import HostReport
 from gatehouse.frontends.external_load_balancer.assemble import Compiled
 from gatehouse.frontends.external_load_balancer.findings import Reason
-from gatehouse.ir.load_balancing import Name
+from gatehouse.ir.load_balancing import Machines, Name
 from gatehouse.query import Key
 
 Object = dict[str, Any]
@@ -33,12 +33,13 @@ def status(
         {"context": name.context, "name": name.name, "service": "/".join(service[1:])}
         for name, service in sorted(owned.items())
     ]
+    key = "name" if isinstance(compiled.balancer, Machines) else "url"
     conditions = [_accepted(compiled), _programmed(compiled, version, reports)]
     return {
         "conditions": [{**each, "observedGeneration": generation} for each in conditions],
         "version": version,
         "hostsInStep": f"{_in_step(version, reports)}/{len(reports)}",
-        "hosts": [_host(each) for each in reports],
+        "hosts": [_host(key, each) for each in reports],
         "upstreams": listed,
     }
 
@@ -47,10 +48,12 @@ def _in_step(version: str, reports: Sequence[HostReport]) -> int:
     return sum(each.version == version and not each.trouble for each in reports)
 
 
-def _host(report: HostReport) -> Object:
-    found: Object = {"url": report.url, "version": report.version}
+def _host(key: str, report: HostReport) -> Object:
+    found: Object = {key: report.host, "version": report.version}
+    if report.server:
+        found["server"] = report.server
     if report.api:
-        found |= {"server": report.server, "apiVersion": report.api}
+        found["apiVersion"] = report.api
     if report.error:
         found["error"] = report.error
     if report.failing:
@@ -74,7 +77,7 @@ def _programmed(compiled: Compiled, version: str, reports: Sequence[HostReport])
         return _condition("Programmed", False, "NotAccepted", "there is no host to speak to")
     behind = [each for each in reports if each.trouble]
     if behind:
-        words = "; ".join(f"{each.url}: {each.trouble}" for each in behind)
+        words = "; ".join(f"{each.host}: {each.trouble}" for each in behind)
         message = f"{len(behind)} of {len(reports)} hosts: {words}"
         return _condition("Programmed", False, "HostsFailing", message)
     missing = len(reports) - _in_step(version, reports)

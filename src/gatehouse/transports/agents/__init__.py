@@ -5,6 +5,7 @@
 - :mod:`~gatehouse.transports.agents.publication`: the bundles of one gateway that may be fetched.
 - :mod:`~gatehouse.transports.agents.fleet`: all gateways, their sessions, and the reports.
 - :mod:`~gatehouse.transports.agents.authentication`: who a token belongs to, remembered shortly.
+- :mod:`~gatehouse.transports.agents.shown`: who a certificate belongs to.
 - :mod:`~gatehouse.transports.agents.calls`: a call's caller, and the two directions of its stream.
 - :mod:`~gatehouse.transports.agents.certificates`: the server's certificate, renewed while serving.
 

@@ -1,4 +1,4 @@
-"""Who a token belongs to: reviewed once, remembered by its hash for at most a minute."""
+"""Who an agent is by its token: reviewed once, remembered by its hash for at most a minute."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ REVIEWS_MAX = 32
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Who an agent is, by its token."""
+    """Who an agent is, by its token or by its certificate."""
 
     gateway: str
-    """``namespace/name`` of the Gateway whose data plane it is part of."""
+    """``namespace/name`` of the Gateway whose data plane it is part of; of a machine outside, what
+    asks for it: ``ExternalLoadBalancer namespace/name``."""
     instance: str
-    """Name of its Pod."""
+    """Name of its Pod, or of the machine."""
     owner: str = ""
     """``namespace_name`` of its Deployment, as agents call it in their labels; empty: not known."""
+    expires: float = 0.0
+    """When, in seconds since the epoch, it is nobody any more; 0: whoever vouches is asked anew."""
 
 
 class Denied(Exception):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from typing import Any, NoReturn
 
 import grpc
@@ -18,6 +20,7 @@ from gatehouse.transports.agents.authentication import (
     Unavailable,
 )
 from gatehouse.transports.agents.fleet import Fleet
+from gatehouse.transports.agents.shown import ShownCertificates
 from gatehouse.transports.agents.stream import Apply, Stream
 
 log = structlog.get_logger("gatehouse.agents")
@@ -39,18 +42,36 @@ class Trespass(msgspec.Struct, frozen=True):
     """Whose it is, ``namespace/name``; empty if that is not known."""
 
 
+Identify = Callable[[Context], Awaitable[Identity]]
+"""Gives whose call it is; raises Denied or Unavailable."""
+
+
+def by_token(reviews: TokenReviews) -> Identify:
+    """Tell callers by their tokens alone."""
+    return lambda context: reviews.identify(context.invocation_metadata() or ())
+
+
+def by_certificate(shown: ShownCertificates) -> Identify:
+    """Tell callers by the certificates of their connections alone."""
+
+    async def identify(context: Context) -> Identity:
+        return shown.identify(context.auth_context())
+
+    return identify
+
+
 class Callers:
     """Tells who calls, and ends the calls of those who ask for what is not theirs."""
 
-    def __init__(self, reviews: TokenReviews, on_trespass: Callable[[Trespass], None]) -> None:
-        self._reviews = reviews
+    def __init__(self, identify: Identify, on_trespass: Callable[[Trespass], None]) -> None:
+        self._identify = identify
         self._on_trespass = on_trespass
 
     async def identify(self, context: Context) -> Identity:
         """Give whose call this is; a call of nobody known, or under a false name, ends here."""
         metadata = tuple(context.invocation_metadata() or ())
         try:
-            identity = await self._reviews.identify(metadata)
+            identity = await self._identify(context)
         except Denied as error:
             # Only for what is definitely bad: agent v3 of the field does not try again after this.
             log.warning("agent denied", reason=str(error))
@@ -99,6 +120,20 @@ def _owners(metadata: Iterable[tuple[str, str | bytes]]) -> list[str]:
     ]
 
 
+@contextlib.contextmanager
+def until_expired(identity: Identity, end: Callable[[], object]) -> Iterator[None]:
+    """Call ``end`` when ``identity`` is nobody any more, unless that is left first."""
+    if not identity.expires:
+        yield
+        return
+    delay = max(0.0, identity.expires - time.time())
+    timer = asyncio.get_running_loop().call_later(delay, end)
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 async def abort(context: Context, code: grpc.StatusCode, why: str) -> NoReturn:
     """End the call with ``code``."""
     await context.abort(code, why)
@@ -123,7 +158,8 @@ async def converse(
     writing = asyncio.create_task(_write(stream, context, encode))
     stream.on_end = writing.cancel
     try:
-        await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
+        with until_expired(identity, stream.end):
+            await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
         if writing.done():
             await context.abort(grpc.StatusCode.UNAVAILABLE, "this stream was ended here")
     finally:

@@ -218,6 +218,13 @@ class Fleet:
             self._carry_out(identity, peer, effect)
         self._set_timer(identity, peer)
 
+    def dismiss(self, gateway: str, instance: str) -> None:
+        """End the streams of an instance: it is no longer to be spoken to."""
+        plane = self._gateways.get(gateway)
+        peer = plane.peers.get(instance) if plane else None
+        for stream in tuple(peer.streams.values()) if peer else ():
+            stream.end()
+
     def end_all(self) -> None:
         """Ask every stream to end."""
         for plane in self._gateways.values():

@@ -173,7 +173,7 @@ class Knowledge:
             self._version = self.wanted.version
             self.agreed_at = now
         return HostReport(
-            url=self._url,
+            host=self._url,
             version=self._version,
             server=self._about.server if self._about else "",
             api=self._api if self._about else 0,

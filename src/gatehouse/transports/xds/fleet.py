@@ -128,6 +128,13 @@ class Fleet:
             if not stream.ended:
                 self._report(stream.identity.gateway)
 
+    def dismiss(self, gateway: str, instance: str) -> None:
+        """End the stream of an instance: it is no longer to be spoken to."""
+        plane = self._gateways.get(gateway)
+        stream = plane.streams.get(instance) if plane else None
+        if stream is not None:
+            stream.end()
+
     def end_all(self) -> None:
         """Ask every stream to end."""
         for plane in self._gateways.values():

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from gatehouse.patience import Patience
-from gatehouse.transports.agents.calls import Callers, Context, abort
+from gatehouse.transports.agents.calls import Callers, Context, abort, until_expired
 from gatehouse.transports.xds.fleet import Dialogue, Fleet, Stream
 from gatehouse.xds import delta, state_of_the_world
 from gatehouse.xds.publication import Publication
@@ -57,7 +57,10 @@ class Services:
         writing = asyncio.create_task(self._write(stream, context))
         stream.on_end = writing.cancel
         try:
-            done, _ = await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
+            with until_expired(identity, stream.end):
+                done, _ = await asyncio.wait(
+                    {reading, writing}, return_when=asyncio.FIRST_COMPLETED
+                )
             if stream.ended:
                 await abort(context, grpc.StatusCode.UNAVAILABLE, "this stream was ended here")
             for task in done:

@@ -58,6 +58,14 @@ async def test_a_certificate_names_user_and_groups(server: Server, tmp_path: Pat
         assert await code(http, "/api/v1/pods") == 403
 
 
+async def test_a_certificate_without_a_common_name_is_nobody_s(
+    server: Server, tmp_path: Path
+) -> None:
+    leaf = pki.Leaf("c", "", organizations=("system:masters",), uri="spiffe://some/machine")
+    async with with_certificate(server, tmp_path, leaf) as http:
+        assert await code(http, "/api/v1/pods") == 401
+
+
 async def test_a_certificate_of_another_authority_is_refused(
     server: Server, tmp_path: Path
 ) -> None:

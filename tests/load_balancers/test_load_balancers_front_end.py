@@ -411,7 +411,9 @@ def test_another_config_map_asks_for_nothing() -> None:
 def test_a_type_that_is_not_served_is_told() -> None:
     world = World(balancer(type="haproxy"))
     assert world.compiled().balancer is None
-    assert world.said() == {"UnsupportedType": ["spec.type: 'haproxy' is not one of nginx-plus, nginx, envoy"]}
+    assert world.said() == {
+        "UnsupportedType": ["spec.type: 'haproxy' is not one of nginx-plus, nginx, envoy"]
+    }
 
 
 def test_a_change_of_a_node_that_matters_to_nobody_runs_nothing() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 import urllib.parse
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from aiohttp import web
@@ -52,9 +52,9 @@ class Authenticator:
             known = self._by_connection.get(tls)
             if known is not None:
                 return known
-            certificate = tls.getpeercert()
-            if certificate:
-                known = self._by_connection[tls] = _user(certificate)
+            known = _user(tls.getpeercert() or {})
+            if known is not None:
+                self._by_connection[tls] = known
                 return known
         if self._anonymous:
             return _NOBODY
@@ -82,7 +82,8 @@ def _unauthorized() -> ApiError:
     return ApiError(401, "Unauthorized", "Unauthorized")
 
 
-def _user(certificate: dict[str, Any]) -> User:
+def _user(certificate: Mapping[str, Any]) -> User | None:
+    """Give who a certificate is for; one without a common name is nobody's."""
     name, groups = "", []
     for part in certificate.get("subject", ()):
         for key, value in part:
@@ -90,7 +91,7 @@ def _user(certificate: dict[str, Any]) -> User:
                 name = value
             elif key == "organizationName":
                 groups.append(value)
-    return User(name, groups=(*groups, AUTHENTICATED))
+    return User(name, groups=(*groups, AUTHENTICATED)) if name else None
 
 
 _USER, _UID, _GROUP = "Impersonate-User", "Impersonate-Uid", "Impersonate-Group"

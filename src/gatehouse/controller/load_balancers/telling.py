@@ -159,7 +159,7 @@ class _Note(msgspec.Struct, frozen=True, order=True):
 
 def _in_step(balancer: Balancer) -> bool:
     reports = balancer.ordered()
-    return bool(reports) and all(
+    return bool(reports and balancer.version) and all(
         each.version == balancer.version and not each.trouble for each in reports
     )
 

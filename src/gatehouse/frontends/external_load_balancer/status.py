@@ -45,7 +45,8 @@ def status(
 
 
 def _in_step(version: str, reports: Sequence[HostReport]) -> int:
-    return sum(each.version == version and not each.trouble for each in reports)
+    # Before a machine has connected, nothing is what it serves and what it is to serve.
+    return sum(each.version == version != "" and not each.trouble for each in reports)
 
 
 def _host(key: str, report: HostReport) -> Object:

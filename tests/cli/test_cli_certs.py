@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from inprocess import Server
 
 from gatehouse.apis import resources
@@ -57,6 +58,50 @@ def test_what_will_expire_is_renewed_and_still_trusted(tmp_path: Path) -> None:
     load(tmp_path / "tls.crt").verify_directly_issued_by(old)
 
 
+URI = "spiffe://gatehouse.dev/load-balancer/edge/front/lb-1"
+
+
+def names_of(path: Path) -> tuple[x509.Name, list[str], bool]:
+    found = load(path)
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    uris = names.value.get_values_for_type(x509.UniformResourceIdentifier)
+    assert len(list(names.value)) == len(uris)
+    return found.subject, uris, names.critical
+
+
+def test_a_machine_gets_one_that_says_who_it_is_and_nothing_else(tmp_path: Path) -> None:
+    authority, out = tmp_path / "authority", tmp_path / "lb-1"
+    run("--dir", str(authority))
+    words = ("agent", "lb-1", "--for-load-balancer", "edge/front", "--dir", str(authority))
+    first = run(*words, "--out", str(out))
+    assert first.exit_code == 0, first.output
+    assert names_of(out / "tls.crt") == (x509.Name([]), [URI], True)
+    leaf = load(out / "tls.crt")
+    leaf.verify_directly_issued_by(load(out / "ca.crt"))
+    usage = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(usage) == [ExtendedKeyUsageOID.CLIENT_AUTH]
+    assert (out / "tls.key").stat().st_mode & 0o077 == 0
+    assert run(*words, "--out", str(out)).output.strip() == "Nothing to renew."
+    other = ("agent", "lb-1", "--for-load-balancer", "edge/other", *words[4:], "--out", str(out))
+    assert "tls.crt" in run(*other).output
+    assert names_of(out / "tls.crt")[1] == [URI.replace("front", "other")]
+    later = datetime.now(UTC) + pki.LEAF_LIFE - timedelta(days=30)
+    made = pki.ensure_machine(authority, out, URI.replace("front", "other"), later)
+    assert list(made) == ["tls.crt"]
+
+
+async def test_a_machine_s_is_signed_by_the_authority_in_a_secret(tmp_path: Path) -> None:
+    server = Server(State(tmp_path / "s"))
+    async with server.running(), server.client():
+        there = ("--secret", "default/channel", "--kubeconfig", str(server.state.kubeconfig))
+        await asyncio.to_thread(run, *there)
+        words = ("agent", "lb-1", "--for-load-balancer", "edge/front", *there)
+        done = await asyncio.to_thread(run, *words, "--out", str(tmp_path / "out"))
+        assert done.exit_code == 0, done.output
+        assert names_of(tmp_path / "out" / "tls.crt")[1] == [URI]
+        assert not (tmp_path / "out" / "ca.key").exists()
+
+
 async def test_they_are_kept_in_secrets(tmp_path: Path) -> None:
     server = Server(State(tmp_path / "s"))
     async with server.running(), server.client() as client:
@@ -88,6 +133,12 @@ async def test_they_are_kept_in_secrets(tmp_path: Path) -> None:
         ((), "either --dir or --secret"),
         (("--dir", "x", "--secret", "a/b"), "either --dir or --secret"),
         (("--secret", "nonsense"), "nonsense is not namespace/name"),
+        (("agent", "lb-1"), "--for-load-balancer"),
+        (("agent", "lb-1", "--for-load-balancer", "a/b"), "either --dir or --secret"),
+        (("agent", "lb-1", "--for-load-balancer", "a", "--dir", "x"), "parts that are no names"),
+        (("agent", "lb/1", "--for-load-balancer", "a/b", "--dir", "x"), "is not of the form"),
+        (("agent", "Lb", "--for-load-balancer", "a/b", "--dir", "x"), "parts that are no names"),
+        (("agent", "lb-1", "--for-load-balancer", "a/b", "--dir", "none"), "none/ca.crt"),
     ],
 )
 def test_what_cannot_be_done_is_said(words: tuple[str, ...], said: str) -> None:

@@ -10,9 +10,17 @@ from hypothesis import strategies as st
 
 from gatehouse import query
 from gatehouse.frontends import external_load_balancer as front
+from gatehouse.ir.gateway import Gateway
+from gatehouse.ir.http import Forward
+from gatehouse.ir.load_balancing import Machines
 
 Object = dict[str, Any]
-SOURCES = (EDGE, ("ExternalLoadBalancer", "nlk", "other"), front.NLK)
+SOURCES = (
+    EDGE,
+    ("ExternalLoadBalancer", "nlk", "other"),
+    ("ExternalLoadBalancer", "nlk", "machines"),
+    front.NLK,
+)
 TREATMENT = st.sampled_from(["Keep", "Drain", "Remove"])
 
 SERVICES = st.builds(
@@ -68,12 +76,45 @@ BALANCERS = st.builds(
     st.fixed_dictionaries({"notReady": TREATMENT, "unschedulable": TREATMENT}),
     st.sampled_from(["Keep", "Remove"]),
 )
+MACHINES = st.builds(
+    lambda listening, empty: balancer(
+        "machines",
+        type="envoy",
+        hosts=[{"name": "lb-1"}],
+        listeners=[
+            {"port": number, "protocol": protocol, "upstream": upstream}
+            for number, protocol, upstream in listening
+        ],
+        whenEmpty=empty,
+    ),
+    st.lists(
+        st.tuples(
+            st.integers(1, 2),
+            st.sampled_from(["HTTP", "TCP", "UDP", "TLS"]),
+            st.sampled_from(["web", "api"]),
+        ),
+        max_size=4,
+    ),
+    st.sampled_from(["Keep", "Remove"]),
+)
 CONFIGS = st.builds(
     lambda host, mode: nlk(nginx_hosts=f"http://h{host}/api", tls_mode=mode),
     st.integers(1, 2),
     st.sampled_from(["no-tls", "bad"]),
 )
-EDITS = st.tuples(st.one_of(SERVICES, NODES, SLICES, BALANCERS, CONFIGS), st.booleans())
+EDITS = st.tuples(st.one_of(SERVICES, NODES, SLICES, BALANCERS, MACHINES, CONFIGS), st.booleans())
+
+
+def assert_whole(gateway: Gateway) -> None:
+    """Check that every cluster that is named is there, and no other."""
+    streams = [host for each in gateway.streams for host in each.hosts]
+    named = {backend.cluster for host in streams for backend in host.backends}
+    for each in gateway.listeners:
+        for host in each.virtual_hosts:
+            (route,) = host.routes
+            assert isinstance(route.action, Forward)
+            named |= {backend.cluster for backend in route.action.backends}
+    assert [each.name for each in gateway.clusters] == sorted(named)
 
 
 @settings(max_examples=150, deadline=None)
@@ -98,6 +139,8 @@ def test_incremental_is_full_and_an_upstream_has_one_owner(
             assert found == fresh.compiled(source)
             if found.balancer is None:
                 continue
+            if isinstance(found.balancer, Machines):
+                assert_whole(found.balancer.gateway)
             for each in found.balancer.upstreams:
                 addresses = [server.address for server in each.servers]
                 assert len(addresses) == len(set(addresses))

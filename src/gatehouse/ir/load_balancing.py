@@ -117,5 +117,7 @@ class Machines(msgspec.Struct, frozen=True):
     """Sorted by name; names are distinct."""
     gateway: Gateway
     """What they serve: listeners of their own in front of these upstreams."""
+    held: tuple[str, ...] = ()
+    """Its clusters that stay as they were last if they have no endpoints now, sorted."""
     released: tuple[Name, ...] = ()
     """None: what is not served is not there."""

@@ -9,7 +9,7 @@ import msgspec
 from gatehouse.backends import plus
 from gatehouse.delivery import HostReport
 from gatehouse.frontends import external_load_balancer as front
-from gatehouse.ir.load_balancing import Name
+from gatehouse.ir.load_balancing import Machines, Name
 from gatehouse.plus_api import Holdings
 from gatehouse.query import Key
 
@@ -47,6 +47,9 @@ class Balancer(msgspec.Struct):
 
     def take(self, compiled: front.Compiled) -> None:
         """Take in what was compiled, and what of it is ours from now on."""
+        before, now = self.compiled.balancer, compiled.balancer
+        if isinstance(before, Machines) and isinstance(now, Machines):
+            compiled = msgspec.structs.replace(compiled, balancer=holding(before, now))
         self.compiled = compiled
         if compiled.balancer is not None:
             wanted = frozenset(each.name for each in compiled.balancer.upstreams)
@@ -56,6 +59,22 @@ class Balancer(msgspec.Struct):
                     kept = report.empty - wanted
                     self.reports[host] = msgspec.structs.replace(report, empty=kept)
         self.owned = owned_after(self.owned, compiled, self.ordered())
+
+
+def holding(before: Machines, now: Machines) -> Machines:
+    """Give what machines are to serve now, with what stays as it was last."""
+    last = {each.name: each for each in before.gateway.clusters if each.endpoints}
+    kept = last.keys() & set(now.held)
+    clusters = tuple(
+        last[each.name] if each.name in kept and not each.endpoints else each
+        for each in now.gateway.clusters
+    )
+    if clusters == now.gateway.clusters:
+        return now
+    gateway = msgspec.structs.replace(now.gateway, clusters=clusters)
+    if gateway == before.gateway:
+        gateway = before.gateway
+    return msgspec.structs.replace(now, gateway=gateway)
 
 
 def owned_after(

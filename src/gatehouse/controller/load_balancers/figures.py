@@ -22,6 +22,7 @@ def figures(
     workers = fleet.workers()
     known = {place: worker.knowledge for place, worker in workers.items()}
     reports = {(each.name, report.host): report for each in balancers for report in each.ordered()}
+    ours = machines.agreed() if machines is not None else {}
     now = time.monotonic()
     agreed: dict[tuple[str, ...], float] = {
         place: now - each.agreed_at for place, each in known.items() if each.agreed_at is not None
@@ -29,8 +30,8 @@ def figures(
     up: dict[tuple[str, ...], float] = {
         place: float(each.connected) for place, each in known.items()
     }
+    agreed |= {place: now - each for place, each in ours.items()}
     if machines is not None:
-        agreed |= {place: now - each for place, each in machines.agreed().items()}
         up |= {place: float(each) for place, each in machines.connected().items()}
     asked: dict[tuple[str, ...], float] = {
         (*place, *said): float(count)

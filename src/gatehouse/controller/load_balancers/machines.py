@@ -92,8 +92,10 @@ class Fleet:
         now = time.monotonic()
         standing = self._standings.setdefault((name, host), Standing(now))
         instance = connected.get(host)
+        all_ = len(self._wanted[name].upstreams)
         if instance is None:
-            return HostReport(host, error=strangers.get(host) or self._away(standing, now))
+            error = strangers.get(host) or self._away(standing, now)
+            return HostReport(host, error=error, behind=all_)
         standing.missed = now
         agrees = bool(desired) and instance.confirmed == desired
         if agrees:
@@ -105,7 +107,7 @@ class Fleet:
             server=instance.proxy,
             failing=(*failing, *refused),
             error=instance.error if instance.desired == desired else "",
-            behind=0 if agrees else len(self._wanted[name].upstreams),
+            behind=0 if agrees else all_,
         )
 
     def _away(self, standing: Standing, now: float) -> str:

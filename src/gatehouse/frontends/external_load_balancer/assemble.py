@@ -11,7 +11,7 @@ from gatehouse.frontends.external_load_balancer.claims import Claim
 from gatehouse.frontends.external_load_balancer.findings import Finding, Note, Reason
 from gatehouse.frontends.external_load_balancer.hosts import reached
 from gatehouse.frontends.external_load_balancer.inputs import name_of, owned
-from gatehouse.frontends.external_load_balancer.machines import gateway, listening
+from gatehouse.frontends.external_load_balancer.machines import cluster_names, gateway, listening
 from gatehouse.frontends.external_load_balancer.ownership import Settled, settled
 from gatehouse.frontends.external_load_balancer.servers import servers
 from gatehouse.frontends.external_load_balancer.sources import MACHINES, wanted
@@ -69,19 +69,24 @@ def _machines(ask: Ask, key: Key, spec: Spec) -> Compiled:
     """Give machines with all that they serve: what is not asked for now is not there."""
     who, listens = ask(settled, key), ask(listening, key)
     names = dict.fromkeys(host.name for host in spec.hosts if host.name)
+    ours: Mapping[ir.Name, Key] = ask.read(owned(key)) or {}
+    sets: dict[Claim, ir.UpstreamSet | None] = {
+        claim: ask(_upstream, (key, claim)) for claim in who.won
+    }
+    held = _held(who, sets, ours)
     balancer = ir.Machines(
         name=name_of(key),
         proxy="envoy" if spec.type == "envoy" else "nginx",
         hosts=tuple(map(ir.Machine, names)),
         upstreams=tuple(ask(upstream_set, (key, claim)) for claim in who.won),
         gateway=ask(gateway, key),
+        held=tuple(sorted(each for name in held for each in cluster_names(name))),
     )
-    ours: Mapping[ir.Name, Key] = ask.read(owned(key)) or {}
-    won = {claim.name for claim in who.won}
+    gone = ours.keys() - held - {claim.name for claim in who.won}
     return Compiled(
         balancer,
         claimed=tuple((claim.name, claim.service) for claim in who.won),
-        forgotten=tuple(sorted(ours.keys() - won)),
+        forgotten=tuple(sorted(gone)),
         findings=listens.findings,
         notes=(*_notes(ask, key, who), *listens.notes),
     )

@@ -163,6 +163,12 @@ def _endpoint(address: str) -> http.Endpoint:
     return http.Endpoint(host.strip("[]"), int(port))
 
 
+def cluster_names(name: Name) -> frozenset[str]:
+    """Give the names of the clusters that an upstream may be."""
+    spoken: tuple[Spoken, ...] = ("http",) if name.context == "http" else ("tcp", "udp")
+    return frozenset(_cluster_name(name, each) for each in spoken)
+
+
 def _cluster_name(name: Name, spoken: Spoken) -> str:
     """Give ``[a-z0-9_-]`` for any name, distinct for distinct ones; people can read most."""
     if _PLAIN.fullmatch(name.name):

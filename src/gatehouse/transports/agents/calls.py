@@ -107,7 +107,7 @@ class Callers:
     ) -> NoReturn:
         """End a call for what the caller's gateway has not: forbidden if ``holder`` has it."""
         if holder:
-            refused = f"{what} of another Gateway than {identity.gateway}, the token's"
+            refused = f"{what} of another Gateway than {identity.gateway}, the caller's own"
             await self.forbid(context, Trespass(identity, f"asked for {what}", holder), refused)
         await abort(context, grpc.StatusCode.NOT_FOUND, why)
 

@@ -1,0 +1,146 @@
+"""Machines outside are who their certificates say, as long as these last, and nobody by tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+from agent_control_plane import GATEWAY, ControlPlane, free_port
+from agent_v3 import Claimant
+from authority import Authority
+from cryptography import x509
+
+from gatehouse.bundle import Bundle, File, digest_of
+from gatehouse.transports.agents.authentication import Denied, Identity
+from gatehouse.transports.agents.shown import ShownCertificates
+from gatehouse.transports.server import Unavailable
+
+BALANCER = "ExternalLoadBalancer edge/front"
+URI = "spiffe://gatehouse.dev/load-balancer/edge/front/lb-1"
+OURS = Bundle([File.make("gatehouse/http.conf", "of the machines")])
+PODS = Bundle([File.make("gatehouse/http.conf", "of the Pods")])
+
+
+def identify(uri: str) -> Identity:
+    if uri.endswith("/gone"):
+        raise Unavailable("it has no such host")
+    if uri != URI:
+        raise Denied(f"{uri} is nobody")
+    return Identity(gateway=BALANCER, instance="lb-1")
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path, "machines")
+
+
+Shown = Callable[..., tuple[Path, Path]]
+
+
+@pytest.fixture
+async def outside(control_plane: ControlPlane, authority: Authority) -> int:
+    control_plane.server.publish(BALANCER, OURS)
+    control_plane.server.publish(GATEWAY, PODS)
+    return await control_plane.server.start_outside(
+        f"127.0.0.1:{free_port()}",
+        control_plane.cert,
+        control_plane.key,
+        authority.file,
+        identify,
+    )
+
+
+@pytest.fixture
+async def control_plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
+    (tmp_path / "control-plane").mkdir()
+    plane = ControlPlane(tmp_path / "control-plane")
+    await plane.start()
+    yield plane
+    await plane.server.stop(0.1)
+
+
+async def asked(
+    plane: ControlPlane, port: int, digest: str, *shown: Path, token: str = "none"
+) -> bytes | str:
+    """Give a file, or the code of the refusal."""
+    pair = [path.read_bytes() for path in reversed(shown)]
+    credentials = grpc.ssl_channel_credentials(plane.cert.read_bytes(), *pair)
+    names = (("grpc.ssl_target_name_override", "control.plane"),)
+    async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials, names) as channel:
+        try:
+            return await Claimant(channel, token, {}).file(digest)
+        except grpc.aio.AioRpcError as error:
+            return error.code().name
+
+
+OWN, OTHERS = digest_of(b"of the machines"), digest_of(b"of the Pods")
+
+
+async def test_a_certificate_opens_what_is_its_machine_s_and_nothing_else(
+    control_plane: ControlPlane, outside: int, authority: Authority
+) -> None:
+    shown = authority.issue("lb-1", x509.UniformResourceIdentifier(URI))
+    assert await asked(control_plane, outside, OWN, *shown) == b"of the machines"
+    assert await asked(control_plane, outside, OTHERS, *shown) == "PERMISSION_DENIED"
+    # A token of a Pod is worth nothing here, and the certificate nothing at the Pods' door.
+    good = "good:pod-1"
+    assert await asked(control_plane, outside, OTHERS, *shown, token=good) == "PERMISSION_DENIED"
+    assert await asked(control_plane, outside, OTHERS, token=good) == "UNAVAILABLE"
+    assert await asked(control_plane, control_plane.port, OWN, *shown) == "UNAUTHENTICATED"
+    assert await asked(control_plane, control_plane.port, OTHERS, token=good) == b"of the Pods"
+
+
+@pytest.mark.parametrize(
+    ("names", "code"),
+    [
+        ((), "UNAUTHENTICATED"),
+        ((x509.DNSName(URI.replace(":", "").replace("/", "")),), "UNAUTHENTICATED"),
+        ((x509.UniformResourceIdentifier("spiffe://else"),), "UNAUTHENTICATED"),
+        ((x509.UniformResourceIdentifier(f"{URI}/gone"),), "UNAVAILABLE"),
+        (
+            (x509.UniformResourceIdentifier(URI), x509.UniformResourceIdentifier("spiffe://b")),
+            "UNAUTHENTICATED",
+        ),
+    ],
+)
+async def test_a_certificate_must_say_one_machine(
+    control_plane: ControlPlane,
+    outside: int,
+    authority: Authority,
+    names: tuple[x509.GeneralName, ...],
+    code: str,
+) -> None:
+    assert await asked(control_plane, outside, OWN, *authority.issue("x", *names)) == code
+
+
+async def test_another_authority_s_certificate_and_an_old_one_end_in_the_handshake(
+    control_plane: ControlPlane, outside: int, authority: Authority, tmp_path: Path
+) -> None:
+    (tmp_path / "strange").mkdir()
+    stranger = Authority(tmp_path / "strange", "machines")
+    name = x509.UniformResourceIdentifier(URI)
+    assert await asked(control_plane, outside, OWN, *stranger.issue("s", name)) == "UNAVAILABLE"
+    old = authority.issue("old", name, ends=timedelta(minutes=-1))
+    assert await asked(control_plane, outside, OWN, *old) == "UNAVAILABLE"
+
+
+async def test_a_connection_that_is_open_is_nobody_s_once_its_certificate_ended(
+    authority: Authority,
+) -> None:
+    shown = ShownCertificates(identify)
+    name = x509.UniformResourceIdentifier(URI)
+    cert, _ = authority.issue("soon", name, ends=timedelta(seconds=2))
+    peer = {"x509_pem_cert": [cert.read_bytes()]}
+    found = shown.identify(peer)
+    assert (found.gateway, found.instance) == (BALANCER, "lb-1")
+    left = found.expires - time.time()
+    assert 0 < left <= 2, datetime.now(UTC)
+    await asyncio.sleep(left + 0.05)
+    with pytest.raises(Denied, match="has expired"):
+        shown.identify(peer)

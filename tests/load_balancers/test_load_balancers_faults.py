@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
+import pytest
 from hosts import JITTER, Clock, holdings, hosted, plus
 from nginx_plus import FakePlus, Fault, Plus
 from process import free_port
 
 from gatehouse.delivery import HostReport
 from gatehouse.ir import load_balancing as ir
-from gatehouse.transports.nginx_plus import Fleet
+from gatehouse.transports.nginx_plus import Fleet, client
 from gatehouse.transports.nginx_plus.knowledge import retry_delay
-from gatehouse.transports.nginx_plus.worker import Worker
+from gatehouse.transports.nginx_plus.worker import RealClock, Worker
 
 WEB = "http/web"
 A, B = "10.0.0.1:30080", "10.0.0.2:30080"
@@ -72,6 +73,35 @@ async def test_a_slow_host_is_given_up_on_in_time_and_tried_again() -> None:
         assert host.reports[-1].error == "no answer within 0.2 s"
         await host.pass_(2 + JITTER)
         assert host.held(WEB) == [A]
+
+
+async def test_an_answer_without_end_fills_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "ANSWER_MAX", 1 << 20)
+    sent = 0
+
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n")
+        with suppress(ConnectionError):
+            while True:
+                writer.write(b"[" * 65536)
+                sent += 65536
+                await writer.drain()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    reports: list[HostReport] = []
+    port = server.sockets[0].getsockname()[1]
+    worker = Worker(ir.Host(f"http://127.0.0.1:{port}/api"), reports.append, RealClock(), lambda: 0)
+    task = asyncio.create_task(worker.run())
+    try:
+        worker.want(holdings({WEB: [A]}))
+        await until(lambda: bool(reports) and reports[-1].error != "")
+        assert reports[-1].error == "200: answered more than 1 MiB"
+        assert sent < 64 << 20
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        server.close()
 
 
 @asynccontextmanager

@@ -28,6 +28,43 @@ async def test_servers_are_added_and_removed_with_one_request_each() -> None:
         assert host.calls() == []
 
 
+async def test_a_host_that_began_another_life_loses_no_server_to_a_number_of_the_last_one() -> None:
+    async with hosted(plus(WEB)) as host:
+        await host.want({WEB: [A, B, C]})
+        await host.want({WEB: [B, C]})
+        upstream = host.upstream(WEB)
+        assert sorted(upstream.servers) == [1, 2]
+        # It restarts with its state file: what was server 1 is server 0.
+        upstream.servers.clear()
+        upstream._next = 0
+        for each in (B, C):
+            upstream.load(each)
+        host.fake.plus.generation += 1
+        host.calls()
+        await host.want({WEB: [C]})
+        await host.pass_(JITTER)
+        assert host.held(WEB) == [C]
+        assert f"DELETE {SERVERS}/1" not in host.calls()
+
+
+async def test_a_server_of_another_life_is_drained_as_long_as_any() -> None:
+    async with hosted(plus(WEB)) as host:
+        await host.want({WEB: [A, B]}, drain=30)
+        await host.want({WEB: [B]}, drain=30)
+        upstream = host.upstream(WEB)
+        assert upstream.servers[0].drain
+        upstream.servers.clear()
+        upstream._next = 0
+        for each in (C, B):
+            upstream.load(each)
+        host.fake.plus.generation += 1
+        await host.pass_(31)
+        assert host.held(WEB) == [B, C]
+        assert upstream.servers[0].drain
+        await host.pass_(31)
+        assert host.held(WEB) == [B]
+
+
 async def test_what_comes_within_a_moment_is_one_change_and_the_last_one_wins() -> None:
     async with hosted(plus(WEB)) as host:
         await host.want({WEB: [A]})

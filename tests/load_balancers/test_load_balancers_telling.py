@@ -16,6 +16,7 @@ from test_load_balancers_faults import fleet, held, until
 from gatehouse.backends.plus import Renderer
 from gatehouse.cli import load_balancers as cli
 from gatehouse.controller.health import HealthServer
+from gatehouse.controller.load_balancers import telling
 from gatehouse.controller.load_balancers.balancer import Balancer
 from gatehouse.controller.load_balancers.figures import figures
 from gatehouse.delivery import HostReport
@@ -104,6 +105,16 @@ async def test_figures_of_every_host_are_measured_from_outside() -> None:
     assert f"{prefix}agreed_seconds{{{labels}}}" in text
     other = f'host="{hosts[1].url}",load_balancer="ExternalLoadBalancer nlk/edge"'
     assert f"{prefix}retries_total{{{other}}} 1.0" in text
+
+
+def test_a_host_that_fails_everything_is_no_flood_of_events() -> None:
+    world = World(*OBJECTS)
+    known = Balancer(("ExternalLoadBalancer", "nlk", "edge"), world.compiled(), {})
+    failing = tuple((f"http/u{number}", "404 UpstreamNotFound: no") for number in range(500))
+    known.reports[URLS[0]] = HostReport(URLS[0], failing=failing)
+    told = [each for each in telling._troubles(known) if each.reason == "UpstreamFailing"]
+    assert len(told) == telling.TOLD + 1
+    assert told[-1].message == f"{URLS[0]}: others fail too, beside those that Events tell of"
 
 
 def test_the_table_has_a_row_for_each_host() -> None:

@@ -16,6 +16,7 @@ import structlog
 
 from gatehouse.apis.resources import CONFIG_MAPS, EXTERNAL_LOAD_BALANCERS, SERVICES
 from gatehouse.controller.load_balancers.balancer import Balancer
+from gatehouse.delivery import HostReport
 from gatehouse.frontends import external_load_balancer as front
 from gatehouse.kube import client as kube
 from gatehouse.kube.events import Recorder
@@ -25,6 +26,10 @@ log = structlog.get_logger("gatehouse.load_balancers")
 
 PAUSE = 0.5
 """Seconds between two rounds: what changes meanwhile is one write."""
+
+TOLD = 10
+"""Upstreams of one host whose failures have Events of their own: a host that lost its configuration
+fails hundreds alike."""
 
 RETRY = 5.0
 """Seconds before a write that failed is tried again."""
@@ -172,6 +177,12 @@ def _followed(balancer: Balancer) -> Iterator[_Note]:
         yield _Note(services[each.name], "Normal", "UpstreamFollowed", message)
 
 
+def _others(balancer: Balancer, report: HostReport) -> Iterator[_Note]:
+    if len(report.failing) > TOLD:
+        message = f"{report.host}: others fail too, beside those that Events tell of"
+        yield _Note(balancer.key, "Warning", "UpstreamFailing", message)
+
+
 def _troubles(balancer: Balancer) -> Iterator[_Note]:
     compiled = balancer.compiled
     for finding in compiled.findings:
@@ -182,10 +193,11 @@ def _troubles(balancer: Balancer) -> Iterator[_Note]:
     for report in balancer.ordered():
         if report.error:
             yield _Note(balancer.key, "Warning", "HostFailing", f"{report.host}: {report.error}")
-        for name, words in report.failing:
+        for name, words in report.failing[:TOLD]:
             what = f"upstream {name}" if name in services else name
             message = f"{report.host}: {what}: {words}"
             yield _Note(services.get(name, balancer.key), "Warning", "UpstreamFailing", message)
+        yield from _others(balancer, report)
 
 
 _VERSIONS = {

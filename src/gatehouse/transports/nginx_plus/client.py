@@ -23,6 +23,10 @@ VERSIONS = range(4, 10)
 """The versions of the API whose servers are as we write them; the newest that both know is used."""
 
 
+ANSWER_MAX = 32 << 20
+"""Bytes; a list of 100,000 servers is shorter. Whatever is at a URL is not to fill our memory."""
+
+
 class Listed(Server, frozen=True):
     """A server as the host lists it."""
 
@@ -157,13 +161,24 @@ class Client:
                 ssl=self._trust or True,
                 server_hostname=self._host.tls.server_name or None if self._trust else None,
             ) as response:
-                content = await response.read()
+                content = await _body(response)
                 outcome = str(response.status)
                 return _read(response.status, content, kind)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise PlusError(0, "", _reason(error, self._limits.total)) from error
         finally:
             self.calls[method, outcome] += 1
+
+
+async def _body(response: aiohttp.ClientResponse) -> bytes:
+    """Read an answer; raises PlusError for one that no API gives."""
+    found = bytearray()
+    async for piece in response.content.iter_chunked(1 << 16):
+        found += piece
+        if len(found) > ANSWER_MAX:
+            text = f"answered more than {ANSWER_MAX >> 20} MiB"
+            raise PlusError(response.status, "", text)
+    return bytes(found)
 
 
 def _read(status: int, content: bytes, kind: type[T]) -> T:

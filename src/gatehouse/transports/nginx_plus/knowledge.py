@@ -25,6 +25,10 @@ FIRST_RETRY, LAST_RETRY = 2.0, 60.0
 PROBE = 10.0
 """Seconds between two questions whether a host still lives the same life."""
 
+SURE = 1.0
+"""Seconds after an answer to that question within which it is not asked again: servers are changed
+and removed by numbers that mean others in another life."""
+
 LOOKED_AT_EACH_PROBE = 10
 """Upstreams at least that are read again with each of those questions."""
 
@@ -60,10 +64,13 @@ class Knowledge:
         self.wanted = Holdings({}, drain=0.0, resync=300.0, timeout=10.0)
         self._held: dict[Name, Held] = {}
         self._about: About | None = None
+        self._life: About | None = None
+        """The last one that is known, also while the host does not answer."""
         self._api = 0
         self._failures = 0
         self._error = ""
         self._next_probe = 0.0
+        self._met_at = -math.inf
         self._settles: float | None = math.inf
         """When what was wanted last is to be done; None: that is past."""
         self._version = ""
@@ -108,10 +115,28 @@ class Knowledge:
         """Note that the host answered, and who it is; another life starts with nothing known."""
         if self._about != about or self._api != api:
             self.forget()
+            if self._life != about:
+                # Numbers of the last life.
+                for held in self._held.values():
+                    held.leaving, held.later = {}, None
+                self._life = about
         self._api, self._about = api, about
         self._failures, self._error = 0, ""
         self._next_probe = now + PROBE + self._jitter()
+        self._met_at = now
         self._look_again()
+
+    def sure(self, now: float) -> bool:
+        """Whether the host lived the life that is known a moment ago."""
+        return now - self._met_at < SURE
+
+    def recognises(self, about: About, now: float) -> bool:
+        """Whether a host that says this lives the life that is known; else it is met anew."""
+        if about == self._about:
+            self._met_at = now
+            return True
+        self._met_at, self._next_probe = -math.inf, now
+        return False
 
     def _look_again(self) -> None:
         """Have those upstreams read again that were not for longest."""

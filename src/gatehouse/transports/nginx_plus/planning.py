@@ -43,6 +43,11 @@ class Plan(msgspec.Struct, frozen=True):
     """When the next of those is due."""
 
     @property
+    def by_number(self) -> bool:
+        """Whether servers are named that are there already."""
+        return bool(self.change or self.remove)
+
+    @property
     def empty(self) -> bool:
         """Whether nothing must be done now."""
         return not (self.add or self.change or self.remove)

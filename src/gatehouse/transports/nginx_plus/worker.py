@@ -69,6 +69,7 @@ class Worker:
         self._clock = clock
         self._woken = asyncio.Event()
         self._client: Client | None = None
+        self._asking = asyncio.Lock()
         self.knowledge = Knowledge(host.url, jitter)
         self.calls: Counter[tuple[str, str]] = Counter()
         """Requests so far, by method and outcome."""
@@ -154,10 +155,14 @@ class Worker:
     async def _sync(self, client: Client, held: Held, wanted: Upstream) -> None:
         """Make an upstream hold what it is to hold. Raises PlusError."""
         known = held.known
+        remembered = known is not None
         if known is None:
             known = await self._read(client, wanted)
             held.read_at = self._clock.now()
         asked = self._plan(wanted, known, held.leaving)
+        if remembered and asked.by_number and not await self._lives_on(client):
+            # The next turn, which is due at once, begins by meeting it.
+            return
         if not asked.empty:
             if held.done is wanted and held.later is None:
                 self.knowledge.drifts += 1
@@ -171,6 +176,15 @@ class Worker:
         held.known = settle(wanted, known)
         held.done, held.leaving, held.later = wanted, asked.leaving, asked.later
         held.failures, held.error = 0, ""
+
+    async def _lives_on(self, client: Client) -> bool:
+        """Ask, unless that is sure, whether the numbers that are remembered still mean the same."""
+        async with self._asking:
+            if self.knowledge.sure(self._clock.now()):
+                return True
+            if self.knowledge.probing(self._clock.now()):
+                return False
+            return self.knowledge.recognises(await client.about(), self._clock.now())
 
     async def _read(self, client: Client, wanted: Upstream) -> Known:
         try:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any
 
 import pytest
 from hosts import JITTER, Clock, holdings, hosted, plus
@@ -127,6 +130,44 @@ async def test_a_host_that_does_not_answer_delays_no_other() -> None:
         found.want({"lb": (hosts, holdings({WEB: [B]}))})
         await until(lambda: held(fakes[1]) == held(fakes[2]) == [B])
         assert held(fakes[0]) == []
+
+
+async def test_names_that_nobody_answers_for_delay_no_other_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_up, answered = socket.getaddrinfo, threading.Event()
+
+    def look(host: Any, *rest: Any, **more: Any) -> Any:
+        if "dead" in str(host):
+            answered.wait(30)
+            raise socket.gaierror(socket.EAI_AGAIN, "no server answered")
+        return looked_up(host, *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look)
+    async with fleet(plus(WEB)) as (found, fakes, (host,)):
+        named = ir.Host(host.url.replace("127.0.0.1", "localhost"))
+        dead = [ir.Host(f"http://dead-{number}.example:9000/api") for number in range(60)]
+        wanted = holdings({WEB: [A]})
+        found.want({"lb": (tuple(dead), wanted)})
+        await asyncio.sleep(1)
+        found.want({"lb": ((*dead, named), wanted)})
+        async with asyncio.timeout(5):
+            await until(lambda: held(fakes[0]) == [A])
+        answered.set()
+
+
+async def test_a_name_that_nobody_knows_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def look(*_: Any, **__: Any) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look)
+    host = client.Client(ir.Host("http://nobody.example:9000/api"), 5.0)
+    try:
+        with pytest.raises(client.PlusError) as refused:
+            await host.negotiate()
+    finally:
+        await host.close()
+    assert str(refused.value) == "its name is not known: Name or service not known"
 
 
 async def test_a_host_that_is_wanted_no_more_keeps_what_it_has() -> None:

@@ -16,6 +16,7 @@ import msgspec
 
 from gatehouse.ir.load_balancing import Host, Name, Tls
 from gatehouse.plus_api import DEFAULTS, Server
+from gatehouse.transports.nginx_plus.resolving import Resolver
 
 T = TypeVar("T")
 
@@ -95,13 +96,18 @@ class Client:
             headers["Authorization"] = host.authorization.reveal().decode("ascii")
         self._trust = _context(host.tls) if host.url.startswith("https:") else None
         self._limits = aiohttp.ClientTimeout(total=timeout)
+        self._resolver = Resolver()
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30.0), headers=headers
+            connector=aiohttp.TCPConnector(
+                limit=0, keepalive_timeout=30.0, resolver=self._resolver
+            ),
+            headers=headers,
         )
 
     async def close(self) -> None:
         """Close its connections."""
         await self._session.close()
+        await self._resolver.close()
 
     async def negotiate(self) -> int:
         """Settle on the newest version that both sides know; raises PlusError."""
@@ -202,6 +208,8 @@ def _reason(error: Exception, seconds: float | None) -> str:
         return f"no answer within {seconds:g} s"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return f"its certificate is refused: {error.certificate_error}"
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return f"its name is not known: {error.os_error.strerror or error.os_error}"
     if isinstance(error, aiohttp.ClientConnectorError):
         number = error.os_error.errno
         return f"cannot connect: {os.strerror(number) if number else error.os_error}"

@@ -238,6 +238,38 @@ async def test_whatever_an_answer_was_like_the_host_agrees_after_the_next_attemp
         assert (host.reports[-1].error, host.reports[-1].behind) == ("", 0)
 
 
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (Fault("*", "/http/upstreams/a/*", times=-1, status=500), "500 InternalError"),
+        (Fault("POST", "/http/upstreams/a/*", times=-1, cut=True), "disconnected"),
+        (
+            Fault("GET", "/http/upstreams/a/*", times=-1, status=200, garbage="[{"),
+            "its answer cannot be read",
+        ),
+    ],
+    ids=["500", "cut", "half"],
+)
+async def test_an_upstream_at_which_the_host_always_fails_keeps_no_other_from_being_changed(
+    fault: Fault, words: str
+) -> None:
+    names = ("http/a", WEB, "http/x", "http/y", "http/z")
+    others = names[1:]
+    async with hosted(plus(*names)) as host:
+        host.fake.faults.append(fault)
+        await host.want({name: [A] for name in names})
+        await host.pass_(2 + JITTER)
+        assert [host.held(name) for name in others] == [[A]] * 4
+        (failing,) = host.reports[-1].failing
+        assert (failing[0], words in failing[1]) == ("http/a", True)
+        await host.want({name: [B] for name in names})
+        assert [host.held(name) for name in others] == [[B]] * 4
+        host.fake.faults.clear()
+        await host.pass_(61)
+        assert host.held("http/a") == [B]
+        assert (host.reports[-1].trouble, host.reports[-1].behind) == ("", 0)
+
+
 async def test_what_nobody_was_prepared_for_ends_nothing(monkeypatch: Any) -> None:
     async with hosted(plus(WEB)) as host:
         with monkeypatch.context() as broken:

@@ -75,7 +75,12 @@ class PlusError(Exception):
     @property
     def of_host(self) -> bool:
         """Whether other requests would fare no better."""
-        return not self.code or self.status >= 500 or self.code in ("UnknownVersion", _READ_ONLY)
+        return not self.code or self.status >= 500 or self.of_api
+
+    @property
+    def of_api(self) -> bool:
+        """Whether every such request fares no better, whatever it is about."""
+        return self.code in ("UnknownVersion", _READ_ONLY)
 
 
 _READ_ONLY = "MethodDisabled"

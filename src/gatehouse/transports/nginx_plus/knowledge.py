@@ -52,6 +52,8 @@ class Held(msgspec.Struct):
     retry_at: float = 0.0
     error: str = ""
     read_at: float = 0.0
+    blame: int = 0
+    """How often in a row it was at this upstream that the host failed, although it answers."""
 
 
 class Knowledge:
@@ -166,7 +168,8 @@ class Knowledge:
         if self._settles is not None and now < self._settles:
             return []
         self._settles = None
-        return [name for name, held in self._held.items() if self._needs(name, held, now)]
+        found = [name for name, held in self._held.items() if self._needs(name, held, now)]
+        return sorted(found, key=lambda name: self._held[name].blame)
 
     def _needs(self, name: Name, held: Held, now: float) -> bool:
         if held.failures:
@@ -188,6 +191,18 @@ class Knowledge:
             held.error = error
             held.retry_at = now + retry_delay(held.failures) + self._jitter()
             self.retries += 1
+
+    def notorious(self, name: Name) -> bool:
+        """Note that the host failed at an upstream; says whether it did so the last time as well.
+
+        Then it is that upstream's failure: one that nothing can be said of must not keep all those
+        from being changed that come after it.
+        """
+        held = self._held.get(name)
+        if held is None:
+            return False
+        held.blame += 1
+        return held.blame > 1
 
     def report(self, now: float) -> HostReport:
         """Give what there is to say."""

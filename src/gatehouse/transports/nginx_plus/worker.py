@@ -145,7 +145,7 @@ class Worker:
             try:
                 await self._sync(client, held, wanted)
             except PlusError as error:
-                if error.of_host:
+                if error.of_api or (error.of_host and not self.knowledge.notorious(name)):
                     raise
                 where = {"host": self._host.url, "upstream": str(name)}
                 say = log.debug if held.error == str(error) else log.warning
@@ -175,7 +175,7 @@ class Worker:
                 raise PlusError(0, "Refused", "it keeps other servers or values than it was told")
         held.known = settle(wanted, known)
         held.done, held.leaving, held.later = wanted, asked.leaving, asked.later
-        held.failures, held.error = 0, ""
+        held.failures, held.error, held.blame = 0, "", 0
 
     async def _lives_on(self, client: Client) -> bool:
         """Ask, unless that is sure, whether the numbers that are remembered still mean the same."""

@@ -16,14 +16,18 @@ import aiohttp
 import grpc
 import grpc.aio
 import pytest
+import yaml
+from agent_command import agent
 from agent_v3 import Claimant
 from authority import Authority
-from installation import HOST_NET, ROOT, Installation, until
+from click.testing import CliRunner
+from installation import HOST_NET, ROOT, Installation, apply, until
 from outside_machines import Machine
 from process import environment, free_port
 
 from gatehouse.apis import resources
 from gatehouse.bundle import digest_of
+from gatehouse.cli.certs import certs
 from gatehouse.controller.run import SERVER_NAME
 from gatehouse.kube import client as kube
 from gatehouse.machines import Machine as Name
@@ -361,6 +365,81 @@ async def test_a_machine_with_another_proxy_than_asked_for_is_told_of(
     async with machine.running():
         words = "lb-1: it runs another proxy than spec.type: nginx"
         await told(cluster, "other", "HostsFailing", words)
+
+
+async def test_the_example_of_the_documentation_is_served(
+    cluster: kube.Client, authority: Path, place: Path
+) -> None:
+    text = (ROOT / "examples" / "load-balancer-machines.yaml").read_text()
+    port = free_port()
+    for written, here in (("8088", str(port)), ("8089", str(free_port())), ("127.0.0.1", NODES[1])):
+        text = text.replace(written, here)
+    await apply(cluster, list(yaml.safe_load_all(text)))
+    settings = (ROOT / "examples" / "agent-outside.yaml").read_text().replace("lb-1/", f"{place}/")
+    settings = settings.replace("16445", str(OUTSIDE)).replace("9113", str(free_port()))
+    (place / "agent.yaml").write_text(settings)
+    words = ["agent", "lb-1", "--for-load-balancer", "edge/front", "--dir", str(authority)]
+    assert CliRunner().invoke(certs, [*words, "--out", str(place)]).exit_code == 0
+    arguments = ("--config", str(place / "agent.yaml"))
+    async with (
+        echo.serve({(NODES[1], 30080): "app"}),
+        agent({}, place / "agent.log", *arguments),
+        aiohttp.ClientSession() as session,
+    ):
+        await told(cluster, "front", "Programmed")
+        async with session.get(f"http://127.0.0.1:{port}/") as response:
+            assert (response.status, response.headers["X-Backend"]) == (200, "app")
+    await cluster.delete(resources.NODES, "node-1")
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"hosts": [{"url": "http://a/api"}]}, "machines of the other types a name"),
+        ({"hosts": [{"name": "a", "url": "http://a"}]}, "either a url or a name"),
+        ({"hosts": [{"name": "a"}, {"name": "a"}]}, "a host may be named once"),
+        ({"hosts": [{"name": "a/b"}]}, "spec.hosts[0].name"),
+        ({"listeners": None}, "listeners are needed"),
+        ({"listeners": []}, "spec.listeners"),
+        (
+            {"listeners": [{"port": 0, "protocol": "TCP", "upstream": "a"}]},
+            "spec.listeners[0].port",
+        ),
+        ({"listeners": [{"port": 1, "protocol": "SCTP", "upstream": "a"}]}, "protocol"),
+        (
+            {"listeners": [{"port": 1, "protocol": "TCP", "upstream": "a", "hostname": "a.b"}]},
+            "hostname is for HTTP and TLS",
+        ),
+        (
+            {"listeners": [{"port": 1, "protocol": "HTTP", "upstream": "a", "hostname": "a;b"}]},
+            "spec.listeners[0].hostname",
+        ),
+        ({"listeners": [{"port": 1, "protocol": "HTTP", "upstream": "a"}] * 2}, "Duplicate value"),
+        ({"tls": {}}, "are for type nginx-plus"),
+        ({"parameters": {"weight": 2}}, "are for type nginx-plus"),
+        ({"drainSeconds": 3}, "are for type nginx-plus"),
+        ({"type": "nginx-plus", "hosts": [{"url": "http://a"}]}, "NGINX Plus has its own"),
+    ],
+)
+async def test_what_cannot_be_is_refused_by_the_definition(
+    cluster: kube.Client, spec: dict[str, Any], words: str
+) -> None:
+    made = balancer("wrong", "nginx", ("lb-1",), listeners(8160))
+    del made["spec"]["bindAddress"]
+    made["spec"] |= spec
+    made["spec"] = {key: value for key, value in made["spec"].items() if value is not None}
+    with pytest.raises(kube.Invalid) as refusal:
+        await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, made)
+    assert words in str(refusal.value)
+
+
+async def test_the_type_cannot_change(cluster: kube.Client) -> None:
+    made = balancer("fixed", "nginx", ("lb-1",), listeners(8170))
+    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, made)
+    with pytest.raises(kube.Invalid) as refusal:
+        change = {"spec": {"type": "envoy"}}
+        await cluster.patch(resources.EXTERNAL_LOAD_BALANCERS, "fixed", change, "edge")
+    assert "the type of a load balancer cannot change" in str(refusal.value)
 
 
 class Caller:

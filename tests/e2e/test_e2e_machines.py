@@ -372,9 +372,11 @@ async def test_the_example_of_the_documentation_is_served(
 ) -> None:
     text = (ROOT / "examples" / "load-balancer-machines.yaml").read_text()
     port = free_port()
-    for written, here in (("8088", str(port)), ("8089", str(free_port())), ("127.0.0.1", NODES[1])):
+    changed = {"8088": str(port), "8089": str(free_port()), "127.0.0.1": NODES[1]}
+    for written, here in changed.items():
         text = text.replace(written, here)
-    await apply(cluster, list(yaml.safe_load_all(text)))
+    _namespace, *objects = yaml.safe_load_all(text)
+    await apply(cluster, objects)
     settings = (ROOT / "examples" / "agent-outside.yaml").read_text().replace("lb-1/", f"{place}/")
     settings = settings.replace("16445", str(OUTSIDE)).replace("9113", str(free_port()))
     (place / "agent.yaml").write_text(settings)

@@ -26,8 +26,8 @@ PROBE = 10.0
 """Seconds between two questions whether a host still lives the same life."""
 
 SURE = 1.0
-"""Seconds after an answer to that question within which it is not asked again: servers are changed
-and removed by numbers that mean others in another life."""
+"""Seconds before a batch of changes within which an answer to that question is new enough: servers
+are changed and removed by numbers that mean others in another life."""
 
 LOOKED_AT_EACH_PROBE = 10
 """Upstreams at least that are read again with each of those questions."""
@@ -128,9 +128,9 @@ class Knowledge:
         self._met_at = now
         self._look_again()
 
-    def sure(self, now: float) -> bool:
-        """Whether the host lived the life that is known a moment ago."""
-        return now - self._met_at < SURE
+    def sure(self, began: float, now: float) -> bool:
+        """Whether the host lived the life that is known when the batch began, or since."""
+        return self._met_at > began - SURE and now - self._met_at < PROBE
 
     def recognises(self, about: About, now: float) -> bool:
         """Whether a host that says this lives the life that is known; else it is met anew."""

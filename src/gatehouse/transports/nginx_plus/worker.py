@@ -70,6 +70,8 @@ class Worker:
         self._woken = asyncio.Event()
         self._client: Client | None = None
         self._asking = asyncio.Lock()
+        self._began = 0.0
+        """When the present turn began."""
         self.knowledge = Knowledge(host.url, jitter)
         self.calls: Counter[tuple[str, str]] = Counter()
         """Requests so far, by method and outcome."""
@@ -117,6 +119,7 @@ class Worker:
 
     async def _turn(self) -> None:
         """Do what is due. Raises PlusError when the host cannot be spoken to."""
+        self._began = self._clock.now()
         client = self._client
         if client is None:
             client = self._client = Client(self._host, self.knowledge.wanted.timeout)
@@ -180,7 +183,7 @@ class Worker:
     async def _lives_on(self, client: Client) -> bool:
         """Ask, unless that is sure, whether the numbers that are remembered still mean the same."""
         async with self._asking:
-            if self.knowledge.sure(self._clock.now()):
+            if self.knowledge.sure(self._began, self._clock.now()):
                 return True
             if self.knowledge.probing(self._clock.now()):
                 return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from typing import Any, NoReturn
 
@@ -13,6 +12,7 @@ import grpc.aio
 import msgspec
 import structlog
 
+from gatehouse.transports.agents import shown
 from gatehouse.transports.agents.authentication import (
     Denied,
     Identity,
@@ -20,7 +20,6 @@ from gatehouse.transports.agents.authentication import (
     Unavailable,
 )
 from gatehouse.transports.agents.fleet import Fleet
-from gatehouse.transports.agents.shown import ShownCertificates
 from gatehouse.transports.agents.stream import Apply, Stream
 
 log = structlog.get_logger("gatehouse.agents")
@@ -51,11 +50,11 @@ def by_token(reviews: TokenReviews) -> Identify:
     return lambda context: reviews.identify(context.invocation_metadata() or ())
 
 
-def by_certificate(shown: ShownCertificates) -> Identify:
+def by_certificate(certificates: shown.ShownCertificates) -> Identify:
     """Tell callers by the certificates of their connections alone."""
 
     async def identify(context: Context) -> Identity:
-        return shown.identify(context.auth_context())
+        return certificates.identify(context.auth_context())
 
     return identify
 
@@ -126,8 +125,7 @@ def until_expired(identity: Identity, end: Callable[[], object]) -> Iterator[Non
     if not identity.expires:
         yield
         return
-    delay = max(0.0, identity.expires - time.time())
-    timer = asyncio.get_running_loop().call_later(delay, end)
+    timer = asyncio.get_running_loop().call_later(shown.seconds_left(identity.expires), end)
     try:
         yield
     finally:

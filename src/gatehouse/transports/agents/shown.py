@@ -21,6 +21,11 @@ REMEMBERED = 1024
 """Certificates whose names are remembered: one is shown again with every call."""
 
 
+def seconds_left(expires: float) -> float:
+    """Give the time until then, which certificates tell by the wall clock; 0 from then on."""
+    return max(0.0, expires - time.time())
+
+
 class ShownCertificates:
     """Reads certificates' names, and asks whose they are."""
 
@@ -34,7 +39,7 @@ class ShownCertificates:
         if not pem:
             raise Denied("no certificate was shown")
         uri, expires = self._read(pem)
-        if time.time() >= expires:
+        if not seconds_left(expires):
             raise Denied(f"the certificate of {uri} has expired")
         return msgspec.structs.replace(self._identify(uri), expires=expires)
 

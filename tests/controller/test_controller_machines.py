@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 from installation import until
-from machines import Machine
+from outside_machines import Machine
 from process import free_port
 
 from gatehouse.controller.health import HealthServer

@@ -110,6 +110,30 @@ def test_only_machines_that_are_asked_for_are_somebody() -> None:
 
 
 @pytest.mark.process
+async def test_what_was_known_of_a_machine_counts_for_a_while_after_its_line_broke(
+    plane: Plane, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = asked("lb-1")
+    plane.fleet.want([wanted])
+    machine = Machine(place, "lb-1", plane.port)
+    machine.certify(plane.authority, "edge/front")
+
+    async def served() -> bool:
+        plane.fleet.want([wanted])
+        report = plane.reports()["lb-1"]
+        return bool(report.version) and report.version == plane.fleet.version(BALANCER)
+
+    async with machine.running():
+        await until(served)
+        before = plane.reports()
+    assert not any(plane.fleet.connected().values())
+    assert plane.reports() == before
+    monkeypatch.setattr(machines, "AWAY_SECONDS", 0.0)
+    assert plane.reports()["lb-1"].error == machines.AWAY
+    assert plane.reports()["lb-1"].version == ""
+
+
+@pytest.mark.process
 async def test_figures_of_every_machine_are_measured_from_outside(
     plane: Plane, place: Path
 ) -> None:

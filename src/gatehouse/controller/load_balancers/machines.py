@@ -1,7 +1,7 @@
 """Load balancers that are ours in whole: published like Gateways, reported like hosts.
 
-Their agents come to us. One that is not there is said to be away only after a while, so that
-neither a new controller nor a short break of a line makes conditions blink.
+Their agents come to us. Of one that is not there what was known last counts for a while, so that a
+short break of a line does not make conditions blink.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ class Standing(msgspec.Struct):
     missed: float
     """Connected, or first waited for."""
     agreed: float | None = None
+    last: HostReport | None = None
+    """What there was to say while it was connected."""
 
 
 class Fleet:
@@ -95,13 +97,14 @@ class Fleet:
         all_ = len(self._wanted[name].upstreams)
         if instance is None:
             error = strangers.get(host) or self._away(standing, now)
-            return HostReport(host, error=error, behind=all_)
+            known = standing.last if not error else None
+            return known or HostReport(host, error=error, behind=all_)
         standing.missed = now
         agrees = bool(desired) and instance.confirmed == desired
         if agrees:
             standing.agreed = now
         refused = tuple((" ".join(each.origins), each.reason) for each in instance.refused)
-        return HostReport(
+        standing.last = HostReport(
             host,
             version=_short(instance.confirmed),
             server=instance.proxy,
@@ -109,6 +112,7 @@ class Fleet:
             error=instance.error if instance.desired == desired else "",
             behind=0 if agrees else all_,
         )
+        return standing.last
 
     def _away(self, standing: Standing, now: float) -> str:
         left = standing.missed + AWAY_SECONDS - now

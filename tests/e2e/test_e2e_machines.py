@@ -337,6 +337,35 @@ async def test_a_machine_that_was_away_serves_what_it_had_and_catches_up(
             assert await web(8090) == (200, "node-2")
 
 
+async def test_several_machines_serve_the_same_and_each_is_told_of(
+    cluster: kube.Client, authority: Path, place: Path
+) -> None:
+    # Envoys share a port, so that one address can stand for two machines.
+    one, two = (Machine(place, name, OUTSIDE, "envoy") for name in ("lb-1", "lb-2"))
+    for machine in (one, two):
+        machine.certify(authority, "edge/pair")
+    asked = balancer("pair", "envoy", ("lb-1", "lb-2"), listeners(8180))
+    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, asked)
+    await cluster.create(resources.SERVICES, service())
+    async with node(1, place), node(2, place), one.running():
+        async with two.running():
+            said = await told(cluster, "pair", "Programmed")
+            assert said["hostsInStep"] == "2/2"
+            assert [host["version"] for host in said["hosts"]] == [said["version"]] * 2
+            await cluster.delete(resources.NODES, "n1")
+            await join(cluster, 2)
+
+            async def moved() -> bool:
+                return await backends(8180) == {"node-2"}
+
+            await until(moved)
+            said = await told(cluster, "pair", "Programmed")
+            assert [host["version"] for host in said["hosts"]] == [said["version"]] * 2
+        said = await told(cluster, "pair", "HostsFailing", "1 of 2 hosts: lb-2: its agent is not")
+        assert said["hostsInStep"] == "1/2"
+        assert await backends(8180) == {"node-2"}
+
+
 async def test_what_a_machine_cannot_serve_is_told_in_its_proxy_s_words(
     cluster: kube.Client, authority: Path, place: Path
 ) -> None:

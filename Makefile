@@ -5,9 +5,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 CLASS ?= gatehouse-nginx
 .DEFAULT_GOAL := help
-.PHONY: help env env-dev demo test check lint types contracts format golden conformance faults \
-  differential bench bench-routes bench-scale bench-agents bench-apiserver bench-endpoints bench-throughput \
-  bench-agent bench-large bench-discovery kinds gateway-api nginx-gateway gatehouse-dev bench-lb cover lock clean
+.PHONY: $(shell sed -nE 's/^([a-z-]+):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -72,6 +70,9 @@ bench-discovery: env-dev  ## Measure changes on their way through the relay into
 
 bench-lb: env-dev  ## Measure how 50 load balancers outside follow one node
 	$(BIN)/python bench/load_balancers.py $(ARGS)
+
+bench-lb-machines: env-dev  ## Measure how 50 machines outside with NGINX follow one node
+	$(BIN)/python bench/load_balancer_machines.py $(ARGS)
 
 bench-throughput: env-dev  ## Measure NGINX as configured here beside a configuration by hand (needs wrk)
 	$(BIN)/python bench/throughput.py $(ARGS)

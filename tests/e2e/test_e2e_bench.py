@@ -53,6 +53,26 @@ def test_load_balancers_are_measured_and_a_change_costs_a_request_for_each_serve
 
 
 @pytest.mark.process
+def test_machines_are_measured_and_fetch_only_what_a_node_changed() -> None:
+    pool = f"127.{random.randint(20, 80)}.{random.randint(0, 255)}.0/24"
+    command = (sys.executable, str(ROOT / "bench" / "load_balancer_machines.py"))
+    small = ("--machines", "3", "--upstreams", "5", "--nodes", "4", "--samples", "1")
+    done = subprocess.run(
+        (*command, *small, "--pool", pool),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert [row["what"] for row in rows] == ["first", "join", "leave"]
+    # The endpoints of each upstream, once for each machine.
+    assert [row["files"] for row in rows[1:]] == [15, 15]
+    assert [row["errors"] for row in rows] == [{}, {}, {}]
+
+
+@pytest.mark.process
 def test_routes_are_measured_and_each_status_is_written_once() -> None:
     pool = f"127.{random.randint(20, 80)}.{random.randint(0, 255)}.0/24"
     command = (sys.executable, str(ROOT / "bench" / "routes.py"))

@@ -35,6 +35,10 @@ class Envoy:
     def __init__(self) -> None:
         self.has: dict[str, dict[str, tuple[str, str]]] = {each: {} for each in TYPES}
         """By type and name: version and text."""
+        self.orphaned: dict[str, set[str]] = {each: set() for each in TYPES}
+        """By type, names that were taken away and that it uses on all the same: Envoy gives up no
+        endpoints and routes while something leads to them. It says nothing of them on its next
+        stream."""
         self.outbox: deque[Ask] = deque()
         self.inbox: deque[Reply] = deque()
         self.faults: list[str] = []
@@ -48,18 +52,26 @@ class Envoy:
         """Clusters that are or were warm: one that changes is used as it was until it is."""
         self._held: Ask | None = None
 
-    def connect(self) -> None:
-        """Begin a stream, as one that may have been told things on another."""
+    def disconnect(self) -> None:
+        """Lose the stream, and what was on its way."""
         self.outbox.clear()
         self.inbox.clear()
         self._warming.clear()
         self._held = None
         self._asked = {}
+
+    def connect(self) -> None:
+        """Begin a stream, as one that may have been told things on another."""
+        self.disconnect()
         for type_url in (CLUSTER, ENDPOINTS, LISTENER, ROUTES):
             names = self._wanted(type_url)
             if names or type_url in (CLUSTER, LISTENER):
                 ask = Ask(type_url=type_url, resource_names_subscribe=sorted(names))
-                versions = {name: version for name, (version, _) in self.has[type_url].items()}
+                versions = {
+                    name: version
+                    for name, (version, _) in self.has[type_url].items()
+                    if name not in self.orphaned[type_url]
+                }
                 ask.initial_resource_versions.update(versions)
                 self.outbox.append(ask)
                 self._asked[type_url] = names
@@ -123,12 +135,16 @@ class Envoy:
         return "one of them is bad"
 
     def _take(self, reply: Reply) -> None:
-        has = self.has[reply.type_url]
+        has, by_name = self.has[reply.type_url], reply.type_url in (ENDPOINTS, ROUTES)
         for each in reply.resources:
             text = each.resource.value.decode()
+            if by_name and each.name not in self._asked.get(reply.type_url, set()):
+                # It was on its way when it was asked for no longer.
+                continue
             if not text.startswith("bad"):
                 new = has.get(each.name, ("", ""))[0] != each.version
                 has[each.name] = (each.version, text)
+                self.orphaned[reply.type_url].discard(each.name)
                 if reply.type_url == CLUSTER and new:
                     self._warming.add(each.name)
             if reply.type_url == ENDPOINTS:
@@ -136,6 +152,8 @@ class Envoy:
         for name in reply.removed_resources:
             if reply.type_url in (CLUSTER, LISTENER):
                 has.pop(name, None)
+            elif name in has:
+                self.orphaned[reply.type_url].add(name)
             self._warming.discard(name)
 
     def _ask(self, type_url: str) -> None:
@@ -151,6 +169,7 @@ class Envoy:
             self._asked[type_url] = wanted
             for name in asked - wanted:
                 self.has[type_url].pop(name, None)
+                self.orphaned[type_url].discard(name)
 
     def _look(self) -> None:
         for name, (_, text) in self.has[ROUTES].items():

@@ -1,16 +1,35 @@
-"""A control plane, a relay and an Envoy in a row, that take their steps one by one."""
+"""A relay between a control plane and a modelled Envoy, taken through a history step by step."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
-from envoy_model import Ask, Envoy, Reply, refusable
-from hypothesis import strategies as st
+from envoy_model import Ask, Envoy, Reply, made, refusable
+from envoy_worlds import check
 
 from gatehouse.agent.envoy.relay import Relay
 from gatehouse.xds import delta
 from gatehouse.xds.publication import Publication
-from gatehouse.xds.resources import CLUSTER, Resources
+from gatehouse.xds.resources import CLUSTER, SECRET, Resources
+
+
+def versions(resources: Resources) -> set[tuple[str, str, str]]:
+    """Type, name and version of each."""
+    named = resources.by_type.values()
+    return {(each.type_url, each.name, each.version) for own in named for each in own.values()}
+
+
+MOVES = (
+    "envoy_to_relay",
+    "relay_to_envoy",
+    "relay_to_server",
+    "server_to_relay",
+    "relay_hears",
+    "envoy_handles",
+    "disk",
+)
+"""What happens all the time."""
 
 
 class Chain:
@@ -23,6 +42,8 @@ class Chain:
         self.refusable: set[str] = set()
         self.envoy = Envoy()
         self.kept = Resources()
+        self.unkept: set[tuple[str, str, str]] = set()
+        """Type, name and version of what Envoy took and no relay that is there heard of."""
         self.start_relay()
 
     def start_relay(self) -> None:
@@ -38,9 +59,34 @@ class Chain:
         self.connect_envoy()
 
     def connect_envoy(self) -> None:
+        heard_of = versions(self.relay._holdings.good)
+        self.unkept |= {each for each in self.taken() if each not in heard_of}
         self.envoy.broken_by_refusal = self.refusable.__contains__
         self.envoy.connect()
         self.relay.opened()
+
+    def taken(self) -> set[tuple[str, str, str]]:
+        """Type, name and version of what Envoy has, less what it was told is gone."""
+        return {
+            (type_url, name, version)
+            for type_url, named in self.envoy.has.items()
+            for name, (version, _) in named.items()
+            if name not in self.envoy.orphaned[type_url]
+        }
+
+    def lose_disk(self) -> None:
+        """Have another relay, which finds nothing on the disk."""
+        self.kept = Resources()
+        self.start_relay()
+
+    def disconnect_envoy(self) -> None:
+        self.envoy.disconnect()
+        if self.relay.dialogue is not None:
+            self.relay.closed(self.relay.dialogue)
+
+    def disconnect_relay(self) -> None:
+        self.server = None
+        self.down.clear()
 
     def connect_relay(self) -> None:
         if self.relay.node is not None:
@@ -93,7 +139,7 @@ class Chain:
         return True
 
     def disk(self) -> bool:
-        changes, self.relay.changes = self.relay.changes, []
+        changes = self.relay.changes()
         for change in changes:
             self.kept = self.kept.changed(change.new, change.gone)
         return bool(changes)
@@ -113,9 +159,6 @@ class Chain:
         """Let time pass, after everything happened that can happen without."""
         if self.step() or self.envoy.time_out():
             return True
-        self.relay.quiet()
-        if self.step():
-            return True
         dialogue = self.relay.dialogue
         if dialogue is not None and dialogue.conversation.awaits is not None:
             self.relay.impatient()
@@ -132,14 +175,56 @@ class Chain:
         raise AssertionError("it never comes to rest")
 
 
-MOVES = st.sampled_from(
-    [
-        "envoy_to_relay",
-        "relay_to_envoy",
-        "relay_to_server",
-        "server_to_relay",
-        "relay_hears",
-        "envoy_handles",
-        "disk",
-    ]
-)
+def gone_through(steps: Sequence[object]) -> Chain:
+    """Take steps, one after another; of a world, that it is published."""
+    chain = Chain()
+    for step in steps:
+        if isinstance(step, Resources):
+            chain.publish(step)
+        else:
+            getattr(chain, str(step))()
+    return chain
+
+
+def ended(steps: Sequence[object]) -> tuple[Chain, Resources]:
+    """Go through steps, publish what was published last once more, and come to rest."""
+    chain = gone_through(steps)
+    last = next((each for each in reversed(steps) if isinstance(each, Resources)), Resources())
+    chain.publish(Resources([made(SECRET, "nobody asks for this", "one")]))
+    chain.publish(last)
+    if chain.relay.dialogue is None:
+        chain.connect_envoy()
+    while chain.relay.node is None:
+        chain.envoy_to_relay()
+    if chain.server is None:
+        chain.connect_relay()
+    chain.finish()
+    return chain, last
+
+
+def everybody_has(chain: Chain, last: Resources) -> None:
+    """Envoy has ``last``, less what it refuses; the control plane knows, and the disk has it."""
+    assert chain.server is not None
+    conversation = chain.server.conversation
+    refused = [each.resource for each in conversation.refused()]
+    check(chain.envoy, last, refused)
+    assert conversation.confirmed == last.version
+    # What it took before it refused something newer, only a relay that told it can write.
+    dismissed = {each.key for each in refused}
+    excused = {each for each in chain.unkept if each[:2] in dismissed}
+    assert chain.taken() - excused <= versions(chain.kept)
+    older = {each for each in versions(chain.kept) if each[:2] in {each[:2] for each in excused}}
+    assert versions(chain.kept) - older <= chain.taken()
+
+
+def settled(*worlds: Resources) -> Chain:
+    """A chain in which everybody has the last of ``worlds``."""
+    chain = Chain()
+    for world in worlds:
+        chain.publish(world)
+        while chain.relay.node is None:
+            chain.envoy_to_relay()
+        if chain.server is None:
+            chain.connect_relay()
+        chain.finish()
+    return chain

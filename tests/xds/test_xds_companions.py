@@ -50,7 +50,7 @@ def accompanied_worlds(draw: st.DrawFn) -> Resources:
 
 
 STEPS = st.one_of(
-    *[MOVES] * 6,
+    *[st.sampled_from(MOVES)] * 6,
     accompanied_worlds(),
     st.sampled_from(["accompany", "start_relay", "connect_relay", "connect_envoy"]),
 )
@@ -64,7 +64,7 @@ def settled(chain: Chain) -> None:
     chain.finish()
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(STEPS, max_size=60))
 def test_companions_end_with_what_is_described_and_refusals_are_known(steps: list[object]) -> None:
     chain = Accompanied()
@@ -147,3 +147,19 @@ def test_a_path_that_leads_elsewhere_is_refused(path: str) -> None:
 def test_what_is_no_description_is_refused() -> None:
     with pytest.raises(ValueError, match="cannot be read"):
         companions.files(Resource.make(COMPANION, "authenticator/p", b"\xff"))
+
+
+def test_a_description_that_goes_while_no_stream_is_there_is_done_no_more() -> None:
+    chain = Accompanied()
+    chain.publish(Resources([described("p", "one")]))
+    while chain.relay.node is None:
+        chain.envoy_to_relay()
+    chain.connect_relay()
+    while Chain.step(chain):
+        pass
+    assert chain.relay.described
+    chain.publish(Resources())
+    chain.connect_relay()
+    chain.finish()
+    assert not chain.relay.described
+    assert chain.does == {}

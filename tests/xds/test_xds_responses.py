@@ -369,18 +369,6 @@ def test_a_reason_never_quotes_a_secret() -> None:
     }
 
 
-def test_what_a_type_says_as_a_whole_is_not_kept_of_each_name() -> None:
-    publication = Publication(complete=False)
-    publication.learn([(CLUSTER, "a"), (ENDPOINTS, "b")])
-    assert publication.knows(CLUSTER, "a")
-    assert not publication.knows(CLUSTER, "b")
-    publication.learn([(CLUSTER, "*")])
-    publication.learn([(CLUSTER, f"c{n}") for n in range(100)])
-    assert publication.knows(CLUSTER, "c7")
-    assert not publication.knows(ENDPOINTS, "a")
-    assert publication._known == {(CLUSTER, "*"), (ENDPOINTS, "b")}
-
-
 def test_a_refusal_with_reasons_reads_as_it_was_written() -> None:
     refusal = Refusal("a: one\nb: two", {"a": "one", "b": "two"})
     assert delta.refusal_of(delta.status_of(refusal)) == refusal

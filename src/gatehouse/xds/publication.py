@@ -55,13 +55,13 @@ class Publication:
         self.open = False
 
     def learn(self, keys: Iterable[Key]) -> None:
-        """Take note that there are no others than those that are here under ``keys``."""
+        """Take note that what is not here under ``keys`` does not exist.
+
+        Of :data:`EVERYTHING` of a type: that who asks for it has heard of all there is.
+        """
         new = {key for key in keys if not self.knows(*key)}
-        whole = {type_url for type_url, name in new if name == EVERYTHING}
         if new:
-            # What a type as a whole says need not be said of each name that ever was.
-            self._known = {key for key in self._known | new if key[0] not in whole}
-            self._known |= {(type_url, EVERYTHING) for type_url in whole}
+            self._known |= new
             self._step(self.current, new)
 
     def forget(self, keys: Iterable[Key]) -> None:
@@ -70,9 +70,7 @@ class Publication:
 
     def knows(self, type_url: str, name: str) -> bool:
         """Whether what is not here under that name does not exist."""
-        if self._complete:
-            return self.open
-        return (type_url, name) in self._known or (type_url, EVERYTHING) in self._known
+        return self.open if self._complete else (type_url, name) in self._known
 
     def since(self, number: int) -> Set[Key] | None:
         """Give what changed after publication ``number``; None: that is too long ago to say."""

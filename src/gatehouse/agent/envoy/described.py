@@ -8,6 +8,9 @@ import msgspec
 
 from gatehouse.xds.resources import COMPANION, Key, Resource
 
+UNSURE = "?"
+"""In place of a version: there may be something of that name, and it is to be spoken of."""
+
 
 class Verdict(msgspec.Struct, frozen=True):
     """What became of what the control plane described last."""
@@ -29,6 +32,15 @@ class Descriptions:
         self._good = self.wanted
         self._nonce = ""
         self._names: frozenset[str] = frozenset()
+
+    def versions(self) -> dict[str, str]:
+        """Give what the control plane is told is there already, by name."""
+        return {
+            name: each.version
+            if (each := self._good.get(name)) == self.wanted.get(name)
+            else UNSURE
+            for name in self._good.keys() | self.wanted.keys()
+        }
 
     def forget_stream(self) -> None:
         """Take note that nobody awaits an answer any more."""

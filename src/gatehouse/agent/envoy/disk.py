@@ -9,7 +9,7 @@ from pathlib import Path
 
 import structlog
 
-from gatehouse.agent.envoy.relay import Kept
+from gatehouse.agent.envoy.holdings import Kept
 from gatehouse.xds.resources import Resource, Resources
 
 log = structlog.get_logger("gatehouse.agent")

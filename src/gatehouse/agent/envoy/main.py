@@ -76,7 +76,7 @@ class Agent:
 
     def _flush(self) -> None:
         self.upstream.flush()
-        if self.relay.changes:
+        if self.relay.changed:
             self._changed.set()
 
     async def keep(self) -> None:
@@ -92,9 +92,8 @@ class Agent:
 
     async def _write(self) -> None:
         async with self._writing:
-            changes, self.relay.changes = self.relay.changes, []
             try:
-                await asyncio.to_thread(self.disk.write, changes)
+                await asyncio.to_thread(self.disk.write, self.relay.changes())
             except OSError as error:
                 log.warning("resources not kept", reason=str(error))
 

@@ -6,11 +6,17 @@ held; one that went on while the relay was away is not told anything older than 
 
 What it asks for by itself are descriptions of companions. Of these Envoy hears nothing; they are
 accepted when the companions do what is described.
+
+- What Envoy has taken is kept whichever stream brought it (:mod:`~gatehouse.agent.envoy.holdings`).
+- Who begins to talk to the control plane says every name that is held or that Envoy may have. It
+  says a version only where Envoy took it; so of all else the control plane speaks anew, and a name
+  that is gone is said to be gone rather than forgotten.
+- A response is answered when Envoy has taken or refused all of it, or does not want the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -18,12 +24,13 @@ from envoy.config.core.v3 import base_pb2
 from envoy.service.discovery.v3 import discovery_pb2
 
 from gatehouse.agent.envoy.described import Descriptions
+from gatehouse.agent.envoy.holdings import Holdings, Kept
 from gatehouse.xds import delta
 from gatehouse.xds.conversation import WILDCARDS
-from gatehouse.xds.publication import EVERYTHING, Publication
+from gatehouse.xds.publication import EVERYTHING
 from gatehouse.xds.refusals import Refusal
 from gatehouse.xds.resources import COMPANION, LISTENER, Key, Resource, Resources
-from gatehouse.xds.subscription import BY_NAME, Subscription
+from gatehouse.xds.subscription import InFlight, Subscription
 
 FEATURE = "gatehouse.relay"
 """Said to the control plane beside what Envoy says of itself."""
@@ -34,21 +41,13 @@ REASONS_MAX = 100
 Ask: TypeAlias = discovery_pb2.DeltaDiscoveryRequest
 
 
-class Kept(msgspec.Struct, frozen=True):
-    """A change of what Envoy took last."""
-
-    new: tuple[Resource, ...] = ()
-    gone: tuple[Key, ...] = ()
-
-
 class _Unanswered(msgspec.Struct):
     """A response of the control plane, until Envoy has said what it makes of it."""
 
     nonce: str
     names: set[str]
-    """Those that Envoy has not answered yet."""
-    accepted: set[str] = set()
     refused: dict[str, str] = {}
+    """Reasons by name, as far as Envoy has said."""
 
 
 class Relay:
@@ -63,27 +62,24 @@ class Relay:
         self.node: base_pb2.Node | None = None
         """What Envoy says of itself; None: nothing yet."""
         self.doubtful = False
-        """Whether Envoy refused what the control plane believes it has, so that it is to be asked
-        anew."""
+        """Whether the control plane believes that Envoy has what it has not, so that it is to be
+        asked anew."""
         self.dialogue: delta.Dialogue | None = None
         self.asks: list[Ask] = []
         """What is to be said to the control plane, in order; to be taken away."""
-        self.changes: list[Kept] = []
-        """What is to be kept, in order; to be taken away."""
-        self._good = kept
-        self._publication = Publication(complete=False)
         described = kept.by_type.get(COMPANION, {})
         self._descriptions = Descriptions(described.values())
         theirs = [(COMPANION, name) for name in described]
-        self._publication.amend(kept.changed(gone=theirs), ())
+        self._holdings = Holdings(kept, kept.changed(gone=theirs))
         self._features = (FEATURE, *companions)
         self._interest: dict[str, set[str]] = {COMPANION: {EVERYTHING}} if companions else {}
         self._introduced: set[str] = set()
         """Types asked for on the present stream to the control plane."""
         self._unanswered: dict[str, _Unanswered] = {}
-        self._heard: set[str] = set()
-        """Types of which the control plane spoke since this relay began."""
-        self._holding = False
+        self._seasoned = False
+        """Whether the Envoy of the present stream had something before."""
+        self._unwanted: set[Key] = set()
+        """What it did not ask for in time, until it is certain that it is not going to."""
 
     # Towards the control plane
 
@@ -101,31 +97,22 @@ class Relay:
     def hear(self, response: discovery_pb2.DeltaDiscoveryResponse) -> None:
         """Take in what the control plane says."""
         type_url = response.type_url
+        asked = self._interest.get(type_url, set())
+        whole = EVERYTHING in asked
         new = [
             Resource(type_url, each.name, each.resource.value, each.version)
             for each in response.resources
+            # What was asked for no longer may have been on its way.
+            if whole or each.name in asked
         ]
-        gone = [(type_url, name) for name in response.removed_resources]
-        self._heard.add(type_url)
-        self._holding = self._holding and not self._interest.keys() - BY_NAME <= self._heard
+        gone = [name for name in response.removed_resources if whole or name in asked]
         if type_url == COMPANION:
-            self._descriptions.hear(response.nonce, new, response.removed_resources)
+            self._descriptions.hear(response.nonce, new, gone)
             return
-        keys = [each.key for each in new] + gone
-        self._publication.amend(self._publication.current.changed(new, gone), keys)
-        self._publication.learn(gone)
-        self._publication.forget(each.key for each in new)
-        if not keys and type_url not in BY_NAME:
-            self._publication.learn([(type_url, EVERYTHING)])
-        self._unanswered[type_url] = _Unanswered(response.nonce, {name for _, name in keys})
+        self._holdings.say(type_url, new, gone)
+        names = {each.name for each in new}.union(gone)
+        self._unanswered[type_url] = _Unanswered(response.nonce, names)
         self._settle()
-
-    def quiet(self) -> None:
-        """Take note that the control plane has had nothing to say for a while: that was all."""
-        whole = (
-            each for each in self._heard - BY_NAME - {COMPANION} if each not in self._unanswered
-        )
-        self._publication.learn((each, EVERYTHING) for each in whole)
 
     # Towards companions
 
@@ -139,16 +126,17 @@ class Relay:
         verdict = self._descriptions.judged(told, refused)
         if verdict is None:
             return
-        self._keep(verdict.taken, verdict.gone)
+        self._holdings.keep(verdict.taken, verdict.gone)
         if verdict.nonce:
-            self._reply(COMPANION, verdict.nonce, verdict.refused)
+            self._answer(COMPANION, verdict.nonce, verdict.refused)
 
     # Towards Envoy
 
     def opened(self) -> delta.Dialogue:
         """Begin a stream from Envoy; an older one is over."""
-        self.dialogue = delta.Dialogue(self._publication)
-        self._holding = False
+        self.dialogue = delta.Dialogue(self._holdings.publication)
+        self._seasoned = False
+        self._unwanted.clear()
         return self.dialogue
 
     def closed(self, dialogue: delta.Dialogue) -> None:
@@ -163,19 +151,22 @@ class Relay:
             self.node = base_pb2.Node()
             self.node.CopyFrom(message.node)
             self.node.client_features.extend(self._features)
-        if message.initial_resource_versions and not self._heard:
-            # It has been served since, perhaps newer things than were kept.
-            self._holding = True
         request = delta.read(message)
+        before = self._subscription(request.type_url)
+        told = before.in_flight if before else None
+        if before is None:
+            self._compare(request.type_url, request.versions)
         self.dialogue.conversation.receive(request)
         state = self._subscription(request.type_url)
         assert state is not None
+        if told is not None and told is not state.in_flight:
+            self._accept(state, told)
         self._follow(state, {*request.subscribe, *request.unsubscribe})
         self._settle()
 
     def next(self) -> bytes | None:
         """Give what is to be said to Envoy now; None: nothing."""
-        if self.dialogue is None or self._holding:
+        if self.dialogue is None:
             return None
         message = self.dialogue.next()
         self._settle()
@@ -185,11 +176,8 @@ class Relay:
         """Take note that Envoy does not ask for what it might: it does not want it."""
         if self.dialogue is None:
             return
-        conversation = self.dialogue.conversation
-        unwanted = conversation.unwanted()
-        conversation.impatient()
-        if conversation.at_rest and self._heard >= WILDCARDS:
-            self._drop(unwanted)
+        self._unwanted.update(self.dialogue.conversation.unwanted())
+        self.dialogue.conversation.impatient()
         self._settle()
 
     @property
@@ -204,12 +192,40 @@ class Relay:
     @property
     def held(self) -> int:
         """How many resources are held for Envoy."""
-        return len(self._publication.current)
+        return len(self._holdings.publication.current)
+
+    # Towards the disk
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is something to keep."""
+        return bool(self._holdings.changes)
+
+    def changes(self) -> list[Kept]:
+        """Give what is to be kept, in order, once."""
+        changes, self._holdings.changes = self._holdings.changes, []
+        return changes
 
     def _subscription(self, type_url: str) -> Subscription | None:
         if self.dialogue is None:
             return None
         return self.dialogue.conversation.subscription(type_url)
+
+    def _compare(self, type_url: str, has: Mapping[str, str]) -> None:
+        """Look at what Envoy says it has of a type, before it is told anything of it."""
+        if has and not self._seasoned:
+            self._seasoned = True
+            self._holdings.doubt()
+        differs = self._holdings.compare(type_url, has if self._seasoned else None)
+        if differs and type_url in self._introduced:
+            self.doubtful = True
+
+    def _accept(self, state: Subscription, told: InFlight) -> None:
+        """Keep what Envoy has taken of what it was told, even if something newer is held by now."""
+        self._holdings.keep(
+            [each for each in told.resources if state.known.get(each.name) == each.version],
+            [(state.type_url, name) for name in told.removed if not state.known.get(name)],
+        )
 
     def _follow(self, state: Subscription, names: set[str]) -> None:
         """Ask for what Envoy asks for, and no longer for what it does not want any more."""
@@ -224,100 +240,108 @@ class Relay:
 
     def _drop(self, keys: Iterable[Key]) -> None:
         """Ask no longer for these, and hold them no longer."""
-        gone = list(keys)
         left: dict[str, set[str]] = {}
-        for type_url, name in gone:
+        for type_url, name in keys:
             left.setdefault(type_url, set()).add(name)
         for type_url, names in left.items():
-            if asked := names & self._interest.get(type_url, set()):
-                self._interest[type_url] -= asked
+            interest = self._interest.get(type_url, set())
+            if asked := names & interest:
+                interest -= asked
                 self._ask(type_url, (), asked)
-        if gone:
-            self._publication.amend(self._publication.current.changed(gone=gone), gone)
-            self._publication.forget(gone)
-            self._keep((), gone)
+            if EVERYTHING not in interest:
+                self._holdings.drop([(type_url, name) for name in names])
 
     def _ask(self, type_url: str, names: Iterable[str], left: Iterable[str] = ()) -> None:
-        first = type_url not in self._introduced
         ask = Ask(
             type_url=type_url,
             resource_names_subscribe=sorted(names),
             resource_names_unsubscribe=sorted(left),
         )
-        if first and not self._introduced and self.node is not None:
+        if not self._introduced and self.node is not None:
             ask.node.CopyFrom(self.node)
-        if first:
+        if type_url not in self._introduced:
             self._introduced.add(type_url)
-            good = self._good.by_type.get(type_url, {})
-            versions = {name: each.version for name, each in good.items()}
-            ask.initial_resource_versions.update(versions)
+            ask.initial_resource_versions.update(self._versions(type_url))
         self.asks.append(ask)
 
+    def _versions(self, type_url: str) -> Mapping[str, str]:
+        if type_url == COMPANION:
+            return self._descriptions.versions()
+        state = self._subscription(type_url)
+        has = [name for name, version in state.known.items() if version] if state else ()
+        return self._holdings.versions(type_url, self._interest[type_url], has)
+
     def _settle(self) -> None:
-        """Answer what Envoy has answered."""
-        for type_url, response in list(self._unanswered.items()):
-            for name in list(response.names):
-                self._judge(type_url, name, response)
-            if not response.names:
+        """Keep what Envoy has taken, let go of what it has refused, and answer what it answered."""
+        for type_url in list(self._holdings.open):
+            pending = self._judge(type_url)
+            response = self._unanswered.get(type_url)
+            if response is not None and response.names.isdisjoint(pending):
                 del self._unanswered[type_url]
-                self._answer(type_url, response)
+                self._answer(type_url, response.nonce, response.refused)
+        self._forgo()
         self._doubt()
 
-    def _judge(self, type_url: str, name: str, response: _Unanswered) -> None:
-        """See what Envoy made of one resource of a response."""
-        state = self._subscription(type_url)
+    def _judge(self, type_url: str) -> set[str]:
+        """See what Envoy made of the open names of a type; give those on which it has the word."""
         if self.dialogue is None:
-            return
-        if state is None or not state.covers(name):
-            if self.dialogue.conversation.at_rest:
-                # It does not want it, and that is no fault.
-                response.names.discard(name)
-            return
-        wanted = self._publication.current.get(type_url, name)
-        refused = state.refused.get(name)
-        if wanted is None:
-            if not state.known.get(name):
-                response.names.discard(name)
-                response.accepted.add(name)
-        elif state.known.get(name) == wanted.version:
-            response.names.discard(name)
-            response.accepted.add(name)
-        elif refused is not None and refused.resource.version == wanted.version:
-            response.names.discard(name)
-            response.refused[name] = refused.reason
-
-    def _answer(self, type_url: str, response: _Unanswered) -> None:
-        new, gone = [], []
-        for name in response.accepted:
-            held = self._publication.current.get(type_url, name)
-            if held is None:
-                gone.append((type_url, name))
+            return set(self._holdings.open[type_url])
+        state, at_rest = self._subscription(type_url), self.dialogue.conversation.at_rest
+        pending: set[str] = set()
+        agreed: list[Key] = []
+        refused: dict[str, str] = {}
+        for name in self._holdings.open[type_url]:
+            held = self._holdings.held(type_url, name)
+            if state is None or not state.covers(name):
+                # What it does not want when it has all else, it need not take.
+                if not at_rest:
+                    pending.add(name)
+                elif held is None and not self._holdings.unknown(type_url, name):
+                    agreed.append((type_url, name))
+            elif self._has(state, name, held):
+                agreed.append((type_url, name))
+            elif reason := _reason(state, held):
+                refused[name] = reason
             else:
-                new.append(held)
-        self._keep(new, gone)
-        self._back([(type_url, name) for name in response.refused])
-        self._reply(type_url, response.nonce, response.refused)
+                pending.add(name)
+        self._holdings.agree(agreed)
+        if state is not None and refused:
+            self._refuse(state, refused)
+        return pending
 
-    def _reply(self, type_url: str, nonce: str, refused: Mapping[str, str]) -> None:
+    def _refuse(self, state: Subscription, reasons: Mapping[str, str]) -> None:
+        has = {(state.type_url, name): state.known.get(name, "") for name in reasons}
+        self._holdings.refuse(has)
+        if response := self._unanswered.get(state.type_url):
+            named = {name: reason for name, reason in reasons.items() if name in response.names}
+            response.refused.update(named)
+
+    def _answer(self, type_url: str, nonce: str, refused: Mapping[str, str]) -> None:
         ask = Ask(type_url=type_url, response_nonce=nonce)
         if refused:
             ask.error_detail.CopyFrom(delta.status_of(_refusal(refused)))
         self.asks.append(ask)
 
-    def _keep(self, new: Iterable[Resource], gone: Iterable[Key]) -> None:
-        change = Kept(tuple(new), tuple(gone))
-        if change.new or change.gone:
-            self._good = self._good.changed(change.new, change.gone)
-            self.changes.append(change)
+    def _has(self, state: Subscription, name: str, held: Resource | None) -> bool:
+        """Whether Envoy has what is held of a name, which may be nothing."""
+        if held is not None:
+            return state.known.get(name) == held.version
+        unknown = self._holdings.unknown(state.type_url, name)
+        return not unknown and not state.known.get(name) and state.settled(name)
 
-    def _back(self, keys: list[Key]) -> None:
-        """Hold again, of what Envoy refused, what it took last."""
-        if not keys:
+    def _forgo(self) -> None:
+        """Let go of what Envoy does not want, once it has all that it might want it for."""
+        if self.dialogue is None or not self._unwanted:
             return
-        good = {key: self._good.get(*key) for key in keys}
-        new = [each for each in good.values() if each is not None]
-        gone = [key for key, each in good.items() if each is None]
-        self._publication.amend(self._publication.current.changed(new, gone), keys)
+        conversation = self.dialogue.conversation
+        if conversation.at_rest and self._holdings.heard >= WILDCARDS:
+            unwanted, self._unwanted = self._unwanted, set()
+            states = {each: self._subscription(each) for each, _ in unwanted}
+            self._drop(
+                (type_url, name)
+                for type_url, name in unwanted
+                if (state := states[type_url]) is None or not state.covers(name)
+            )
 
     def _doubt(self) -> None:
         """Let go of what Envoy refuses though it took it before: another Envoy may."""
@@ -326,17 +350,20 @@ class Relay:
         stale = [
             each.resource.key
             for each in self.dialogue.conversation.refused()
-            if each.resource.name not in self._unresolved(each.resource.type_url)
-            and self._good.get(*each.resource.key) == each.resource
+            if each.resource.name not in self._holdings.open[each.resource.type_url]
+            and self._holdings.good.get(*each.resource.key) == each.resource
         ]
         if stale:
-            self._keep((), stale)
-            self._back(stale)
+            self._holdings.refuse(dict.fromkeys(stale, ""))
             self.doubtful = True
 
-    def _unresolved(self, type_url: str) -> Set[str]:
-        response = self._unanswered.get(type_url)
-        return response.names if response else frozenset()
+
+def _reason(state: Subscription, held: Resource | None) -> str:
+    """Why Envoy does not take what is held; empty: it did not say so."""
+    refused = state.refused.get(held.name) if held else None
+    if held is None or refused is None or refused.resource.version != held.version:
+        return ""
+    return refused.reason or "no reason given"
 
 
 def _refusal(reasons: Mapping[str, str]) -> Refusal:

@@ -24,9 +24,6 @@ BACKOFF_FIRST = 0.25
 BACKOFF_MAX = 10.0
 """Seconds between attempts to connect, before jitter."""
 
-QUIET_SECONDS = 5.0
-"""After so long without a word, what the control plane has said is all there is."""
-
 
 class Upstream:
     """Keeps one stream to the control plane. ``wake``: called when Envoy may have to be told."""
@@ -97,22 +94,14 @@ class Upstream:
     async def _responses(
         self, call: Any, asking: asyncio.Task[None]
     ) -> AsyncIterator[discovery_pb2.DeltaDiscoveryResponse]:
-        """Give what comes until the stream ends, noticing when nothing does for a while."""
+        """Give what comes until the stream ends, or the control plane is to be asked anew."""
         reading: asyncio.Task[Any] = asyncio.ensure_future(call.read())
         try:
             while True:
-                done, _ = await asyncio.wait(
-                    {reading, asking},
-                    timeout=QUIET_SECONDS,
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
+                done, _ = await asyncio.wait({reading, asking}, return_when=asyncio.FIRST_COMPLETED)
                 if asking in done:
                     asking.result()
                     return
-                if not done:
-                    self._relay.quiet()
-                    self._wake()
-                    continue
                 response = reading.result()
                 if response is grpc.aio.EOF:
                     return
@@ -132,7 +121,7 @@ class Upstream:
                     # The call has ended, and reading from it says why.
                     await asyncio.Event().wait()
             if self._relay.doubtful:
-                log.warning("what was taken is taken no more; asking the control plane anew")
+                log.warning("what was said to be taken is not; asking the control plane anew")
                 return
             await self._wait(None)
 

@@ -1,7 +1,8 @@
 """The data-plane agent: one process that owns one NGINX or Envoy and obeys one control plane.
 
-- ``options``, ``main``: how it is told what to do; the order of its life.
+- ``options``, ``main``, ``life``: how it is told what to do; the order of its life.
 - ``channel``, ``link``, ``descriptions``: the connection, its sequence, what it says of itself.
+- ``reconnecting``: another connection for one that ended, sooner or later.
 - ``mailbox``: newest request wins. Pure.
 - ``apply``, ``fetching``, ``confirmation``, ``steps``: from a request to a reload, or back.
 - ``staging``: a generation made, and tested by NGINX.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 
@@ -28,13 +27,12 @@ from gatehouse.agent.mailbox import Mailbox
 from gatehouse.agent.options import Options
 from gatehouse.agent.plus import actions
 from gatehouse.agent.private import Refused
+from gatehouse.agent.reconnecting import Backoff, Reconnecting
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 
 log = structlog.get_logger("gatehouse.agent")
 
-BACKOFF_FIRST = 0.5
-BACKOFF_MAX = 20.0
-"""Seconds between attempts to connect, before jitter."""
+BACKOFF = Backoff(first=0.5, most=20.0)
 
 _STATUS = common_pb2.CommandResponse.CommandStatus
 _TYPE = command_pb2.DataPlaneResponse.RequestType
@@ -91,7 +89,7 @@ class Link:
         plus_api: Path | None = None,
     ) -> None:
         """``plus_api``: the socket of NGINX Plus' API; None: it is another NGINX."""
-        self.connected = False
+        self._reconnecting = Reconnecting(options.server_host, BACKOFF)
         self._plus_api = plus_api
         self._acting: set[asyncio.Task[None]] = set()
         self._options = options
@@ -110,23 +108,14 @@ class Link:
         """NGINX appeared, died or has new workers: the control plane is to hear of it."""
         self._changed.set()
 
+    @property
+    def connected(self) -> bool:
+        """Whether the control plane has taken up the connection."""
+        return self._reconnecting.connected
+
     async def run(self) -> None:
         """Stay connected until cancelled. Nothing the control plane does ends this."""
-        failures = 0
-        while True:
-            try:
-                await self._connect_once()
-                failures = 0
-            except grpc.aio.AioRpcError as error:
-                # Also UNAUTHENTICATED: the token or what vouches for it may be on its way.
-                reason = f"{error.code().name}: {error.details()}"
-                log.warning("connection lost", reason=reason)
-            except OSError as error:
-                log.warning("connection not possible", reason=str(error))
-            failures = 0 if self.connected else min(failures + 1, 8)
-            self.connected = False
-            pause = min(BACKOFF_FIRST * 2**failures, BACKOFF_MAX)
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 (spreads load)
+        await self._reconnecting.run(self._connect_once)
 
     async def _connect_once(self) -> None:
         connection = Connection(self._options, self._token, self._describer.resource_id)
@@ -157,8 +146,7 @@ class Link:
         # Not the first request, which an agent that has everything already may never get.
         await call.initial_metadata()
         if not call.done():
-            self.connected = True
-            log.info("connected", server=self._options.server_host)
+            self._reconnecting.welcomed()
 
     def _fresh_answers(self) -> Answers:
         """Give a queue of a new connection's own, with what was not sent yet.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -14,22 +13,21 @@ from envoy.service.discovery.v3 import discovery_pb2
 from gatehouse.agent.channel import Token, open_channel
 from gatehouse.agent.envoy.relay import Ask, Relay
 from gatehouse.agent.options import Options
+from gatehouse.agent.reconnecting import Backoff, Reconnecting
 from gatehouse.xds import delta
 
 log = structlog.get_logger("gatehouse.agent")
 
 METHOD = f"/envoy.service.discovery.v3.AggregatedDiscoveryService/{delta.METHOD}"
 
-BACKOFF_FIRST = 0.25
-BACKOFF_MAX = 10.0
-"""Seconds between attempts to connect, before jitter."""
+BACKOFF = Backoff(first=0.25, most=10.0)
 
 
 class Upstream:
     """Keeps one stream to the control plane. ``wake``: called when Envoy may have to be told."""
 
     def __init__(self, options: Options, relay: Relay, wake: Callable[[], None]) -> None:
-        self.connected = False
+        self._reconnecting = Reconnecting(options.server_host, BACKOFF)
         self._options = options
         self._relay = relay
         self._wake = wake
@@ -40,27 +38,19 @@ class Upstream:
         """Say what the relay has to say to the control plane."""
         self._woken.set()
 
+    @property
+    def connected(self) -> bool:
+        """Whether the control plane has taken up the stream."""
+        return self._reconnecting.connected
+
     async def run(self) -> None:
         """Stay connected until cancelled. Nothing the control plane does ends this."""
-        failures = 0
-        while True:
-            while self._relay.node is None:
-                # Nothing can be asked before Envoy has said who it is.
-                await self._wait(None)
-            try:
-                await self._converse()
-            except grpc.aio.AioRpcError as error:
-                # Also UNAUTHENTICATED: the token or what vouches for it may be on its way.
-                reason = f"{error.code().name}: {error.details()}"
-                log.warning("connection lost", reason=reason)
-            except OSError as error:
-                log.warning("connection not possible", reason=str(error))
-            failures = 0 if self.connected else min(failures + 1, 8)
-            self.connected = False
-            pause = min(BACKOFF_FIRST * 2**failures, BACKOFF_MAX)
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 (spreads load)
+        await self._reconnecting.run(self._converse)
 
     async def _converse(self) -> None:
+        while self._relay.node is None:
+            # Nothing can be asked before Envoy has said who it is.
+            await self._wait()
         channel = open_channel(self._options)
         asking: asyncio.Task[None] | None = None
         try:
@@ -72,11 +62,11 @@ class Upstream:
             call = method(metadata=self._metadata())
             # Of a call that is refused there is none; one that is taken up may have nothing to say.
             if delta.WELCOME in tuple(await call.initial_metadata() or ()):
-                self._note_connected()
+                self._reconnecting.welcomed()
             self._relay.connected()
             asking = asyncio.create_task(self._say(call))
             async for response in self._responses(call, asking):
-                self._note_connected()
+                self._reconnecting.welcomed()
                 self._relay.hear(response)
                 self._woken.set()
                 self._wake()
@@ -85,11 +75,6 @@ class Upstream:
                 asking.cancel()
                 await asyncio.gather(asking, return_exceptions=True)
             await channel.close()
-
-    def _note_connected(self) -> None:
-        if not self.connected:
-            self.connected = True
-            log.info("connected", server=self._options.server_host)
 
     async def _responses(
         self, call: Any, asking: asyncio.Task[None]
@@ -123,11 +108,10 @@ class Upstream:
             if self._relay.doubtful:
                 log.warning("what was said to be taken is not; asking the control plane anew")
                 return
-            await self._wait(None)
+            await self._wait()
 
-    async def _wait(self, seconds: float | None) -> None:
-        async with asyncio.timeout(seconds):
-            await self._woken.wait()
+    async def _wait(self) -> None:
+        await self._woken.wait()
         self._woken.clear()
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:

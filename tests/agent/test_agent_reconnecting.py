@@ -1,0 +1,76 @@
+"""Attempts to connect, one after another, and the pauses between them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import grpc.aio
+import pytest
+
+from gatehouse.agent.reconnecting import Backoff, Reconnecting
+
+BACKOFF = Backoff(first=1.0, most=10.0)
+
+
+def lost() -> grpc.aio.AioRpcError:
+    none = grpc.aio.Metadata()
+    return grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, none, none, "away")
+
+
+async def pauses(*attempts: str) -> list[float]:
+    """What is waited after each attempt, which is ``welcome`` or not, and ends well or not."""
+    told, left = list[float](), list(attempts)
+
+    async def sleep(seconds: float) -> None:
+        told.append(seconds)
+        if not left:
+            raise asyncio.CancelledError
+
+    reconnecting = Reconnecting("server", BACKOFF, sleep)
+
+    async def converse() -> None:
+        assert not reconnecting.connected
+        attempt = left.pop(0)
+        if "welcome" in attempt:
+            reconnecting.welcomed()
+            reconnecting.welcomed()
+            assert reconnecting.connected
+        if "lost" in attempt:
+            raise lost()
+        if "impossible" in attempt:
+            raise OSError("no token")
+
+    with pytest.raises(asyncio.CancelledError):
+        await reconnecting.run(converse)
+    assert not reconnecting.connected
+    return told
+
+
+@pytest.mark.parametrize(
+    ("attempts", "longest"),
+    [
+        (["welcome, then lost"], [1]),
+        (["welcome, then the end"], [1]),
+        (["lost", "lost", "lost", "lost", "lost"], [2, 4, 8, 10, 10]),
+        (["impossible", "lost", "the end"], [2, 4, 8]),
+        (["the end", "the end"], [2, 4]),
+        (["lost", "lost", "welcome, then lost", "lost"], [2, 4, 1, 2]),
+        (["lost"] * 2000, [2, 4, 8, *[10] * 1997]),
+    ],
+)
+async def test_who_is_not_welcomed_waits_longer_each_time(
+    attempts: list[str], longest: list[float]
+) -> None:
+    waited = await pauses(*attempts)
+    assert len(waited) == len(longest)
+    for seconds, most in zip(waited, longest, strict=True):
+        assert most / 2 <= seconds <= most
+
+
+async def test_what_is_wrong_with_the_agent_itself_is_not_tried_again() -> None:
+    async def broken() -> None:
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        await Reconnecting("server", BACKOFF).run(broken)

@@ -11,6 +11,7 @@ from relay_chain import MOVES, ended, everybody_has, gone_through
 
 from gatehouse.xds.resources import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Resources
 
+USUAL = st.sampled_from(MOVES)
 MISHAPS = st.sampled_from(
     [
         "start_relay",
@@ -23,7 +24,7 @@ MISHAPS = st.sampled_from(
         "wait",
     ]
 )
-STEPS = st.one_of(*[st.sampled_from(MOVES)] * 6, worlds(), MISHAPS, st.just("step"))
+STEPS = st.one_of(*[USUAL] * 6, worlds(), MISHAPS, st.just("step"))
 
 
 @settings(max_examples=400, deadline=None)
@@ -33,11 +34,7 @@ def test_whoever_goes_away_everybody_ends_with_what_is_published(steps: list[obj
 
 
 @settings(max_examples=200, deadline=None)
-@given(
-    st.lists(
-        st.one_of(*[st.sampled_from(MOVES)] * 6, worlds(), st.just("connect_relay")), max_size=80
-    )
-)
+@given(st.lists(st.one_of(*[USUAL] * 6, worlds(), st.just("connect_relay")), max_size=80))
 def test_nothing_ever_leads_to_a_cluster_that_is_not_there(steps: list[object]) -> None:
     chain = gone_through(steps)
     while chain.relay.node is None:

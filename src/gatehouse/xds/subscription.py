@@ -26,6 +26,9 @@ BY_NAME = frozenset({ENDPOINTS, SECRET, ROUTES, VIRTUAL_HOST})
 ABSENT = ""
 """In place of a version: the client was told that there is no such resource."""
 
+UNSURE = "?"
+"""In place of a version, by a client: it may have something of that name, and is to hear of it."""
+
 
 Lookup = Callable[[str], Resource | None]
 """Gives the resource of a name, if there is one."""

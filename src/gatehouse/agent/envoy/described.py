@@ -7,9 +7,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from gatehouse.xds.resources import COMPANION, Key, Resource
-
-UNSURE = "?"
-"""In place of a version: there may be something of that name, and it is to be spoken of."""
+from gatehouse.xds.subscription import UNSURE
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -35,12 +33,10 @@ class Descriptions:
 
     def versions(self) -> dict[str, str]:
         """Give what the control plane is told is there already, by name."""
-        return {
-            name: each.version
-            if (each := self._good.get(name)) == self.wanted.get(name)
-            else UNSURE
-            for name in self._good.keys() | self.wanted.keys()
+        agreed = {
+            name: each.version for name, each in self._good.items() if self.wanted.get(name) == each
         }
+        return dict.fromkeys((*self._good, *self.wanted), UNSURE) | agreed
 
     def forget_stream(self) -> None:
         """Take note that nobody awaits an answer any more."""

@@ -18,10 +18,9 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from gatehouse.agent.envoy.described import UNSURE
 from gatehouse.xds.publication import EVERYTHING, Publication
 from gatehouse.xds.resources import Key, Resource, Resources
-from gatehouse.xds.subscription import BY_NAME
+from gatehouse.xds.subscription import BY_NAME, UNSURE
 
 
 class Kept(msgspec.Struct, frozen=True):

@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gatehouse.xds import delta
+from gatehouse.xds.conversation import Conversation, Request
 from gatehouse.xds.publication import Publication
 from gatehouse.xds.resources import (
     CLUSTER,
+    ENDPOINTS,
     SECRET,
     Resources,
 )
@@ -94,3 +96,24 @@ def test_whatever_happens_the_client_ends_with_what_is_published(steps: list[obj
     check(session.envoy, last, [each.resource for each in conversation.refused()])
     assert session.envoy.faults == []
     assert session.envoy.waits == 0
+
+
+def test_nothing_is_confirmed_before_endpoints_that_were_asked_for_late_are_accepted() -> None:
+    publication = Publication()
+    publication.publish(Resources([made(CLUSTER, "a", "one"), made(ENDPOINTS, "a", "two")]))
+    conversation = Conversation(publication)
+    has = {"a": made(CLUSTER, "a", "one").version}
+    conversation.receive(Request(CLUSTER, versions=has))
+    greeting = conversation.next()
+    assert greeting is not None
+    conversation.receive(Request(CLUSTER, nonce=greeting.nonce))
+    assert conversation.next() is None
+    older = {"a": made(ENDPOINTS, "a", "one").version}
+    conversation.receive(Request(ENDPOINTS, subscribe=("a",), versions=older))
+    told = conversation.next()
+    assert told is not None
+    assert conversation.next() is None
+    assert conversation.confirmed == ""
+    conversation.receive(Request(ENDPOINTS, nonce=told.nonce))
+    assert conversation.next() is None
+    assert conversation.confirmed == publication.current.version

@@ -164,6 +164,9 @@ class Conversation:
         if state.wildcard and not before:
             state.mark(self.target.by_type.get(request.type_url, ()))
         if awaited := self._awaited.get(request.type_url):
+            if request.type_url == ENDPOINTS:
+                # Of the present transition, like those that were asked for before it began.
+                self._owed |= awaited.intersection(request.subscribe)
             awaited.difference_update(request.subscribe)
             if state.wildcard:
                 awaited.clear()

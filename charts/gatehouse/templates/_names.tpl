@@ -1,0 +1,45 @@
+{{- define "gatehouse.name" -}}
+{{- default .Release.Name .Values.nameOverride | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "gatehouse.selector" -}}
+app.kubernetes.io/name: gatehouse
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "gatehouse.labels" -}}
+{{ include "gatehouse.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "gatehouse.image" -}}
+{{- $image := index . 1 -}}
+{{ $image.repository }}:{{ default (index . 0).Chart.AppVersion $image.tag }}
+{{- end -}}
+
+{{- define "gatehouse.secret" -}}
+{{- default (printf "%s-channel" (include "gatehouse.name" .)) .Values.certificates.secretName -}}
+{{- end -}}
+
+{{/* The name in the certificate, which agents expect; it is the same in every installation. */}}
+{{- define "gatehouse.serverName" -}}
+gatehouse-controller.gatehouse-system.svc
+{{- end -}}
+
+{{- define "gatehouse.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "gatehouse.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+runAsNonRoot: true
+capabilities: {drop: [ALL]}
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}

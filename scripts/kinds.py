@@ -26,6 +26,8 @@ ROOTS = {
     "apis__discovery.k8s.io__v1": "EndpointSlice",
     "apis__events.k8s.io__v1": "Event",
     "apis__coordination.k8s.io__v1": "Lease",
+    "apis__batch__v1": "Job CronJob",
+    "apis__networking.k8s.io__v1": "NetworkPolicy",
     "apis__rbac.authorization.k8s.io__v1": "Role ClusterRole RoleBinding ClusterRoleBinding",
     "apis__apiextensions.k8s.io__v1": "CustomResourceDefinition",
     "apis__admissionregistration.k8s.io__v1": (

@@ -1,0 +1,120 @@
+"""The chart: rendered by the real helm, admitted by the schemas of Kubernetes, as golden files.
+
+Each file of ``cases`` beside this is a case's values; ``expected`` holds what becomes of them.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pod_security import violations
+
+from gatehouse.apis.resources import Resource
+from gatehouse.apiserver.builtin import schemas
+from gatehouse.apiserver.objects.served import Served
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "charts" / "gatehouse"
+HERE = Path(__file__).parent
+CASES = sorted(path.stem for path in (HERE / "cases").glob("*.yaml"))
+CACHED = ROOT / ".cache" / "helm" / "helm"
+HELM = str(CACHED) if CACHED.exists() else shutil.which("helm")
+
+pytestmark = pytest.mark.skipif(HELM is None, reason="no helm: make helm")
+
+
+def helm(*words: str) -> str:
+    """Run helm; gives what it printed."""
+    assert HELM is not None
+    done = subprocess.run([HELM, *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise AssertionError(done.stderr)
+    return done.stdout
+
+
+def rendered(*words: str) -> str:
+    return helm(
+        *("template", "gatehouse", str(CHART), "--namespace", "gatehouse-system"),
+        *("--kube-version", "1.34", *words),
+    )
+
+
+def objects(*words: str) -> list[dict[str, Any]]:
+    return [each for each in yaml.safe_load_all(rendered(*words)) if each]
+
+
+def test_lint_has_nothing_to_say() -> None:
+    assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_installed(case: str, request: pytest.FixtureRequest) -> None:
+    found = rendered("--values", str(HERE / "cases" / f"{case}.yaml"))
+    expected = HERE / "expected" / f"{case}.yaml"
+    if request.config.getoption("--refresh-golden"):
+        expected.parent.mkdir(exist_ok=True)
+        expected.write_text(found, encoding="utf-8")
+    assert expected.read_text(encoding="utf-8") == found
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_everything_is_what_kubernetes_says_it_may_be(case: str) -> None:
+    for each in objects("--values", str(HERE / "cases" / f"{case}.yaml")):
+        group, _, version = str(each["apiVersion"]).rpartition("/")
+        if group == "cert-manager.io":
+            continue
+        package = group.split(".")[0] or "core"
+        schema = schemas.schema_of(f"{package}.{version}.{each['kind']}")
+        resource = Resource(group, version, "things", each["kind"])
+        served = Served(resource=resource, schema=schema, storage_version=version)
+        unknown = served.compiled.prepare(each)
+        where = f"{each['kind']} {each['metadata']['name']}"
+        assert not unknown, f"{where}: {unknown}"
+        problems = [str(problem) for problem in served.compiled.validate(each, None)]
+        assert not problems, f"{where}: {problems}"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_pods_pass_the_restricted_standard(case: str) -> None:
+    checked = 0
+    for each in objects("--values", str(HERE / "cases" / f"{case}.yaml")):
+        spec = each.get("spec") or {}
+        if each["kind"] == "CronJob":
+            spec = spec["jobTemplate"]["spec"]
+        if "template" in spec:
+            checked += 1
+            assert violations(spec["template"]["spec"]) == []
+    assert checked
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ("controller.replicas=-1", "/controller/replicas"),
+        ("controller.replica=2", "/controller"),
+        ("certificates.mode=magic", "/certificates/mode"),
+        ("certificates.mode=existing", "/certificates/secretName"),
+        ("image.repository=", "/image/repository"),
+        ("dataPlanes.copiedSecrets[0].use=x", "/dataPlanes/copiedSecrets/0"),
+        ("service.port=70000", "/service/port"),
+    ],
+)
+def test_values_that_mean_nothing_are_refused_by_their_place(values: str, said: str) -> None:
+    with pytest.raises(AssertionError, match=said):
+        rendered("--set", values)
+
+
+def test_the_controllers_flags_are_flags_that_it_has() -> None:
+    from gatehouse.cli.parts import controller_command
+
+    known = {option for each in controller_command.params for option in each.opts}
+    [deployment] = [each for each in objects() if each["kind"] == "Deployment"]
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    args = container["args"]
+    flags = {word.partition("=")[0] for word in args[args.index("controller") + 1 :]}
+    assert flags <= known

@@ -390,8 +390,8 @@ async def test_nobody_is_sent_elsewhere(authenticator: Running, provider: OidcPr
 
 async def test_unknown_parties_and_actions(authenticator: Running, provider: OidcProvider) -> None:
     await authenticator.serving(provider)
-    assert (await authenticator.ask("check", name="other")).status == 404
-    assert (await authenticator.ask("other")).status == 404
+    assert (await authenticator.ask("check", name="other")).status == 503
+    assert (await authenticator.ask("other")).status == 503
 
 
 @pytest.mark.parametrize(

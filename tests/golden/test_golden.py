@@ -33,7 +33,7 @@ from gatehouse.xds.resources import LISTENER, Resource, Resources
 HERE = Path(__file__).parent
 CASES = sorted(path.parent.name for path in HERE.glob("*/input.yaml"))
 MODULES = ("http_auth_request_module", "nginx-auth-jwt-0.14.2")
-ENVOY = envoy.Capabilities()
+ENVOY = envoy.Capabilities(authenticators=True)
 
 BASE = """
 apiVersion: gateway.networking.k8s.io/v1
@@ -218,7 +218,9 @@ def test_nginx_accepts_every_golden_file(case: str, tmp_path: Path) -> None:
 async def test_envoy_accepts_every_golden_resource(case: str) -> None:
     trusted = system_trust.bundle()
     assert trusted is not None
-    for _, generated in served_by_envoy(case, envoy.Capabilities(str(trusted))):
+    for _, generated in served_by_envoy(
+        case, envoy.Capabilities(str(trusted), authenticators=True)
+    ):
         with tempfile.TemporaryDirectory(prefix="ghg-") as directory:
             async with envoys.running(Path(directory)) as running:
                 running.ads.tell(Resources(_elsewhere(generated.resources)))

@@ -13,7 +13,7 @@ import grpc
 from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 from google.protobuf import any_pb2
 
-from gatehouse.xds.resources import ORDER, Resources
+from gatehouse.xds.resources import COMPANION, ORDER, Resources
 
 
 class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc]
@@ -107,7 +107,12 @@ class _Stream:
 
     def settled(self) -> bool:
         there = self._ads.resources.by_type
-        told = {kind: {n: r.version for n, r in named.items()} for kind, named in there.items()}
+        # Descriptions of companions are not for Envoys.
+        told = {
+            kind: {n: r.version for n, r in named.items()}
+            for kind, named in there.items()
+            if kind != COMPANION
+        }
         return not self._open and all(self._told[kind] == told[kind] for kind in told)
 
 

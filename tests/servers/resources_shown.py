@@ -7,7 +7,8 @@ from typing import Any
 
 from google.protobuf import descriptor_pool, json_format, message_factory
 
-from gatehouse.xds.resources import LISTENER, PREFIX, SECRET, Resource, Resources
+from gatehouse.xds import companions
+from gatehouse.xds.resources import COMPANION, LISTENER, PREFIX, SECRET, Resource, Resources
 
 _MANAGER = "envoy.filters.network.http_connection_manager"
 
@@ -27,6 +28,8 @@ def shown(resources: Resources, *, whole: bool = False) -> dict[str, list[Any]]:
 
 def message(resource: Resource) -> dict[str, Any]:
     """Give a resource as its fields."""
+    if resource.type_url == COMPANION:
+        return {"name": resource.name, "files": _told(companions.files(resource))}
     name = resource.type_url.removeprefix(PREFIX)
     made = _class_of(name)()
     made.ParseFromString(resource.body)
@@ -34,6 +37,14 @@ def message(resource: Resource) -> dict[str, Any]:
         json_format.MessageToJson(made, preserving_proto_field_name=True)
     )
     return found
+
+
+def _told(files: dict[str, bytes]) -> dict[str, Any]:
+    """Give descriptions; all else may be secret."""
+    return {
+        path: json.loads(content) if path.endswith(".json") else "…"
+        for path, content in files.items()
+    }
 
 
 def _class_of(name: str) -> Any:

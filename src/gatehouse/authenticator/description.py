@@ -69,6 +69,8 @@ class Party(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     every: bool = True
     told: tuple[str, ...] = ()
     """Claims that backends are told, in the order of the headers of an answer."""
+    headers: tuple[str, ...] = ()
+    """Names of these headers, for a proxy that passes them on as they are; in lower case."""
 
     @property
     def claims(self) -> frozenset[str]:

@@ -26,8 +26,12 @@ MOST_ENDED = 100_000
 """Sessions remembered that their provider ended."""
 
 
+REMOVED = "x-envoy-auth-headers-to-remove"
+"""Names headers that Envoy takes away from a request before it goes on."""
+
+
 class Asked(msgspec.Struct, frozen=True):
-    """What NGINX says of a request."""
+    """What a proxy says of a request."""
 
     method: str
     query: Mapping[str, str]
@@ -49,6 +53,12 @@ class Asked(msgspec.Struct, frozen=True):
         )
 
 
+class _Known(msgspec.Struct, frozen=True):
+    session: Session
+    written: list[str]
+    """Cookies that are to be set."""
+
+
 class RelyingParty:
     """One party. Every action gives an answer."""
 
@@ -63,6 +73,7 @@ class RelyingParty:
         self._ended: dict[str, float] = {}
         self.actions = {
             "check": self.check,
+            "admit": self.admit,
             "login": self.login,
             "callback": self.callback,
             "logout": self.logout,
@@ -70,24 +81,55 @@ class RelyingParty:
         }
 
     async def check(self, asked: Asked) -> web.Response:
-        """Say whether a request may go on, and what its backend is told."""
+        """Say whether a request may go on, and what its backend is told, in numbered headers.
+
+        So NGINX is answered, which sends on to a login whom this does not know (401).
+        """
+        found = await self._known(asked)
+        if isinstance(found, int):
+            return web.Response(status=found)
+        headers = {f"X-Set-Cookie-{number}": each for number, each in enumerate(found.written)}
+        for number, name in enumerate(self.party.told):
+            headers[f"X-Claim-{number}"] = claims.told(found.session.claims.get(name))
+        headers["X-Cookie"] = cookies.others(asked.cookie, self.party.cookie)
+        return web.Response(headers={name: value for name, value in headers.items() if value})
+
+    async def admit(self, asked: Asked) -> web.Response:
+        """Say whether a request may go on, with its headers; send to a login who is not known.
+
+        So Envoy is answered, which gives any answer but 200 to the client.
+        """
+        found = await self._known(asked)
+        if found == 401:
+            return await self.login(asked)
+        if isinstance(found, int):
+            return _plain(found, "You may not see this.")
+        headers = {"cookie": cookies.others(asked.cookie, self.party.cookie)}
+        for header, name in zip(self.party.headers, self.party.told, strict=True):
+            headers[header] = claims.told(found.session.claims.get(name))
+        given = {name: value for name, value in headers.items() if value}
+        # What a client sent under these names is not to stay where there is nothing to tell.
+        absent = ",".join(sorted(headers.keys() - given.keys()))
+        answer = web.Response(headers=given | ({REMOVED: absent} if absent else {}))
+        for each in found.written:
+            answer.headers.add("Set-Cookie", each)
+        return answer
+
+    async def _known(self, asked: Asked) -> _Known | int:
+        """Give who asks, or the status of an answer to somebody who may not."""
         session, written = self._session(asked), []
         if session is None:
-            return web.Response(status=401)
+            return 401
         if time.time() >= session.fresh:
             try:
                 session = await self._refresh(session)
                 written = self._cookies(session, asked)
             except (DeniedError, UnavailableError, cookies.TooLongError) as error:
                 self._failed(f"a session is not refreshed: {error}")
-                return web.Response(status=401)
+                return 401
         if not claims.authorized(self.party, session.claims):
-            return web.Response(status=403)
-        headers = {f"X-Set-Cookie-{number}": each for number, each in enumerate(written)}
-        for number, name in enumerate(self.party.told):
-            headers[f"X-Claim-{number}"] = claims.told(session.claims.get(name))
-        headers["X-Cookie"] = cookies.others(asked.cookie, self.party.cookie)
-        return web.Response(headers={name: value for name, value in headers.items() if value})
+            return 403
+        return _Known(session, written)
 
     async def login(self, asked: Asked) -> web.Response:
         """Send a user to the provider, and nobody else."""

@@ -1,4 +1,4 @@
-"""The socket: requests of NGINX, each for one relying party, which stays while workers may ask."""
+"""The socket: requests of a proxy, each for one party, which stays while workers may ask."""
 
 from __future__ import annotations
 
@@ -31,6 +31,9 @@ LINE = 1 << 16
 KEEPALIVE_SECONDS = 75.0
 """More than NGINX keeps a connection idle, so that it never sends to one that ends."""
 
+
+ASKED_BY_USERS = frozenset({"callback", "logout", "ended"})
+"""Actions that are whole requests of users, whose query counts."""
 
 # What is no request is answered 400 without a word: clients make some as fast as they like.
 _SILENT = logging.getLogger(f"{__name__}.http")
@@ -110,17 +113,18 @@ class Serving:
         return self._http
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
-        # As it was sent: NGINX wrote it, and parsing a URL takes as long as opening a session.
+        # As it was sent: the proxy wrote it, and parsing a URL takes as long as opening a session.
         path, _, query = request.raw_path.partition("?")
         name, _, action = path.removeprefix("/").partition("/")
         party = self._parties.get(name)
         act = party.actions.get(action) if party is not None else None
         if act is None:
-            return web.Response(status=404)
+            # Whatever a proxy makes of this, it lets nobody in.
+            return web.Response(status=503)
         said = request.headers
         asked = Asked(
             request.method,
-            dict(parse_qsl(query)) if query else {},
+            dict(parse_qsl(query)) if query and action in ASKED_BY_USERS else {},
             "; ".join(said.getall("Cookie", ())),
             said.get("X-Origin", ""),
             said.get("X-Uri", ""),

@@ -134,8 +134,14 @@ def envoy_line(delivery: Delivery[Resources]) -> Line:
     """Give the line to Envoy: resources."""
 
     def able(equipment: Iterable[Equipment]) -> envoy.Capabilities | None:
+        agents = [each.features for each in equipment]
+        if not agents:
+            return None
         # The agent has the authorities that its machine trusts in the directory where Envoy runs.
-        return envoy.Capabilities("system.pem") if any(True for _ in equipment) else None
+        return envoy.Capabilities(
+            "system.pem",
+            authenticators=all("gatehouse.authenticator" in features for features in agents),
+        )
 
     def generator(capabilities: envoy.Capabilities) -> Generate[Resources]:
         made = envoy.Generator(capabilities)

@@ -1,4 +1,7 @@
-"""Authentication: passwords and signed tokens, checked by filters that a route brings itself."""
+"""Authentication: passwords and signed tokens, checked by filters that a route brings itself.
+
+Users of a provider are :mod:`authenticating`'s.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from envoy.extensions.filters.http.jwt_authn.v3 import config_pb2
 from envoy.extensions.filters.http.rbac.v3 import rbac_pb2 as filter_pb2
 from envoy.type.matcher.v3 import metadata_pb2, string_pb2, value_pb2
 
-from gatehouse.backends.envoy import quoting
+from gatehouse.backends.envoy import authenticating, quoting
 from gatehouse.backends.envoy.protobufs import packed
 from gatehouse.backends.envoy.quoting import UnwritableError
 from gatehouse.backends.envoy.served import Context
@@ -47,7 +50,7 @@ def guard(context: Context, route: http.Route) -> list[Any]:
         case ir.Jwt():
             return _tokens(context, route.authentication)
         case ir.Oidc():
-            raise UnwritableError("OpenID Connect needs an agent with an authenticator")
+            return [authenticating.guard(context, route.authentication)]
     return []
 
 
@@ -65,7 +68,7 @@ def missing(context: Context, route: http.Route) -> list[str]:
 
 def holds_secrets(route: http.Route) -> bool:
     """Whether what is made for a route has passwords or keys in it."""
-    return route.authentication is not None
+    return isinstance(route.authentication, ir.Basic | ir.Jwt)
 
 
 def _lines(context: Context, wanted: ir.Basic) -> list[str]:

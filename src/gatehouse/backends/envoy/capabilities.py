@@ -10,3 +10,5 @@ class Capabilities(msgspec.Struct, frozen=True):
 
     system_trust: str = "/etc/ssl/certs/ca-certificates.crt"
     """The file of the authorities that everybody trusts, where Envoy runs."""
+    authenticators: bool = False
+    """Whether its agent runs an authenticator where routes need one."""

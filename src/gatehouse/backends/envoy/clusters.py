@@ -62,6 +62,14 @@ def base(name: str) -> Any:
     return made
 
 
+def keep(made: Any, idle: float) -> None:
+    """Keep a cluster's connections for HTTP/1.1 without a request for so many seconds."""
+    options = _Options()
+    options.explicit_http_config.http_protocol_options.CopyFrom(protocol_pb2.Http1ProtocolOptions())
+    options.common_http_protocol_options.idle_timeout.CopyFrom(quoting.seconds(idle))
+    made.typed_extension_protocol_options[_HTTP].CopyFrom(packed(options))
+
+
 def endpoints(found: ir.Cluster) -> Resource:
     """Give where a cluster answers."""
     locality = components.LocalityLbEndpoints(lb_endpoints=hosts(found.endpoints))

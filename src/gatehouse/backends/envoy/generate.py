@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from gatehouse.backends.envoy import (
+    authenticating,
     clients,
     clusters,
     compression,
@@ -25,6 +26,7 @@ from gatehouse.backends.envoy.quoting import UnwritableError
 from gatehouse.backends.envoy.served import Context, Shown, shown
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import http as ir
+from gatehouse.ir.authentication import Oidc
 from gatehouse.xds.resources import Resource, Resources
 
 
@@ -59,6 +61,8 @@ class Generator:
         chains = {number: hosts.chains for number, hosts in self._hosts.items()}
         ports = tuple(listeners.ports(gateway, chains))
         self._plan_secrets(gateway, ports)
+        # What hosts need is known when all of them are planned.
+        self._plan_authenticator(found)
         self._plan_ports(ports, self._clusters)
         resources, unsupported = self._parts.finish()
         return Generated(resources, (*_common(gateway, self._snippets), *unsupported))
@@ -123,7 +127,21 @@ class Generator:
             if hosts is None or hosts.apart != apart:
                 self._drop_hosts({listener.port})
                 hosts = self._hosts[listener.port] = Hosts(self._parts, listener.port, apart=apart)
-            self._note(*hosts.plan(listener.virtual_hosts, context, stale))
+            scheme = "https" if listener.protocol == "HTTPS" else "http"
+            served = msgspec.structs.replace(context, scheme=scheme)
+            self._note(*hosts.plan(listener.virtual_hosts, served, stale))
+
+    def _plan_authenticator(self, secrets: dict[str, ir_gateway.SecretFile]) -> None:
+        """Plan what is told to the authenticator, if it is there and any route needs it."""
+        moves = self._parts.moves if self._capabilities.authenticators else 0
+        known = self._parts.get("authenticator")
+        if (known.seen if known is not None else (0,)) == (moves,):
+            return
+        wanted: dict[Oidc, list[str]] = {}
+        for each, route in sorted(self._parts.needs, key=lambda need: (need[0].filter, need[1])):
+            wanted.setdefault(each, []).append(route)
+        made = tuple(authenticating.resources(wanted, secrets))
+        self._parts.put("authenticator", Part(made, seen=(moves,)))
 
     def _drop_hosts(self, ports: Iterable[int]) -> None:
         for port in ports:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
-from gatehouse.backends.envoy import names, scopes
+from gatehouse.backends.envoy import authenticating, names, scopes
 from gatehouse.backends.envoy.chains import Chains
 from gatehouse.backends.envoy.parts import Followed, Part, Parts
 from gatehouse.backends.envoy.routes import cluster_names
@@ -53,7 +54,7 @@ class Hosts:
         again = {key: self._exact[key] for key in stale if key in self._exact}
         for key, host in (again | new).items():
             made = scopes.exact(key.removeprefix("scope/"), host, context)
-            self._parts.put(key, Part((made.resource,), made.unsupported, uses([host])))
+            self._parts.put(key, _part(made, [host]))
         self._plan_wide(context, stale)
         return fresh, gone
 
@@ -76,8 +77,7 @@ class Hosts:
             known = self._parts.get(key)
             if known is None or known.seen != seen or key in stale:
                 made = scopes.wide(name, others, elsewhere, context)
-                part = Part((made.resource,), made.unsupported, uses(others), seen)
-                self._parts.put(key, part)
+                self._parts.put(key, _part(made, others, seen))
         for key in before - self._wide:
             self._parts.drop(key)
 
@@ -99,6 +99,11 @@ class _Same:
 
     def __hash__(self) -> int:
         return id(self.value)
+
+
+def _part(made: scopes.Scope, hosts: Sequence[ir.VirtualHost], seen: tuple[Any, ...] = ()) -> Part:
+    needs = authenticating.needed(hosts)
+    return Part((made.resource,), made.unsupported, uses(hosts), seen, needs)
 
 
 def uses(hosts: Iterable[ir.VirtualHost]) -> frozenset[str]:

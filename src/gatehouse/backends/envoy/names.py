@@ -7,6 +7,9 @@ import hashlib
 BROKEN = "gh-broken"
 """A cluster that is never there: shares that lead nowhere."""
 
+AUTHENTICATOR = "gh-authenticator"
+"""The cluster of the authenticator beside an Envoy."""
+
 SCOPE_HEADER = "x-gh-scope"
 """Says, inside of Envoy, which virtual host a request is for."""
 

@@ -6,8 +6,8 @@ at those alone that are new.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Set
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -29,6 +29,8 @@ class Part(msgspec.Struct, frozen=True):
     """Clusters on whose look it depends."""
     seen: tuple[Any, ...] = ()
     """What it was made from."""
+    needs: frozenset[Any] = frozenset()
+    """What it needs of what other parts may need as well."""
 
 
 class Followed(Generic[T]):
@@ -51,6 +53,9 @@ class Parts:
         self._parts: dict[str, Part] = {}
         self._findings: dict[str, Unsupported] = {}
         self._users: defaultdict[str, set[str]] = defaultdict(set)
+        self.moves = 0
+        """How often what parts need may have changed."""
+        self._needs: Counter[Any] = Counter()
         self._before: dict[str, Part | None] = {}
         """Of those that changed in this pass."""
         self._made = Resources()
@@ -67,6 +72,11 @@ class Parts:
         """Give the keys of the parts that depend on the look of any of the clusters."""
         return {key for name in clusters for key in self._users.get(name, ())}
 
+    @property
+    def needs(self) -> Set[Any]:
+        """What any part needs."""
+        return self._needs.keys()
+
     def put(self, key: str, part: Part) -> None:
         """Put a part in the place of another, if there is one."""
         self.drop(key)
@@ -75,6 +85,8 @@ class Parts:
             self._findings[key] = part.unsupported
         for name in part.uses:
             self._users[name].add(key)
+        self._needs.update(part.needs)
+        self.moves += bool(part.needs)
 
     def drop(self, key: str) -> None:
         """Take a part away, if it is there."""
@@ -85,6 +97,12 @@ class Parts:
             self._users[name].discard(key)
             if not self._users[name]:
                 del self._users[name]
+        needs = known.needs if known is not None else frozenset()
+        self.moves += bool(needs)
+        for each in needs:
+            self._needs[each] -= 1
+            if not self._needs[each]:
+                del self._needs[each]
 
     def finish(self) -> tuple[Resources, Unsupported]:
         """End a pass: give all resources, and all that they leave out."""

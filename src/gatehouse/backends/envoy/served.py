@@ -9,6 +9,7 @@ import msgspec
 from gatehouse.backends.envoy.capabilities import Capabilities
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import http as ir
+from gatehouse.ir.authentication import Oidc
 
 
 class Shown(msgspec.Struct, frozen=True):
@@ -25,6 +26,10 @@ class Context(msgspec.Struct, frozen=True):
     clusters: Mapping[str, ir.Cluster]
     secrets: Mapping[str, ir_gateway.SecretFile]
     capabilities: Capabilities
+    scheme: str = "http"
+    """How clients come."""
+    taken: Mapping[Oidc, str] = {}
+    """Of the virtual host, whose paths another one has; and the path."""
 
 
 def shown(cluster: ir.Cluster | None) -> Shown | None:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import msgspec
-
 from gatehouse.authenticator import description
-from gatehouse.authenticator.description import Claim, Party, Rule
+from gatehouse.authenticator.description import Party
+from gatehouse.backends import relying
 from gatehouse.backends.nginx import names, quoting
 from gatehouse.backends.nginx.capabilities import Capabilities
 from gatehouse.backends.nginx.quoting import UnwritableError
@@ -45,7 +44,7 @@ def guard(context: Context, wanted: Oidc) -> Guard:
     def variable(kind: str, number: int = 0) -> str:
         return names.variable(scope, kind, str(number))
 
-    told = _told(wanted)
+    told = relying.told(wanted)
     answered = {f"x_set_cookie_{n}": variable("set", n) for n in range(description.COOKIES)}
     answered |= {f"x_claim_{n}": variable("claim", n) for n in range(len(told))}
     answered["x_cookie"] = variable("cookie")
@@ -68,12 +67,6 @@ def guard(context: Context, wanted: Oidc) -> Guard:
         locations=(block("location", (login,), _login(party)),),
         fixed=_fixed(party, wanted),
     )
-
-
-def _told(wanted: Oidc) -> list[tuple[str, str]]:
-    """Give the claims that backends are told, and in which headers."""
-    asked = wanted.authorization.requirements
-    return [(each.name, each.header) for rule in asked for each in rule.claims if each.header]
 
 
 def _fixed(party: Party, wanted: Oidc) -> tuple[Directive, ...]:
@@ -128,7 +121,10 @@ def files(gateway: ir_gateway.Gateway, capabilities: Capabilities) -> list[File]
     server = simple("server", quoting.word(f"unix:{description.SOCKET}"))
     upstream = write([block("upstream", (UPSTREAM,), (server, simple("keepalive", "64")))])
     return [
-        File.make(description.FILE, description.encode(_party(each) for each in found)),
+        File.make(
+            description.FILE,
+            description.encode(relying.party(each, names.secret_file) for each in found),
+        ),
         File.make(names.upstream_file("authenticator"), upstream),
     ]
 
@@ -144,30 +140,4 @@ def _wanted(gateway: ir_gateway.Gateway) -> Iterable[Oidc]:
 
 
 def _party(wanted: Oidc) -> Party:
-    asked = wanted.authorization
-    made = Party(
-        name="",
-        filter=wanted.filter,
-        issuer=wanted.issuer,
-        metadata_url=wanted.metadata_url,
-        client_id=wanted.client_id,
-        secret=names.secret_file(wanted.secret),
-        trust=names.secret_file(wanted.trust) if wanted.trust else names.SYSTEM_TRUST,
-        revoked=names.secret_file(wanted.revoked) if wanted.revoked else "",
-        callback=wanted.callback,
-        callback_origin=wanted.callback_origin,
-        pkce=wanted.pkce,
-        scopes=wanted.scopes,
-        extra=wanted.extra,
-        cookie=wanted.cookie,
-        timeout=wanted.timeout,
-        after_logout=wanted.logout.after,
-        token_hint=wanted.logout.token_hint,
-        rules=tuple(
-            Rule(tuple(Claim(c.name, c.values, c.regex) for c in each.claims), each.every)
-            for each in asked.requirements
-        ),
-        every=asked.every,
-        told=tuple(name for name, _ in _told(wanted)),
-    )
-    return msgspec.structs.replace(made, name=names.digest(msgspec.json.encode(made).decode()))
+    return relying.party(wanted, names.secret_file)

@@ -1,0 +1,213 @@
+"""Routes whose users an authenticator knows: it is asked about each request, and logs users in.
+
+Envoy's ``ext_authz`` asks it, brought by the route itself: 200 lets a request on, any other answer
+is the client's, such as the redirection to the provider. Nothing of what a client sent reaches it
+but what is written here. Who cannot be asked lets nobody in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from envoy.config.cluster.v3 import cluster_pb2
+from envoy.config.core.v3 import address_pb2, base_pb2, extension_pb2, http_uri_pb2
+from envoy.config.endpoint.v3 import endpoint_components_pb2
+from envoy.config.route.v3 import route_components_pb2 as components
+from envoy.extensions.filters.http.ext_authz.v3 import ext_authz_pb2
+from envoy.type.matcher.v3 import string_pb2
+from envoy.type.v3 import http_status_pb2
+
+from gatehouse.authenticator import description
+from gatehouse.authenticator.description import Party
+from gatehouse.backends import relying
+from gatehouse.backends.envoy import clusters, headers, matching, names, quoting, rewriting
+from gatehouse.backends.envoy.protobufs import packed, written
+from gatehouse.backends.envoy.quoting import UnwritableError
+from gatehouse.backends.envoy.served import Context
+from gatehouse.ir import gateway as ir_gateway
+from gatehouse.ir import http as ir
+from gatehouse.ir.authentication import Oidc
+from gatehouse.xds import companions
+from gatehouse.xds.resources import CLUSTER, Resource
+
+SECONDS = 60.0
+"""For an answer: it may take several of the provider's."""
+
+AWAY = 503
+"""Answered where the authenticator is away, or fails, or cannot reach the provider."""
+
+_ANSWERED = ("cache-control", "content-type", "location", "referrer-policy", "set-cookie")
+
+
+def guard(context: Context, wanted: Oidc) -> Any:
+    """Give the filter that lets in those alone whom the provider knows. Raises UnwritableError."""
+    if not context.capabilities.authenticators:
+        raise UnwritableError("OpenID Connect needs an agent with an authenticator")
+    if wanted in context.taken:
+        path = context.taken[wanted]
+        raise UnwritableError(f"the path {path} is another AuthenticationFilter's already")
+    party = _party(wanted)
+    said = {
+        "x-origin": _origin(context),
+        "x-uri": "%REQ(:PATH)%",
+        "x-upgrade": "%REQ(UPGRADE)%",
+        "x-mode": "%REQ(SEC-FETCH-MODE)%",
+    }
+    service = ext_authz_pb2.HttpService(
+        server_uri=http_uri_pb2.HttpUri(
+            uri="http://authenticator",
+            cluster=names.AUTHENTICATOR,
+            timeout=quoting.seconds(SECONDS),
+        ),
+        # What Envoy puts behind it, the request's own path, is a query that nobody reads.
+        path_prefix=f"/{party.name}/admit?",
+        authorization_request=ext_authz_pb2.AuthorizationRequest(
+            headers_to_add=[
+                base_pb2.HeaderValue(key=name, value=value) for name, value in said.items()
+            ]
+        ),
+        authorization_response=ext_authz_pb2.AuthorizationResponse(
+            allowed_upstream_headers=_exactly("cookie", *party.headers),
+            allowed_client_headers=_exactly(*_ANSWERED),
+            allowed_client_headers_on_success=_exactly("set-cookie"),
+        ),
+    )
+    made = ext_authz_pb2.ExtAuthz(
+        http_service=service,
+        transport_api_version="V3",
+        allowed_headers=_exactly("cookie"),
+        disallowed_headers=_exactly("authorization"),
+        status_on_error=http_status_pb2.HttpStatus(code=AWAY),
+    )
+    return extension_pb2.TypedExtensionConfig(
+        name="envoy.filters.http.ext_authz", typed_config=packed(made)
+    )
+
+
+def _exactly(*wanted: str) -> Any:
+    patterns = [string_pb2.StringMatcher(exact=each) for each in wanted]
+    return string_pb2.ListStringMatcher(patterns=patterns)
+
+
+def _origin(context: Context) -> str:
+    return f"{context.scheme}://%REQ(:AUTHORITY)%"
+
+
+def _party(wanted: Oidc) -> Party:
+    told = tuple(quoting.changed_header(header) for _, header in relying.told(wanted))
+    return relying.party(wanted, _file, told)
+
+
+def _file(secret: str) -> str:
+    return f"secrets/{secret}"
+
+
+def taken(host: ir.VirtualHost) -> dict[Oidc, str]:
+    """Give who cannot be served since another one of the host has a path of theirs: which one."""
+    owners: dict[str, Oidc] = {}
+    found: dict[Oidc, str] = {}
+    for wanted in _wanted(host):
+        lost = [path for path in _paths(wanted) if owners.get(path, wanted) != wanted]
+        if lost:
+            found[wanted] = lost[0]
+        else:
+            owners |= dict.fromkeys(_paths(wanted), wanted)
+    return found
+
+
+def _wanted(host: ir.VirtualHost) -> dict[Oidc, None]:
+    return {
+        route.authentication: None
+        for route in host.routes
+        if isinstance(route.authentication, Oidc)
+    }
+
+
+def _paths(wanted: Oidc) -> dict[str, str]:
+    """Give what is done at paths of its own."""
+    found = {
+        wanted.callback: "callback",
+        wanted.logout.path: "logout",
+        wanted.logout.front_channel: "ended",
+    }
+    return {path: action for path, action in found.items() if path}
+
+
+def routes(context: Context, host: ir.VirtualHost) -> Iterator[Any]:
+    """Give the routes that go before a host's own: to the authenticator itself."""
+    if not context.capabilities.authenticators:
+        return
+    for wanted in _wanted(host):
+        if wanted not in context.taken:
+            try:
+                yield from _own(context, wanted)
+            except UnwritableError:
+                # Its routes say why, and lead nobody here.
+                continue
+
+
+def _own(context: Context, wanted: Oidc) -> list[Any]:
+    party, found = _party(wanted), []
+    for path, action in _paths(wanted).items():
+        exact = ir.PathExact(path)
+        made = components.Route(
+            name=f"{wanted.filter}/{action}", match=matching.match(ir.Match(exact))
+        )
+        made.route.cluster = names.AUTHENTICATOR
+        made.route.timeout.CopyFrom(quoting.seconds(SECONDS))
+        onward = rewriting.rewrite(ir.FullPath(f"/{party.name}/{action}"), exact)
+        made.route.regex_rewrite.CopyFrom(onward)
+        made.request_headers_to_add.append(headers.option("x-origin", _origin(context)))
+        made.request_headers_to_remove.append("authorization")
+        made.response_headers_to_remove.append("server")
+        found.append(made)
+    return found
+
+
+def needed(hosts: Iterable[ir.VirtualHost]) -> frozenset[tuple[Oidc, str]]:
+    """Give every filter that hosts need an authenticator for, with the routes that have it."""
+    return frozenset(
+        (route.authentication, "/".join(route.name.split("/")[:2]))
+        for host in hosts
+        for route in host.routes
+        if isinstance(route.authentication, Oidc)
+    )
+
+
+def resources(
+    wanted: Mapping[Oidc, Sequence[str]], secrets: Mapping[str, ir_gateway.SecretFile]
+) -> list[Resource]:
+    """Give what an authenticator and Envoy need to find each other, if any route needs one.
+
+    ``wanted``: with the routes, for people.
+    """
+    found = []
+    for each, origins in wanted.items():
+        named = [name for name in (each.secret, each.trust, each.revoked) if name]
+        if not all(name in secrets for name in named):
+            continue
+        try:
+            party = _party(each)
+        except UnwritableError:
+            continue
+        files = {_file(name): secrets[name].content.reveal() for name in named}
+        files[description.FILE] = description.encode([party])
+        found.append(
+            companions.resource("authenticator", party.name, files, origins=tuple(origins))
+        )
+    return [*found, _cluster()] if found else []
+
+
+def _cluster() -> Resource:
+    made = clusters.base(names.AUTHENTICATOR)
+    made.type = cluster_pb2.Cluster.STATIC
+    made.ClearField("eds_cluster_config")
+    made.load_assignment.cluster_name = names.AUTHENTICATOR
+    # Relative to the directory in which Envoy runs.
+    pipe = address_pb2.Address(pipe=address_pb2.Pipe(path=description.SOCKET))
+    made.load_assignment.endpoints.add().lb_endpoints.add(
+        endpoint=endpoint_components_pb2.Endpoint(address=pipe)
+    )
+    clusters.keep(made, clusters.IDLE)
+    return Resource.make(CLUSTER, names.AUTHENTICATOR, written(made))

@@ -85,8 +85,9 @@ class Installation:
                 await asyncio.sleep(0.1)
 
 
-def hello() -> list[dict[str, Any]]:
+def hello(gateway_class: str = "gatehouse-nginx") -> list[dict[str, Any]]:
     text = (ROOT / "examples" / "hello.yaml").read_text().replace("127.0.0.1", BACKEND[0])
+    text = text.replace("gatehouse-nginx", gateway_class)
     return list(yaml.safe_load_all(text.replace("9000", str(BACKEND[1]))))
 
 

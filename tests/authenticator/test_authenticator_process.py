@@ -450,3 +450,42 @@ async def test_a_certificate_that_was_taken_back_is_not_trusted(
     assert (await authenticator.ask("login", name="p")).status == 302
     assert (await authenticator.ask("login", name="q")).status == 503
     assert "the certificate is not trusted: certificate revoked" in authenticator.log
+
+
+async def test_envoy_is_told_headers_by_their_names_and_which_to_take_away(
+    authenticator: Running, provider: OidcProvider
+) -> None:
+    provider.user = {"sub": "alice", "groups": []}
+    fields: dict[str, Any] = {"told": ("sub", "groups"), "headers": ("x-user", "x-groups")}
+    await authenticator.serving(provider, rules=(), **fields)
+    begun = await authenticator.ask("admit", "/orders")
+    assert (begun.status, begun.location.partition("?")[0]) == (302, f"{provider.issuer}/authorize")
+    assert (await authenticator.ask("admit", method="POST")).status == 401
+    await authenticator.log_in(provider)
+    let_in = await authenticator.ask("admit", method="POST")
+    assert (let_in.status, let_in.headers["x-user"]) == (200, "alice")
+    assert let_in.headers["x-envoy-auth-headers-to-remove"] == "cookie,x-groups"
+    authenticator.cookies["theme"] = "dark"
+    let_in = await authenticator.ask("admit")
+    assert let_in.headers["Cookie"] == "theme=dark"
+    assert let_in.headers["x-envoy-auth-headers-to-remove"] == "x-groups"
+    provider.away = True
+    authenticator.cookies.clear()
+    assert (await authenticator.ask("admit")).status == 302
+    await authenticator.serving(provider, rules=(ADMINS,), **fields, name="q")
+    authenticator.cookies.clear()
+    assert (await authenticator.ask("admit", name="q")).status == 503
+
+
+async def test_envoy_is_given_refreshed_sessions_and_refusals(
+    authenticator: Running, provider: OidcProvider
+) -> None:
+    await authenticator.serving(provider, rules=(ADMINS,))
+    provider.lifetime = 1
+    await authenticator.log_in(provider)
+    await asyncio.sleep(1.1)
+    assert (await authenticator.ask("admit")).status == 200
+    assert [each.partition("=")[0] for each in authenticator.set] == ["SESSION"]
+    provider.user = {"sub": "bob", "groups": ["staff"]}
+    await authenticator.log_in(provider)
+    assert (await authenticator.ask("admit")).status == 403

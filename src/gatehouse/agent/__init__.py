@@ -10,7 +10,7 @@
   ``nameserver``, ``answers``); NGINX Plus is told (``plus``).
 - ``generations``, ``main_conf``, ``places``, ``private``: what is on disk, and for whom.
 - ``supervision``, ``master``, ``error_log``, ``nginx_binary``: the NGINX.
-- ``companions``: the processes beside NGINX that do what it cannot.
+- ``companions``: the processes beside a proxy that do what it cannot.
 - ``watched``, ``processes``, ``orphans``: what both are to the machine.
 - ``envoy``: the agent that owns an Envoy instead.
 - ``health``, ``measurements``: /livez, /readyz, /metrics, and what is measured.

@@ -1,8 +1,8 @@
-"""The authenticator: a process beside NGINX that logs users in at OpenID Connect providers.
+"""The authenticator: a process beside a proxy that logs users in at OpenID Connect providers.
 
 NGINX asks it about every request of a guarded route (``auth_request``) and sends it those that
-nobody may make yet, the provider's answers, and logouts. Who is logged in is in sealed cookies, and
-nowhere else.
+nobody may make yet, the provider's answers, and logouts. Envoy asks once for both (``ext_authz``).
+Who is logged in is in sealed cookies, and nowhere else.
 
 - ``description``: what it is told, a file of the bundle. Pure; also what the back end writes.
 - ``sealing``, ``cookies``, ``sessions``, ``claims``, ``urls``: values. Pure.

@@ -1,8 +1,8 @@
-"""What the processes beside NGINX have in common: how they live, are told, and say what fails.
+"""What the processes beside a proxy have in common: how they live, are told, and say what fails.
 
-A companion does for NGINX what that cannot do itself. The agent starts it when a configuration
-first needs it, tells it of configurations before NGINX meets them, and either may be replaced while
-the other goes on.
+A companion does for NGINX or Envoy what that cannot do itself. The agent starts it when a
+configuration first needs it, tells it of configurations before the proxy meets them, and either may
+be replaced while the other goes on.
 
 - ``service``: what a companion is to its process.
 - ``control``: how the agent tells it what to do.

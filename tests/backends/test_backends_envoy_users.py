@@ -1,0 +1,124 @@
+"""Routes on Envoy whose users only an authenticator can know: what they need, and where none is."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from gatehouse.authenticator.description import FILE, Party
+from gatehouse.authenticator.sessions import Keeper, Session
+from gatehouse.backends import envoy, nginx
+from gatehouse.ir import gateway as ir_gateway
+from gatehouse.ir import http as ir
+from gatehouse.ir.authentication import Authorization, Claim, Logout, Oidc, Requirement
+from gatehouse.xds import companions
+from gatehouse.xds.resources import CLUSTER, COMPANION, LISTENER, Resources
+
+ABLE = envoy.Capabilities(authenticators=True)
+
+
+def users(name: str = "users", **fields: object) -> Oidc:
+    claim = Claim("groups", ("staff",), header="X-Groups")
+    made = Oidc(
+        filter=f"ns/{name}", issuer="https://id", metadata_url="https://id/m", client_id="web",
+        secret="auth-1", callback=f"/callback-{name}",
+        authorization=Authorization((Requirement((claim,)),)),
+    )  # fmt: skip
+    return msgspec.structs.replace(made, **fields)
+
+
+def gateway(*routes: ir.Route, host: str = "a.example") -> ir_gateway.Gateway:
+    listener = ir_gateway.Listener(8080, "HTTP", (ir.VirtualHost(host, routes),))
+    secrets = tuple(
+        ir_gateway.SecretFile(name, ir_gateway.SecretBytes(content))
+        for name, content in (("auth-1", b"one"), ("auth-2", b"two"))
+    )
+    return ir_gateway.Gateway("ns/gw", listeners=(listener,), secrets=secrets)
+
+
+def guarded(wanted: Oidc | None, name: str = "ns/r/0/0", path: str = "/") -> ir.Route:
+    match = ir.Match(ir.PathPrefix(path))
+    return ir.Route(name, match, ir.Respond(204), authentication=wanted)
+
+
+def parties(resources: Resources) -> list[Party]:
+    return [
+        party
+        for each in resources.by_type.get(COMPANION, {}).values()
+        for party in msgspec.json.decode(companions.files(each)[FILE], type=list[Party])
+    ]
+
+
+def test_nobody_is_let_in_where_nobody_can_be_asked() -> None:
+    found = envoy.Generator(envoy.Capabilities()).generate(gateway(guarded(users())))
+    (said,) = found.unsupported
+    assert said == ("ns/r/0/0", "OpenID Connect needs an agent with an authenticator")
+    assert COMPANION not in found.resources.by_type
+    assert CLUSTER not in found.resources.by_type
+
+
+def test_a_listener_never_hears_of_users() -> None:
+    generator = envoy.Generator(ABLE)
+    before = generator.generate(gateway(guarded(None))).resources
+    after = generator.generate(gateway(guarded(users()))).resources
+    assert before.by_type[LISTENER] == after.by_type[LISTENER]
+    assert {kind for kind, _ in after.differing(before)} == set(after.by_type) - {LISTENER}
+
+
+def test_a_rotated_secret_is_another_party_and_what_is_needed_no_more_goes() -> None:
+    generator = envoy.Generator(ABLE)
+    (first,) = parties(generator.generate(gateway(guarded(users()))).resources)
+    rotated = gateway(guarded(users(secret="auth-2")))
+    (second,) = parties(generator.generate(rotated).resources)
+    assert first.name != second.name
+    assert (
+        generator.generate(rotated).resources == envoy.Generator(ABLE).generate(rotated).resources
+    )
+    gone = generator.generate(gateway(guarded(None))).resources
+    assert not gone.by_type.get(COMPANION)
+    assert not gone.by_type.get(CLUSTER)
+
+
+def test_a_party_is_there_for_as_long_as_any_route_needs_it() -> None:
+    generator = envoy.Generator(ABLE)
+    one, two = guarded(users(), "ns/one/0/0", "/one"), guarded(users(), "ns/two/0/0", "/two")
+    (made,) = generator.generate(gateway(one, two)).resources.by_type[COMPANION].values()
+    assert made.origins == ("ns/one", "ns/two")
+    (made,) = generator.generate(gateway(two)).resources.by_type[COMPANION].values()
+    assert made.origins == ("ns/two",)
+
+
+@pytest.mark.parametrize("field", ["callback", "logout", "front_channel"])
+def test_a_path_of_another_filter_is_refused_and_said(field: str) -> None:
+    paths = {
+        "callback": users("other", callback="/callback-users"),
+        "logout": users("other", logout=Logout(path="/callback-users")),
+        "front_channel": users("other", logout=Logout(front_channel="/callback-users")),
+    }
+    routes = (guarded(users(), "ns/r/0/0"), guarded(paths[field], "ns/r/1/0", "/other"))
+    found = envoy.Generator(ABLE).generate(gateway(*routes))
+    why = "the path /callback-users is another AuthenticationFilter's already"
+    assert found.unsupported == (("ns/r/1/0", why),)
+
+
+def test_a_header_that_envoy_cannot_set_lets_nobody_in() -> None:
+    claim = Claim("groups", ("staff",), header="Host")
+    wanted = users(authorization=Authorization((Requirement((claim,)),)))
+    found = envoy.Generator(ABLE).generate(gateway(guarded(wanted)))
+    ((route, why),) = found.unsupported
+    assert (route, why) == ("ns/r/0/0", "Envoy does not let routes change the header host")
+    assert parties(found.resources) == []
+
+
+def test_a_session_of_one_proxy_holds_on_the_other() -> None:
+    made = gateway(guarded(users()))
+    (here,) = parties(envoy.Generator(ABLE).generate(made).resources)
+    able = nginx.Capabilities.parse("1.31.3", ("http_auth_request_module",), authenticators=True)
+    text = nginx.Generator(able).generate(made).bundle.files[FILE].content
+    (there,) = msgspec.json.decode(text, type=list[Party])
+    assert here.headers == ("x-groups",)
+    assert there.headers == ()
+    session = Session("alice", 0.0, 1.0, 1.0, {"groups": ["staff"]})
+    cookie = Keeper(there, b"one").of_session(session)
+    assert Keeper(here, b"one").session(cookie) == session
+    assert Keeper(here, b"two").session(cookie) is None

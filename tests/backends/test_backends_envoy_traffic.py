@@ -119,6 +119,64 @@ async def test_passwords_and_tokens_are_asked_for_under_every_kind_of_name(name:
             assert hashed not in repr(scope)
 
 
+@pytest.mark.parametrize(
+    ("claim", "value", "told"),
+    [
+        ("groups", "staff", "staff"),
+        ("groups", ["staff", "a b"], "staff,a b"),
+        ("groups", [1, True, ["x"]], '1,true,["x"]'),
+        ("groups", [], None),
+        ("groups", "", None),
+        ("groups", None, None),
+        ("level", 1700000000, "1700000000"),
+        ("level", 0.5, "0.5"),
+        ("level", True, "true"),
+        ("address", {"b": 'say "hi"', "a": 1}, '{"a":1,"b":"say \\u0022hi\\u0022"}'),
+        ("https://shop.example/roles", ["admin"], "admin"),
+        ("groups", "one\r\nX-Evil: two", "one X-Evil: two"),
+    ],
+)
+async def test_a_backend_is_told_a_claim_as_text(claim: str, value: object, told: str) -> None:
+    key = b"0123456789abcdef0123456789abcdef"
+    encoded = base64.urlsafe_b64encode(key).rstrip(b"=").decode()
+    keys = json.dumps({"keys": [{"kty": "oct", "alg": "HS256", "k": encoded}]}).encode()
+    rules = Authorization((Requirement((Claim(claim, ("x",), header="X-Told"),), every=False),
+                           Requirement((Claim("exp", ()),))), every=False)  # fmt: skip
+    route = to("c", authentication=Jwt("r", "keys", authorization=rules))
+    files = (SecretFile("keys", SecretBytes(keys)),)
+    async with backend("one") as endpoint:
+        made = plain([host("a.example", route)], [ir.Cluster("c", (endpoint,))], secrets=files)
+        async with serving(made) as served:
+            text = jwt.encode({"exp": 2**32, claim: value}, key, "HS256")
+            headers = {"Authorization": f"Bearer {text}", "X-Told": "forged"}
+            status, _, seen = await served.ask("a.example", headers=headers)
+            assert (status, dict(seen["headers"]).get("x-told")) == (200, told)
+
+
+async def test_realms_are_those_of_filters_and_of_backends_their_own() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = "HTTP/1.1 401 No\r\nWWW-Authenticate: Basic realm=own\r\nContent-Length: 0\r\n\r\n"
+        while True:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(head.encode())
+
+    realm = 'a "b" %REQ(x)% \\'
+    users = SecretFile("users", SecretBytes(b"me:{PLAIN}secret\n"))
+    routes = [
+        to("c", "ns/b/0/0", "/asked", authentication=Basic(realm, "users")),
+        to("c", "ns/b/1/0", "/open"),
+    ]
+    good = {"Authorization": "Basic " + base64.b64encode(b"me:secret").decode(), "x": "y"}
+    async with listening(refuse) as endpoint:
+        made = plain([host("a.example", *routes)], [ir.Cluster("c", (endpoint,))], secrets=(users,))
+        async with serving(made) as served:
+            _, headers, _ = await served.ask("a.example", "/asked", headers={"x": "y"})
+            assert headers["www-authenticate"] == 'Basic realm="a \\"b\\" %REQ(x)% \\\\"'
+            for path in ("/asked", "/open"):
+                status, headers, _ = await served.ask("a.example", path, headers=good)
+                assert (status, headers["www-authenticate"]) == (401, "Basic realm=own")
+
+
 async def test_long_bodies_are_refused_whether_their_length_is_stated_or_not() -> None:
     limited = Settings(client=ClientSettings(body_size=10))
     async with backend("one") as endpoint:

@@ -14,7 +14,13 @@ from gatehouse.standalone import echo
 
 
 @pytest.fixture(scope="module")
-def installation() -> Iterator[Installation]:
+def gateway_class() -> str:
+    """The class of the Gateway; modules that try several say which, and have one each."""
+    return "gatehouse-nginx"
+
+
+@pytest.fixture(scope="module")
+def installation(gateway_class: str) -> Iterator[Installation]:
     # Short, for the sake of Unix sockets.
     with tempfile.TemporaryDirectory(prefix="gh-") as directory:
         made = Installation(Path(directory))

@@ -1,4 +1,4 @@
-"""Policies and filters of gateway.nginx.org, as traffic meets them."""
+"""Policies and filters of gateway.nginx.org, as traffic meets them on each proxy."""
 
 from __future__ import annotations
 
@@ -59,9 +59,16 @@ async def accepted(client: kube.Client, *keys: tuple[str, str]) -> None:
         await until(said)
 
 
+@pytest.fixture(scope="module", params=["gatehouse-nginx", "gatehouse-envoy"])
+def gateway_class(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture
-async def http(client: kube.Client, backends: None) -> AsyncIterator[aiohttp.ClientSession]:
-    await apply(client, hello())
+async def http(
+    client: kube.Client, backends: None, gateway_class: str
+) -> AsyncIterator[aiohttp.ClientSession]:
+    await apply(client, hello(gateway_class))
     where = await address(client)
     async with aiohttp.ClientSession(f"http://{where}:{PORT}") as session:
         yield session
@@ -238,13 +245,13 @@ async def test_signed_tokens_let_in_whom_their_claims_allow(
 
 
 async def test_a_client_is_who_the_proxy_protocol_says(
-    client: kube.Client, http: aiohttp.ClientSession
+    client: kube.Client, http: aiohttp.ClientSession, gateway_class: str
 ) -> None:
     trusted = [{"type": "CIDR", "value": "127.0.0.0/8"}]
     proxy = {"rewriteClientIP": {"mode": "ProxyProtocol", "trustedAddresses": trusted}}
     reference = {"group": "gateway.nginx.org", "kind": "NginxProxy", "name": "behind"}
     spec = {
-        "gatewayClassName": "gatehouse-nginx",
+        "gatewayClassName": gateway_class,
         "infrastructure": {"parametersRef": reference},
         "listeners": [{"name": "http", "port": 8080, "protocol": "HTTP"}],
     }

@@ -9,9 +9,8 @@ import io
 import os
 import signal
 import ssl
-import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -103,16 +102,6 @@ async def browsing(where: str, provider: OidcProvider) -> AsyncIterator[Browser]
 @pytest.fixture(scope="module", params=["gatehouse-nginx", "gatehouse-envoy"])
 def gateway_class(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def installation(gateway_class: str) -> Iterator[Installation]:
-    """One for each proxy."""
-    with tempfile.TemporaryDirectory(prefix="gh-") as directory:
-        made = Installation(Path(directory))
-        made.start()
-        yield made
-        made.stop()
 
 
 @pytest.fixture

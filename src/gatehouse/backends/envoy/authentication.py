@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import math
 import re
 from typing import Any
@@ -20,15 +21,14 @@ from envoy.extensions.filters.http.jwt_authn.v3 import config_pb2
 from envoy.extensions.filters.http.rbac.v3 import rbac_pb2 as filter_pb2
 from envoy.type.matcher.v3 import metadata_pb2, string_pb2, value_pb2
 
-from gatehouse.backends.envoy import authenticating, quoting
+from gatehouse.backends.envoy import authenticating, claims, quoting
 from gatehouse.backends.envoy.protobufs import packed
 from gatehouse.backends.envoy.quoting import UnwritableError
 from gatehouse.backends.envoy.served import Context
 from gatehouse.ir import authentication as ir
 from gatehouse.ir import http
 
-_JWT = "envoy.filters.http.jwt_authn"
-_PAYLOAD = "payload"
+_PLAIN = "{PLAIN}"
 _HASH = "{SHA}"
 _NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,9})?")
 
@@ -52,6 +52,18 @@ def guard(context: Context, route: http.Route) -> list[Any]:
         case ir.Oidc():
             return [authenticating.guard(context, route.authentication)]
     return []
+
+
+def told(route: http.Route) -> dict[str, str]:
+    """Give the claims that backends are told, by their headers. Raises UnwritableError."""
+    if not isinstance(route.authentication, ir.Jwt):
+        return {}
+    return {
+        quoting.changed_header(claim.header): quoting.text(claim.name)
+        for rule in route.authentication.authorization.requirements
+        for claim in rule.claims
+        if claim.header
+    }
 
 
 def missing(context: Context, route: http.Route) -> list[str]:
@@ -83,6 +95,9 @@ def _users(lines: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for line in lines:
         name, _, hashed = line.partition(":")
+        if hashed.startswith(_PLAIN):
+            digest = hashlib.sha1(hashed.removeprefix(_PLAIN).encode()).digest()  # noqa: S324
+            hashed = f"{_HASH}{base64.b64encode(digest).decode()}"
         if name and hashed.startswith(_HASH) and _is_sha1(hashed.removeprefix(_HASH)):
             found.setdefault(name, hashed)
     return found
@@ -109,27 +124,18 @@ def _tokens(context: Context, wanted: ir.Jwt) -> list[Any]:
     keys = _usable(found.content.reveal()) if found is not None else []
     if not keys:
         raise UnwritableError("there are no keys that Envoy knows")
-    told = [
-        config_pb2.JwtClaimToHeader(
-            header_name=quoting.changed_header(claim.header), claim_name=quoting.text(claim.name)
-        )
-        for rule in wanted.authorization.requirements
-        for claim in rule.claims
-        if claim.header
-    ]
     provider = config_pb2.JwtProvider(
         local_jwks=base_pb2.DataSource(inline_bytes=msgspec.json.encode({"keys": keys})),
         forward=True,
         require_expiration=True,
         # None is not to be had: without a word it would be a minute.
         clock_skew_seconds=max(1, math.ceil(wanted.leeway)),
-        payload_in_metadata=_PAYLOAD,
-        claim_to_headers=told,
+        payload_in_metadata=claims.PAYLOAD,
     )
     made = config_pb2.JwtAuthentication(providers={"keys": provider})
     rule = made.rules.add(match=components.RouteMatch(prefix="/"))
     rule.requires.provider_name = "keys"
-    filters = [_extension(_JWT, made)]
+    filters = [_extension(claims.METADATA, made)]
     if wanted.authorization.requirements:
         filters.append(_extension("envoy.filters.http.rbac", _authorized(wanted.authorization)))
     return filters
@@ -200,6 +206,8 @@ def _values(value: str, *, regex: bool) -> list[Any]:
 def _metadata(claim: ir.Claim, value: Any) -> Any:
     path = [
         metadata_pb2.MetadataMatcher.PathSegment(key=key)
-        for key in (_PAYLOAD, quoting.text(claim.name))
+        for key in (claims.PAYLOAD, quoting.text(claim.name))
     ]
-    return _Principal(metadata=metadata_pb2.MetadataMatcher(filter=_JWT, path=path, value=value))
+    return _Principal(
+        metadata=metadata_pb2.MetadataMatcher(filter=claims.METADATA, path=path, value=value)
+    )

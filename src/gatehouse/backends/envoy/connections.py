@@ -24,6 +24,8 @@ from envoy.extensions.http.early_header_mutation.header_mutation.v3 import (
 from envoy.type.matcher.v3 import string_pb2
 
 from gatehouse.backends.envoy import (
+    challenges,
+    claims,
     clients,
     compression,
     guards,
@@ -79,6 +81,7 @@ def manager(port: int, listener: str, edge: Edge) -> Any:
             max_headers_count=number(1000),
         ),
     )
+    made.local_reply_config.CopyFrom(challenges.replies())
     made.request_headers_timeout.CopyFrom(quoting.seconds(60.0))
     clients.apply(made, edge)
     made.early_header_mutation_extensions.append(_asked(port, listener))
@@ -121,6 +124,7 @@ def _filters(port: int, edge: Edge) -> list[Any]:
         found.append(_filter("envoy.filters.http.compressor", compression.filter_of(edge)))
     found += [
         _filter(guards.FILTER, guards.idle()),
+        _filter(claims.FILTER, claims.filter_of()),
         _filter(guards.BODY, guards.idle()),
         _filter(sessions.FILTER, stateful_session_pb2.StatefulSession()),
         _filter("gh.forwarded", _forwarded(port, edge)),

@@ -19,7 +19,7 @@ from envoy.type.matcher.v3 import http_inputs_pb2
 from xds.core.v3 import extension_pb2 as xds_extension_pb2
 from xds.type.matcher.v3 import matcher_pb2
 
-from gatehouse.backends.envoy import authentication, rates, sessions
+from gatehouse.backends.envoy import authentication, challenges, claims, rates, sessions
 from gatehouse.backends.envoy.protobufs import number, packed
 from gatehouse.backends.envoy.quoting import UnwritableError
 from gatehouse.backends.envoy.served import Context
@@ -67,6 +67,9 @@ def apply(made: Any, context: Context, route: ir.Route) -> None:
     if found:
         own = matcher_pb2.Matcher(on_no_match=_execute(found))
         made.typed_per_filter_config[FILTER].CopyFrom(_own(own))
+    challenges.apply(made, route.authentication)
+    if told := authentication.told(route):
+        made.typed_per_filter_config[claims.FILTER].CopyFrom(claims.told(told))
     size = route.settings.client.body_size
     if size and size <= BUFFERED:
         made.typed_per_filter_config[BODY].CopyFrom(_own(_unstated(size)))

@@ -81,7 +81,7 @@ async def test_passwords_and_tokens_are_asked_for_under_every_kind_of_name(name:
     keys = json.dumps({"keys": [{"kty": "oct", "alg": "HS256", "k": encoded}]}).encode()
     staff = Requirement((Claim("groups", ("staff",), header="X-Groups"),))
     routes = [
-        to("c", "ns/b/0/0", "/basic", authentication=Basic("r", "users")),
+        to("c", "ns/b/0/0", "/basic", authentication=Basic("r", "users", "ns/users")),
         to("c", "ns/j/0/0", "/token", authentication=Jwt("r", "keys")),
         to("c", "ns/j/1/0", "/staff",
            authentication=Jwt("r", "keys", authorization=Authorization((staff,)))),
@@ -113,7 +113,10 @@ async def test_passwords_and_tokens_are_asked_for_under_every_kind_of_name(name:
             said = token(groups="staff") | {"X-Groups": "forged"}
             _, _, seen = await served.ask("a.example", "/staff", headers=said)
             assert dict(seen["headers"])["x-groups"] == "staff"
-            why = "1 of the users cannot log in: Envoy knows passwords as {SHA} only"
+            why = (
+                "AuthenticationFilter ns/users: spec.basic.secretRef: 1 of the users cannot log "
+                "in: Envoy knows passwords as {SHA} and {PLAIN} only"
+            )
             assert served.generated.unsupported == (("ns/b/0/0", why),)
             [scope] = [e for e in served.generated.resources.by_type[SCOPE].values() if e.secret]
             assert hashed not in repr(scope)

@@ -52,7 +52,8 @@ def parties(resources: Resources) -> list[Party]:
 def test_nobody_is_let_in_where_nobody_can_be_asked() -> None:
     found = envoy.Generator(envoy.Capabilities()).generate(gateway(guarded(users())))
     (said,) = found.unsupported
-    assert said == ("ns/r/0/0", "OpenID Connect needs an agent with an authenticator")
+    why = "OpenID Connect needs an agent with an authenticator"
+    assert said == ("ns/r/0/0", f"AuthenticationFilter ns/users: spec.oidc: {why}")
     assert COMPANION not in found.resources.by_type
     assert CLUSTER not in found.resources.by_type
 

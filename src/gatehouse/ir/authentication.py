@@ -11,6 +11,8 @@ class Basic(msgspec.Struct, frozen=True, tag=True):
     realm: str
     users: str
     """Name of the secret that holds a line ``name:hash`` for each."""
+    filter: str = ""
+    """For people: ``namespace/name``."""
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -46,6 +48,8 @@ class Jwt(msgspec.Struct, frozen=True, tag=True):
     leeway: float = 0.0
     """Seconds by which clocks may differ."""
     authorization: Authorization = Authorization()
+    filter: str = ""
+    """For people: ``namespace/name``."""
 
 
 class Logout(msgspec.Struct, frozen=True):

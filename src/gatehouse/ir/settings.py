@@ -28,6 +28,8 @@ class ClientSettings(msgspec.Struct, frozen=True):
     """What clients are told of ``idle``."""
     idle_least: float | None = None
     """How long a connection without a request is kept even when the proxy would rather end it."""
+    policies: tuple[str, ...] = ()
+    """For people: the objects that say so, as ``namespace/name``."""
 
 
 class Buffers(msgspec.Struct, frozen=True):
@@ -49,6 +51,8 @@ class ProxySettings(msgspec.Struct, frozen=True):
     connect: float | None = None
     send: float | None = None
     read: float | None = None
+    policies: tuple[str, ...] = ()
+    """For people: the objects that say so, as ``namespace/name``."""
 
 
 class Attribute(msgspec.Struct, frozen=True):
@@ -105,6 +109,8 @@ class UpstreamSettings(msgspec.Struct, frozen=True):
     idle: float | None = None
     memory: int | None = None
     """Bytes that workers share for what they know of the endpoints."""
+    policies: tuple[str, ...] = ()
+    """For people: the objects that say so, as ``namespace/name``."""
 
 
 class ClientAddress(msgspec.Struct, frozen=True):

@@ -43,7 +43,8 @@ _ANSWERED = ("cache-control", "content-type", "location", "referrer-policy", "se
 def guard(context: Context, wanted: Oidc) -> Any:
     """Give the filter that lets in those alone whom the provider knows. Raises UnwritableError."""
     if not context.capabilities.authenticators:
-        raise UnwritableError("OpenID Connect needs an agent with an authenticator")
+        why = "OpenID Connect needs an agent with an authenticator"
+        raise UnwritableError(f"AuthenticationFilter {wanted.filter}: spec.oidc: {why}")
     if wanted in context.taken:
         path = context.taken[wanted]
         raise UnwritableError(f"the path {path} is another AuthenticationFilter's already")

@@ -25,11 +25,13 @@ from gatehouse.backends.envoy import authenticating, claims, quoting
 from gatehouse.backends.envoy.protobufs import packed
 from gatehouse.backends.envoy.quoting import UnwritableError
 from gatehouse.backends.envoy.served import Context
+from gatehouse.backends.envoy.wording import left_out
 from gatehouse.ir import authentication as ir
 from gatehouse.ir import http
 
 _PLAIN = "{PLAIN}"
 _HASH = "{SHA}"
+_KNOWN = f"Envoy knows passwords as {_HASH} and {_PLAIN} only"
 _NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,9})?")
 
 _MEMBERS = {"RSA": ("n", "e"), "EC": ("crv", "x", "y"), "OKP": ("crv", "x"), "oct": ("k",)}
@@ -75,12 +77,17 @@ def missing(context: Context, route: http.Route) -> list[str]:
     others = len(lines) - len(_users(lines))
     if not others or others == len(lines):
         return []
-    return [f"{others} of the users cannot log in: Envoy knows passwords as {_HASH} only"]
+    why = f"{others} of the users cannot log in: {_KNOWN}"
+    return [left_out("AuthenticationFilter", _named(wanted), "basic.secretRef", why)]
 
 
 def holds_secrets(route: http.Route) -> bool:
     """Whether what is made for a route has passwords or keys in it."""
     return isinstance(route.authentication, ir.Basic | ir.Jwt)
+
+
+def _named(wanted: ir.Basic | ir.Jwt) -> list[str]:
+    return [wanted.filter] if wanted.filter else []
 
 
 def _lines(context: Context, wanted: ir.Basic) -> list[str]:
@@ -113,7 +120,10 @@ def _is_sha1(text: str) -> bool:
 def _basic(context: Context, wanted: ir.Basic) -> Any:
     users = _users(_lines(context, wanted))
     if not users:
-        raise UnwritableError(f"Envoy knows passwords as {_HASH} only, and there is none")
+        why = f"{_KNOWN}, and there is none"
+        raise UnwritableError(
+            left_out("AuthenticationFilter", _named(wanted), "basic.secretRef", why)
+        )
     text = "".join(f"{name}:{hashed}\n" for name, hashed in users.items())
     made = basic_auth_pb2.BasicAuth(users=base_pb2.DataSource(inline_string=quoting.lines(text)))
     return _extension("envoy.filters.http.basic_auth", made)
@@ -123,7 +133,8 @@ def _tokens(context: Context, wanted: ir.Jwt) -> list[Any]:
     found = context.secrets.get(wanted.keys)
     keys = _usable(found.content.reveal()) if found is not None else []
     if not keys:
-        raise UnwritableError("there are no keys that Envoy knows")
+        why = "there are no keys that Envoy knows"
+        raise UnwritableError(left_out("AuthenticationFilter", _named(wanted), "jwt", why))
     provider = config_pb2.JwtProvider(
         local_jwks=base_pb2.DataSource(inline_bytes=msgspec.json.encode({"keys": keys})),
         forward=True,

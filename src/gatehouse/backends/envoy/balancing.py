@@ -7,6 +7,7 @@ from typing import Any
 from envoy.config.cluster.v3 import cluster_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
 
+from gatehouse.backends.envoy.wording import left_out
 from gatehouse.ir import http as ir
 from gatehouse.ir.settings import UpstreamSettings
 
@@ -28,14 +29,21 @@ def policy(settings: UpstreamSettings) -> int:
 
 def missing(settings: UpstreamSettings) -> list[str]:
     """Say what of the settings Envoy leaves out."""
-    found = []
+    found = {}
     if "least_time" in settings.balancing:
-        found.append(f"loadBalancingMethod {settings.balancing}: Envoy takes the endpoint with "
-                     "the fewest requests instead")  # fmt: skip
+        found["loadBalancingMethod"] = (
+            f"Envoy takes the endpoint with the fewest requests instead of {settings.balancing}"
+        )
     if settings.balancing.startswith("hash") and _hashed(settings) is None:
-        found.append(f"hashMethodKey ${_key(settings)}: Envoy cannot hash it, and takes endpoints "
-                     "by their turn")  # fmt: skip
-    return found
+        found["hashMethodKey"] = (
+            f"Envoy cannot hash ${_key(settings)}, and takes endpoints by their turn"
+        )
+    if settings.connections:
+        found["keepAlive.connections"] = "Envoy keeps as many as there were, until they are idle"
+    return [
+        left_out("UpstreamSettingsPolicy", settings.policies, field, why)
+        for field, why in found.items()
+    ]
 
 
 def hash_policies(clusters: list[ir.Cluster]) -> list[Any]:

@@ -51,10 +51,10 @@ def missing(edge: Edge) -> list[str]:
     known = edge.client_address
     found = []
     if known is not None and known.source == "proxy-protocol" and not _everybody(known.trusted):
-        found.append("rewriteClientIP.trustedAddresses: Envoy believes the PROXY protocol of all "
-                     "who connect")  # fmt: skip
+        why = "Envoy believes the PROXY protocol of all who connect"
+        found.append(f"NginxProxy: spec.rewriteClientIP.trustedAddresses: {why}")
     if edge.tokens:
-        found.append("serverTokens: Envoy does not say its version")
+        found.append("NginxProxy: spec.serverTokens: Envoy does not say its version")
     return found
 
 

@@ -96,13 +96,6 @@ def assignment(name: str, localities: list[Any], dropped: float = 0.0) -> Resour
     return Resource.make(ENDPOINTS, name, written(made))
 
 
-def missing(found: ir.Cluster) -> list[str]:
-    """Say what of a cluster's settings Envoy leaves out."""
-    settings = found.settings
-    parts = {"zoneSize": settings.memory, "keepAlive.connections": settings.connections}
-    return [f"{name}: Envoy needs no such setting" for name, value in parts.items() if value]
-
-
 def _http(found: ir.Cluster) -> Any:
     made = _Options()
     if found.protocol == "http":

@@ -46,5 +46,7 @@ def missing(edge: Edge) -> list[str]:
         "disable": wanted.disabled, "proxied": wanted.proxied,
     }  # fmt: skip
     return [
-        f"compression.{name}: Envoy knows no such setting" for name, set_ in parts.items() if set_
+        f"NginxProxy: spec.compression.{name}: Envoy knows no such setting"
+        for name, set_ in parts.items()
+        if set_
     ]

@@ -23,6 +23,7 @@ from gatehouse.backends.envoy import authentication, challenges, claims, rates, 
 from gatehouse.backends.envoy.protobufs import number, packed
 from gatehouse.backends.envoy.quoting import UnwritableError
 from gatehouse.backends.envoy.served import Context
+from gatehouse.backends.envoy.wording import left_out
 from gatehouse.ir import http as ir
 
 FILTER = "gh.guard"
@@ -62,7 +63,8 @@ def refusals(route: ir.Route, match: Any) -> list[Any]:
 def apply(made: Any, context: Context, route: ir.Route) -> None:
     """Write what stands before a route. Raises UnwritableError."""
     if route.snippets:
-        raise UnwritableError("snippets are in NGINX's language")
+        named = ", ".join(dict.fromkeys(snippet.name for snippet in route.snippets))
+        raise UnwritableError(f"{named}: snippets are in NGINX's language")
     found = [*rates.limits(route.settings.rates), *authentication.guard(context, route)]
     if found:
         own = matcher_pb2.Matcher(on_no_match=_execute(found))
@@ -118,21 +120,31 @@ def _unstated(size: int) -> Any:
 def missing(context: Context, route: ir.Route) -> list[str]:
     """Say what of a route's settings Envoy leaves out."""
     client, proxy = route.settings.client, route.settings.proxy
-    given = {
+    of_client = {
         "body.bufferSize": client.body_buffer,
         "body.timeout": client.body_timeout,
         "keepAlive.requests": client.requests,
         "keepAlive.time": client.lifetime,
         "keepAlive.timeout": client.idle,
         "keepAlive.minTimeout": client.idle_least,
-        "buffering": proxy.buffering,
+    }
+    of_proxy = {
+        "buffering.disable": proxy.buffering,
         "buffering.bufferSize": proxy.head,
         "buffering.buffers": proxy.buffers,
         "buffering.busyBuffersSize": proxy.busy,
         "timeout.connect": proxy.connect,
     }
-    found = [f"{name}: Envoy has no such setting" for name, value in given.items()
-             if value is not None]  # fmt: skip
+    why = "Envoy has no such setting for a route"
+    found = [
+        left_out(kind, policies, ", ".join(fields), why)
+        for kind, policies, given in (
+            ("ClientSettingsPolicy", client.policies, of_client),
+            ("ProxySettingsPolicy", proxy.policies, of_proxy),
+        )
+        if (fields := [name for name, value in given.items() if value is not None])
+    ]
     if client.body_size and client.body_size > BUFFERED:
-        found.append("body.maxSize: Envoy limits only bodies whose length is stated")
+        why = "Envoy limits only bodies whose length is stated"
+        found.append(left_out("ClientSettingsPolicy", client.policies, "body.maxSize", why))
     return [*found, *rates.missing(route.settings.rates), *authentication.missing(context, route)]

@@ -12,6 +12,7 @@ from envoy.type.v3 import token_bucket_pb2
 
 from gatehouse.backends.envoy import quoting
 from gatehouse.backends.envoy.protobufs import number, packed, truth
+from gatehouse.backends.envoy.wording import left_out
 from gatehouse.ir import settings as ir
 
 FILTER = "envoy.filters.http.local_ratelimit"
@@ -40,11 +41,15 @@ def missing(wanted: ir.RateLimits) -> list[str]:
     """Say what of the limits Envoy leaves out."""
     found = []
     for limit in wanted.limits:
+        policy, _, index = limit.name.rpartition("/")
+        place = f"rateLimit.local.rules[{index}]"
         unknown = _unknown(limit)
         if unknown is not None:
-            found.append(f"rateLimit.key: Envoy cannot count by ${unknown}")
+            why = f"Envoy cannot count by ${unknown}"
+            found.append(left_out("RateLimitPolicy", [policy], f"{place}.key", why))
         elif limit.burst and limit.delay is not None:
-            found.append("rateLimit.delay: Envoy lets a burst pass at once")
+            why = "Envoy lets a burst pass at once"
+            found.append(left_out("RateLimitPolicy", [policy], f"{place}.delay", why))
     return found
 
 

@@ -16,7 +16,7 @@ from gatehouse.ir import authentication as ir
 def guard(context: Context, route: str, wanted: ir.Authentication | None) -> Guard:
     """Give what lets nobody else in. Raises UnwritableError."""
     match wanted:
-        case ir.Basic(realm, users):
+        case ir.Basic(realm, users, _):
             return Guard(
                 (
                     simple("auth_basic", quoting.text(realm)),

@@ -56,9 +56,10 @@ def resolve(ask: Ask, key: Key) -> Resolved:
             case api.AuthenticationFilterSpec(type="Basic", basic=api.BasicAuth() as basic):
                 secret = _secret(ask, key[1], basic.secret_ref.name, "spec.basic")
                 _check_users(secret.content.reveal())
-                return Resolved(Basic(basic.realm, secret.name), (secret,))
+                wanted = Basic(basic.realm, secret.name, f"{key[1]}/{key[2]}")
+                return Resolved(wanted, (secret,))
             case api.AuthenticationFilterSpec(type="JWT", jwt=api.JwtAuth() as tokens):
-                return _tokens(ask, key[1], tokens)
+                return _tokens(ask, key, tokens)
             case api.AuthenticationFilterSpec(type="OIDC", oidc=api.OidcAuth() as users):
                 return _users(ask, key, users)
     except ValueProblem as problem:
@@ -66,7 +67,8 @@ def resolve(ask: Ask, key: Key) -> Resolved:
     return Resolved(problem=f"spec.type {found.spec.type}: is not served")
 
 
-def _tokens(ask: Ask, namespace: str, spec: api.JwtAuth) -> Resolved:
+def _tokens(ask: Ask, key: Key, spec: api.JwtAuth) -> Resolved:
+    namespace = key[1]
     if spec.source == "Remote":
         place, content = "spec.jwt.remote", _fetched(ask, namespace, spec)
     elif spec.file is not None:
@@ -77,7 +79,8 @@ def _tokens(ask: Ask, namespace: str, spec: api.JwtAuth) -> Resolved:
         raise ValueProblem("spec.jwt.file: is needed for source File")
     keys = _named(_usable_keys(content, place))
     leeway = values.time(spec.leeway) or 0.0
-    wanted = Jwt(spec.realm, keys.name, leeway, _authorization(spec.authorization))
+    authorization = _authorization(spec.authorization)
+    wanted = Jwt(spec.realm, keys.name, leeway, authorization, f"{namespace}/{key[2]}")
     return Resolved(wanted, (keys,))
 
 

@@ -28,9 +28,9 @@ def own_settings(ask: Ask, target: Key) -> ir.Settings:
     """Give what the policies about a Gateway or route set."""
     client, proxy, rates = ir.ClientSettings(), ir.ProxySettings(), ir.RateLimits()
     for key in ask(standing.holding, ("ClientSettingsPolicy", target)):
-        client = over(client, ask(standing.read, key).settings)
+        client = over(client, _by(key, ask(standing.read, key).settings))
     for key in ask(standing.holding, ("ProxySettingsPolicy", target)):
-        proxy = over(proxy, ask(standing.read, key).settings)
+        proxy = over(proxy, _by(key, ask(standing.read, key).settings))
     for key in ask(standing.holding, ("RateLimitPolicy", target)):
         found: ir.RateLimits = ask(standing.read, key).settings
         limits = (*rates.limits, *found.limits)
@@ -59,7 +59,15 @@ def over(outer: T, inner: T) -> T:
         for field in inner.__struct_fields__
         if (value := getattr(inner, field)) not in empty
     }
+    if "policies" in said:
+        both = dict.fromkeys((*getattr(outer, "policies", ()), *said["policies"]))
+        said["policies"] = tuple(both)
     return msgspec.structs.replace(outer, **said)
+
+
+def _by(key: Key, settings: T) -> T:
+    """Note on settings which policy says so."""
+    return msgspec.structs.replace(settings, policies=(f"{key[1]}/{key[2]}",))
 
 
 def upstream_policy(ask: Ask, service: tuple[str, str]) -> UpstreamPolicy:
@@ -67,7 +75,7 @@ def upstream_policy(ask: Ask, service: tuple[str, str]) -> UpstreamPolicy:
     settings, service_address = ir.UpstreamSettings(), False
     for key in ask(standing.holding, ("UpstreamSettingsPolicy", ("Service", *service))):
         found: UpstreamPolicy = ask(standing.read, key).settings
-        settings = over(settings, found.settings)
+        settings = over(settings, _by(key, found.settings))
         service_address = service_address or bool(found.service_address)
     return UpstreamPolicy(settings, service_address)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from gatehouse.authenticator.description import FILE, Party
+from gatehouse.authenticator.description import FILE, PASSWORDS, Party, Realm
 from gatehouse.authenticator.sessions import Keeper, Session
 from gatehouse.backends import envoy, nginx
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import http as ir
-from gatehouse.ir.authentication import Authorization, Claim, Logout, Oidc, Requirement
+from gatehouse.ir.authentication import Authorization, Basic, Claim, Logout, Oidc, Requirement
 from gatehouse.xds import companions
 from gatehouse.xds.resources import CLUSTER, COMPANION, LISTENER, Resources
 
@@ -29,14 +29,20 @@ def users(name: str = "users", **fields: object) -> Oidc:
 
 def gateway(*routes: ir.Route, host: str = "a.example") -> ir_gateway.Gateway:
     listener = ir_gateway.Listener(8080, "HTTP", (ir.VirtualHost(host, routes),))
+    contents = {
+        "auth-1": b"one",
+        "auth-2": b"two",
+        "weak": b"me:{PLAIN}secret\n",
+        "strong": b"me:{PLAIN}secret\nyou:$2y$05$x\n",
+    }
     secrets = tuple(
         ir_gateway.SecretFile(name, ir_gateway.SecretBytes(content))
-        for name, content in (("auth-1", b"one"), ("auth-2", b"two"))
+        for name, content in contents.items()
     )
     return ir_gateway.Gateway("ns/gw", listeners=(listener,), secrets=secrets)
 
 
-def guarded(wanted: Oidc | None, name: str = "ns/r/0/0", path: str = "/") -> ir.Route:
+def guarded(wanted: Basic | Oidc | None, name: str = "ns/r/0/0", path: str = "/") -> ir.Route:
     match = ir.Match(ir.PathPrefix(path))
     return ir.Route(name, match, ir.Respond(204), authentication=wanted)
 
@@ -123,3 +129,24 @@ def test_a_session_of_one_proxy_holds_on_the_other() -> None:
     cookie = Keeper(there, b"one").of_session(session)
     assert Keeper(here, b"one").session(cookie) == session
     assert Keeper(here, b"two").session(cookie) is None
+
+
+@pytest.mark.parametrize("users", ["weak", "strong"])
+@pytest.mark.parametrize("able", [True, False])
+def test_passwords_are_an_authenticators_where_envoy_does_not_know_one(
+    users: str, able: bool
+) -> None:
+    wanted = Basic("members", users, "ns/members")
+    generator = envoy.Generator(envoy.Capabilities(authenticators=able))
+    found = generator.generate(gateway(guarded(wanted)))
+    described = found.resources.by_type.get(COMPANION, {})
+    asked = able and users == "strong"
+    assert bool(described) is asked
+    assert bool(found.unsupported) is (users == "strong" and not able)
+    for each in described.values():
+        files = companions.files(each)
+        (realm,) = msgspec.json.decode(files[PASSWORDS], type=list[Realm])
+        assert (realm.filter, realm.realm) == ("ns/members", "members")
+        assert files[realm.users].startswith(b"me:")
+        assert each.name == f"authenticator/{realm.name}"
+        assert each.origins == ("ns/r",)

@@ -204,6 +204,24 @@ async def test_passwords_are_asked_for_and_changed(
     # Until then the old password holds, and nothing else is said.
     assert set(seen) <= {200, 401}
     assert await status(http, "/members", headers=basic("alice", "first")) == 401
+    # What `htpasswd` makes without a word; Envoy does not know it by itself.
+    hashed = b"bob:$apr1$8sFt66rZ$eup.HOtZcQ/VrnApBM3rR/\n"
+    await apply(client, [secret("users", b"alice:{PLAIN}second\n" + hashed)])
+
+    async def joined() -> bool:
+        seen.append(await status(http, "/members", headers=basic("bob", "secret")))
+        return seen[-1] == 200
+
+    await until(joined)
+    assert set(seen) <= {200, 401}
+    assert await status(http, "/members", headers=basic("alice", "second")) == 200
+    assert await status(http, "/members", headers=basic("bob", "Secret")) == 401
+    async with http.get("/members", headers=basic("bob", "secret")) as response:
+        told = (await response.json())["headers"]
+        assert told["authorization"] == basic("bob", "secret")["Authorization"]
+        assert not {"server", "date", "content-type", "www-authenticate"} & {*told}
+    async with http.get("/members") as response:
+        assert response.headers["WWW-Authenticate"] == 'Basic realm="members"'
 
 
 async def test_signed_tokens_let_in_whom_their_claims_allow(

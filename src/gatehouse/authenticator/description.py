@@ -10,6 +10,9 @@ import msgspec
 FILE = "gatehouse/authenticators.json"
 """Where the description is; only configurations that need an authenticator have it."""
 
+PASSWORDS = "gatehouse/passwords.json"
+"""Where realms are described, in configurations that have any."""
+
 SOCKETS = "authenticators"
 """The directory of the sockets, in the run directory, which is NGINX's working directory."""
 
@@ -78,11 +81,29 @@ class Party(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return frozenset(self.told) | {each.name for rule in self.rules for each in rule.claims}
 
 
-def encode(parties: Iterable[Party]) -> bytes:
+class Realm(msgspec.Struct, frozen=True):
+    """Users that have names and passwords (RFC 7617)."""
+
+    name: str
+    """Depends on all the rest, as a party's does."""
+    filter: str
+    """For people: ``namespace/name``."""
+    realm: str
+    users: str
+    """File with a line ``name:hash`` for each."""
+
+
+def encode(described: Iterable[Party | Realm]) -> bytes:
     """Write a description, a line for each."""
-    return b"[\n" + b",\n".join(map(msgspec.json.encode, parties)) + b"\n]\n"
+    return b"[\n" + b",\n".join(map(msgspec.json.encode, described)) + b"\n]\n"
 
 
 def read(directory: Path) -> list[Party]:
     """Read the description of a configuration; raises OSError, msgspec.MsgspecError."""
     return msgspec.json.decode((directory / FILE).read_bytes(), type=list[Party])
+
+
+def realms(directory: Path) -> list[Realm]:
+    """Read the realms of a configuration; raises OSError, msgspec.MsgspecError."""
+    path = directory / PASSWORDS
+    return msgspec.json.decode(path.read_bytes(), type=list[Realm]) if path.exists() else []

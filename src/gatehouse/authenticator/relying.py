@@ -7,12 +7,12 @@ import base64
 import hashlib
 import secrets
 import time
-from collections.abc import Mapping
 
 import msgspec
 from aiohttp import web
 
 from gatehouse.authenticator import claims, cookies, sessions, urls
+from gatehouse.authenticator.asked import Asked
 from gatehouse.authenticator.description import Party
 from gatehouse.authenticator.provider import Provider, UnavailableError
 from gatehouse.authenticator.sessions import Keeper, Login, Session
@@ -28,29 +28,6 @@ MOST_ENDED = 100_000
 
 REMOVED = "x-envoy-auth-headers-to-remove"
 """Names headers that Envoy takes away from a request before it goes on."""
-
-
-class Asked(msgspec.Struct, frozen=True):
-    """What a proxy says of a request."""
-
-    method: str
-    query: Mapping[str, str]
-    cookie: str = ""
-    origin: str = ""
-    """Scheme, host and port that the user came to."""
-    uri: str = ""
-    upgrade: str = ""
-    mode: str = ""
-    """Sec-Fetch-Mode, with which browsers tell navigations from what pages fetch."""
-
-    @property
-    def navigates(self) -> bool:
-        """Whether somebody sees the answer, and can log in."""
-        return (
-            self.method in ("GET", "HEAD")
-            and not self.upgrade
-            and self.mode.lower() in ("", "navigate")
-        )
 
 
 class _Known(msgspec.Struct, frozen=True):

@@ -14,10 +14,12 @@ import msgspec
 import re2
 from aiohttp import web
 
-from gatehouse.authenticator import description
-from gatehouse.authenticator.description import Party
+from gatehouse.authenticator import description, hashes
+from gatehouse.authenticator.asked import Asked
+from gatehouse.authenticator.description import Party, Realm
 from gatehouse.authenticator.provider import Provider
-from gatehouse.authenticator.relying import Asked, RelyingParty
+from gatehouse.authenticator.realm import PasswordKeeper
+from gatehouse.authenticator.relying import RelyingParty
 from gatehouse.authenticator.sessions import Keeper
 from gatehouse.companion.failures import Failures
 from gatehouse.companion.service import RefusedError
@@ -49,6 +51,13 @@ class _Read(msgspec.Struct, frozen=True):
     trust: ssl.SSLContext
 
 
+class _ReadRealm(msgspec.Struct, frozen=True):
+    """A realm with its users."""
+
+    party: Realm
+    users: dict[bytes, bytes]
+
+
 class Serving:
     """The relying parties behind one socket."""
 
@@ -58,7 +67,7 @@ class Serving:
         self._socket = directory / Path(description.SOCKET).name
         self._linger = linger
         self._failures = failures
-        self._parties: dict[str, RelyingParty] = {}
+        self._parties: dict[str, RelyingParty | PasswordKeeper] = {}
         self._leaving: dict[str, asyncio.TimerHandle] = {}
         self._http: aiohttp.ClientSession | None = None
         self._runner: web.ServerRunner | None = None
@@ -73,10 +82,7 @@ class Serving:
         http = await self._listen() if wanted else None
         for each in read:
             if http is not None and each.party.name not in self._parties:
-                provider = Provider(each.party, each.secret, each.trust, http)
-                self._parties[each.party.name] = RelyingParty(
-                    each.party, each.keeper, provider, self._failures
-                )
+                self._parties[each.party.name] = self._made(each, http)
         for name in self._parties:
             if name in wanted:
                 self._stay(name)
@@ -84,6 +90,14 @@ class Serving:
                 loop = asyncio.get_running_loop()
                 self._leaving[name] = loop.call_later(self._linger, self._forget, name)
         self._note()
+
+    def _made(
+        self, each: _Read | _ReadRealm, http: aiohttp.ClientSession
+    ) -> RelyingParty | PasswordKeeper:
+        if isinstance(each, _ReadRealm):
+            return PasswordKeeper(each.party, each.users, self._failures)
+        provider = Provider(each.party, each.secret, each.trust, http)
+        return RelyingParty(each.party, each.keeper, provider, self._failures)
 
     async def look(self) -> None:
         """Nothing is to be done now and then."""
@@ -129,6 +143,7 @@ class Serving:
             said.get("X-Origin", ""),
             said.get("X-Uri", ""),
             said.get("X-Upgrade", ""),
+            said.get("Authorization", ""),
             said.get("X-Mode", ""),
         )
         try:
@@ -154,19 +169,30 @@ class Serving:
             self.idle.set()
 
 
-def _read(configurations: Sequence[Path]) -> list[_Read]:
+def _read(configurations: Sequence[Path]) -> list[_Read | _ReadRealm]:
     """Read parties with what they name. Raises RefusedError."""
-    found: dict[str, _Read] = {}
+    found: dict[str, _Read | _ReadRealm] = {}
     # Parties share theirs: reading all the authorities of a system takes milliseconds.
     contexts: dict[tuple[Path, str], ssl.SSLContext] = {}
     for configuration in configurations:
         try:
             parties = description.read(configuration)
+            realms = description.realms(configuration)
         except (OSError, msgspec.MsgspecError) as error:
             raise RefusedError(f"{description.FILE} cannot be read: {error}") from error
+        for realm in realms:
+            found[realm.name] = _realm(configuration, realm)
         for party in parties:
             found[party.name] = _party(configuration, party, contexts)
     return list(found.values())
+
+
+def _realm(configuration: Path, realm: Realm) -> _ReadRealm:
+    try:
+        users = hashes.users((configuration / realm.users).read_bytes())
+    except OSError as error:
+        raise RefusedError(f"filter {realm.filter}: {realm.users}: {error.strerror}") from error
+    return _ReadRealm(realm, users)
 
 
 def _party(

@@ -7,7 +7,7 @@ but what is written here. Who cannot be asked lets nobody in.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from envoy.config.cluster.v3 import cluster_pb2
@@ -19,7 +19,7 @@ from envoy.type.matcher.v3 import string_pb2
 from envoy.type.v3 import http_status_pb2
 
 from gatehouse.authenticator import description
-from gatehouse.authenticator.description import Party
+from gatehouse.authenticator.description import Party, Realm
 from gatehouse.backends import relying
 from gatehouse.backends.envoy import clusters, headers, matching, names, quoting, rewriting
 from gatehouse.backends.envoy.protobufs import packed, written
@@ -27,7 +27,7 @@ from gatehouse.backends.envoy.quoting import UnwritableError
 from gatehouse.backends.envoy.served import Context
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import http as ir
-from gatehouse.ir.authentication import Oidc
+from gatehouse.ir.authentication import Basic, Oidc
 from gatehouse.xds import companions
 from gatehouse.xds.resources import CLUSTER, Resource
 
@@ -55,6 +55,19 @@ def guard(context: Context, wanted: Oidc) -> Any:
         "x-upgrade": "%REQ(UPGRADE)%",
         "x-mode": "%REQ(SEC-FETCH-MODE)%",
     }
+    return _asking(party.name, said, passed="cookie", kept="authorization",
+                   told=("cookie", *party.headers))  # fmt: skip
+
+
+def passwords(wanted: Basic) -> Any:
+    """Give the filter that lets in those alone whose passwords an authenticator knows."""
+    return _asking(_realm(wanted).name, {}, passed="authorization", kept="cookie", told=())
+
+
+def _asking(
+    name: str, said: Mapping[str, str], *, passed: str, kept: str, told: Sequence[str]
+) -> Any:
+    """Ask ``name``. ``passed``, ``kept``: headers of the client that it is told, or not."""
     service = ext_authz_pb2.HttpService(
         server_uri=http_uri_pb2.HttpUri(
             uri="http://authenticator",
@@ -62,23 +75,25 @@ def guard(context: Context, wanted: Oidc) -> Any:
             timeout=quoting.seconds(SECONDS),
         ),
         # What Envoy puts behind it, the request's own path, is a query that nobody reads.
-        path_prefix=f"/{party.name}/admit?",
+        path_prefix=f"/{name}/admit?",
         authorization_request=ext_authz_pb2.AuthorizationRequest(
             headers_to_add=[
-                base_pb2.HeaderValue(key=name, value=value) for name, value in said.items()
+                base_pb2.HeaderValue(key=header, value=value) for header, value in said.items()
             ]
         ),
         authorization_response=ext_authz_pb2.AuthorizationResponse(
-            allowed_upstream_headers=_exactly("cookie", *party.headers),
             allowed_client_headers=_exactly(*_ANSWERED),
             allowed_client_headers_on_success=_exactly("set-cookie"),
         ),
     )
+    if told:
+        # Without a list none is passed on; an empty one is refused.
+        service.authorization_response.allowed_upstream_headers.CopyFrom(_exactly(*told))
     made = ext_authz_pb2.ExtAuthz(
         http_service=service,
         transport_api_version="V3",
-        allowed_headers=_exactly("cookie"),
-        disallowed_headers=_exactly("authorization"),
+        allowed_headers=_exactly(passed),
+        disallowed_headers=_exactly(kept),
         status_on_error=http_status_pb2.HttpStatus(code=AWAY),
     )
     return extension_pb2.TypedExtensionConfig(
@@ -98,6 +113,11 @@ def _origin(context: Context) -> str:
 def _party(wanted: Oidc) -> Party:
     told = tuple(quoting.changed_header(header) for _, header in relying.told(wanted))
     return relying.party(wanted, _file, told)
+
+
+def _realm(wanted: Basic) -> Realm:
+    name = names.digest(wanted.filter, wanted.realm, wanted.users)
+    return Realm(name, wanted.filter, wanted.realm, _file(wanted.users))
 
 
 def _file(secret: str) -> str:
@@ -166,18 +186,20 @@ def _own(context: Context, wanted: Oidc) -> list[Any]:
     return found
 
 
-def needed(hosts: Iterable[ir.VirtualHost]) -> frozenset[tuple[Oidc, str]]:
+def needed(
+    hosts: Iterable[ir.VirtualHost], asks: Callable[[ir.Route], bool]
+) -> frozenset[tuple[Oidc | Basic, str]]:
     """Give every filter that hosts need an authenticator for, with the routes that have it."""
     return frozenset(
         (route.authentication, "/".join(route.name.split("/")[:2]))
         for host in hosts
         for route in host.routes
-        if isinstance(route.authentication, Oidc)
+        if isinstance(route.authentication, Oidc | Basic) and asks(route)
     )
 
 
 def resources(
-    wanted: Mapping[Oidc, Sequence[str]], secrets: Mapping[str, ir_gateway.SecretFile]
+    wanted: Mapping[Oidc | Basic, Sequence[str]], secrets: Mapping[str, ir_gateway.SecretFile]
 ) -> list[Resource]:
     """Give what an authenticator and Envoy need to find each other, if any route needs one.
 
@@ -185,19 +207,34 @@ def resources(
     """
     found = []
     for each, origins in wanted.items():
-        named = [name for name in (each.secret, each.trust, each.revoked) if name]
-        if not all(name in secrets for name in named):
-            continue
         try:
-            party = _party(each)
-        except UnwritableError:
+            name, files = _described(each, secrets)
+        except (KeyError, UnwritableError):
+            # Nobody asks for it: its routes answer 500, and say why.
             continue
-        files = {_file(name): secrets[name].content.reveal() for name in named}
-        files[description.FILE] = description.encode([party])
-        found.append(
-            companions.resource("authenticator", party.name, files, origins=tuple(origins))
-        )
+        found.append(companions.resource("authenticator", name, files, origins=tuple(origins)))
     return [*found, _cluster()] if found else []
+
+
+def _described(
+    wanted: Oidc | Basic, secrets: Mapping[str, ir_gateway.SecretFile]
+) -> tuple[str, dict[str, bytes]]:
+    """Give the name of what is wanted, and its files. Raises KeyError and UnwritableError."""
+    if isinstance(wanted, Basic):
+        realm = _realm(wanted)
+        described = {
+            description.FILE: description.encode([]),
+            description.PASSWORDS: description.encode([realm]),
+        }
+        return realm.name, described | _secrets(secrets, wanted.users)
+    party = _party(wanted)
+    described = {description.FILE: description.encode([party])}
+    files = _secrets(secrets, wanted.secret, wanted.trust, wanted.revoked)
+    return party.name, described | files
+
+
+def _secrets(secrets: Mapping[str, ir_gateway.SecretFile], *wanted: str) -> dict[str, bytes]:
+    return {_file(name): secrets[name].content.reveal() for name in wanted if name}
 
 
 def _cluster() -> Resource:

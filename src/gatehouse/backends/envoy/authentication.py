@@ -47,6 +47,8 @@ class _KeySet(msgspec.Struct):
 def guard(context: Context, route: http.Route) -> list[Any]:
     """Give the filters that let nobody else in. Raises UnwritableError."""
     match route.authentication:
+        case ir.Basic() if asks(context, route):
+            return [authenticating.passwords(route.authentication)]
         case ir.Basic():
             return [_basic(context, route.authentication)]
         case ir.Jwt():
@@ -68,10 +70,19 @@ def told(route: http.Route) -> dict[str, str]:
     }
 
 
+def asks(context: Context, route: http.Route) -> bool:
+    """Whether an authenticator is asked about a route's requests."""
+    wanted = route.authentication
+    if isinstance(wanted, ir.Basic):
+        lines = _lines(context, wanted)
+        return context.capabilities.authenticators and len(_users(lines)) < len(lines)
+    return isinstance(wanted, ir.Oidc)
+
+
 def missing(context: Context, route: http.Route) -> list[str]:
     """Say whom Envoy cannot know."""
     wanted = route.authentication
-    if not isinstance(wanted, ir.Basic):
+    if not isinstance(wanted, ir.Basic) or asks(context, route):
         return []
     lines = _lines(context, wanted)
     others = len(lines) - len(_users(lines))

@@ -26,7 +26,7 @@ from gatehouse.backends.envoy.quoting import UnwritableError
 from gatehouse.backends.envoy.served import Context, Shown, shown
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import http as ir
-from gatehouse.ir.authentication import Oidc
+from gatehouse.ir.authentication import Basic, Oidc
 from gatehouse.xds.resources import Resource, Resources
 
 
@@ -137,7 +137,7 @@ class Generator:
         known = self._parts.get("authenticator")
         if (known.seen if known is not None else (0,)) == (moves,):
             return
-        wanted: dict[Oidc, list[str]] = {}
+        wanted: dict[Basic | Oidc, list[str]] = {}
         for each, route in sorted(self._parts.needs, key=lambda need: (need[0].filter, need[1])):
             wanted.setdefault(each, []).append(route)
         made = tuple(authenticating.resources(wanted, secrets))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from typing import Any
 
-from gatehouse.backends.envoy import authenticating, names, scopes
+from gatehouse.backends.envoy import authenticating, authentication, names, scopes
 from gatehouse.backends.envoy.chains import Chains
 from gatehouse.backends.envoy.parts import Followed, Part, Parts
 from gatehouse.backends.envoy.routes import cluster_names
@@ -54,7 +55,7 @@ class Hosts:
         again = {key: self._exact[key] for key in stale if key in self._exact}
         for key, host in (again | new).items():
             made = scopes.exact(key.removeprefix("scope/"), host, context)
-            self._parts.put(key, _part(made, [host]))
+            self._parts.put(key, _part(made, [host], context))
         self._plan_wide(context, stale)
         return fresh, gone
 
@@ -77,7 +78,7 @@ class Hosts:
             known = self._parts.get(key)
             if known is None or known.seen != seen or key in stale:
                 made = scopes.wide(name, others, elsewhere, context)
-                self._parts.put(key, _part(made, others, seen))
+                self._parts.put(key, _part(made, others, context, seen))
         for key in before - self._wide:
             self._parts.drop(key)
 
@@ -101,8 +102,13 @@ class _Same:
         return id(self.value)
 
 
-def _part(made: scopes.Scope, hosts: Sequence[ir.VirtualHost], seen: tuple[Any, ...] = ()) -> Part:
-    needs = authenticating.needed(hosts)
+def _part(
+    made: scopes.Scope,
+    hosts: Sequence[ir.VirtualHost],
+    context: Context,
+    seen: tuple[Any, ...] = (),
+) -> Part:
+    needs = authenticating.needed(hosts, partial(authentication.asks, context))
     return Part((made.resource,), made.unsupported, uses(hosts), seen, needs)
 
 

@@ -192,6 +192,7 @@ async def test_who_is_not_logged_in_gets_nothing(
 async def test_rules_keep_users_out(client: kube.Client, provider: OidcProvider) -> None:
     async with browsing(await address(client), provider) as browser:
         await ready(browser)
+        await ready(browser, "/admin")
         provider.user = {"sub": "bob", "groups": ["staff"]}
         browser.jar.clear()
         assert (await browser.get("/account"))[0] == 200

@@ -21,13 +21,16 @@ async def run(directory: Path, service: Service) -> None:
         loop.add_signal_handler(number, stop.set)
     _clear(directory)
     server = await control.listen(directory, service)
+    taken = (directory / control.SOCKET).stat().st_ino
     looking = asyncio.create_task(service.look())
     ends = [asyncio.create_task(event.wait()) for event in (stop, service.idle)]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     # From here on whoever asks finds nobody, and starts another.
     server.close()
     with contextlib.suppress(OSError):
-        (directory / control.SOCKET).unlink()
+        # Another one may have taken over, and then it is that one's.
+        if (directory / control.SOCKET).stat().st_ino == taken:
+            (directory / control.SOCKET).unlink()
     await service.drain()
     for task in (*ends, looking):
         task.cancel()

@@ -1,0 +1,343 @@
+"""What the reviewer reads and writes, without a process."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import math
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatehouse.reviewer import impersonation, reviews, tokens, wire
+from gatehouse.reviewer.impersonation import Permission
+from gatehouse.reviewer.memory import Keep, Memory
+from gatehouse.reviewer.reviews import NoReviewError, Verdict
+from gatehouse.reviewer.turns import BusyError, Turns
+from gatehouse.reviewer.wire import MalformedError, User
+
+_TEXT = st.text(st.characters(exclude_categories=("Cs",)), min_size=1)
+
+USERS = st.builds(
+    User,
+    name=_TEXT,
+    uid=st.one_of(st.just(""), _TEXT),
+    groups=st.lists(_TEXT).map(tuple),
+    extra=st.lists(st.tuples(_TEXT, st.one_of(st.just(""), _TEXT))).map(wire.grouped),
+)
+
+
+@given(USERS)
+def test_a_user_is_read_as_it_was_written(user: User) -> None:
+    headers = dict(wire.written(user))
+    assert all(value.isascii() and value.isprintable() for value in headers.values())
+    assert wire.user(headers, "x-") == user
+
+
+@pytest.mark.parametrize(
+    ("headers", "said"),
+    [
+        ({}, "x-user is missing"),
+        ({"x-user": "%"}, "x-user: '%' is not percent-encoded"),
+        ({"x-user": "%zz"}, "x-user: '%zz' is not percent-encoded"),
+        ({"x-user": "a b"}, "x-user: 'a b' is not percent-encoded"),
+        ({"x-user": "a,b"}, "x-user: 'a,b' is not percent-encoded"),
+        ({"x-user": "é"}, "x-user: 'é' is not percent-encoded"),
+        ({"x-user": "%C3"}, "x-user: '%C3' is no UTF-8"),
+        ({"x-user": "a", "x-uid": "1,2"}, "x-uid: '1,2' is not percent-encoded"),
+        ({"x-user": "a", "x-groups": "a,,b"}, "x-groups: one of 3 is empty"),
+        ({"x-user": "a", "x-groups": ","}, "x-groups: one of 2 is empty"),
+        ({"x-user": "a", "x-groups": "a=b"}, "x-groups: 'a=b' is not percent-encoded"),
+        ({"x-user": "a", "x-extra": "scopes"}, "x-extra: 'scopes' is no key=value"),
+        ({"x-user": "a", "x-extra": "=v"}, "x-extra: '=v' is no key=value"),
+        ({"x-user": "a", "x-extra": "k=v=w"}, "x-extra: 'v=w' is not percent-encoded"),
+        ({"x-user": "a", "x-extra": "k=v,"}, "x-extra: '' is no key=value"),
+    ],
+)
+def test_users_that_cannot_be_read(headers: dict[str, str], said: str) -> None:
+    with pytest.raises(MalformedError) as found:
+        wire.user(headers, "x-")
+    assert str(found.value) == said
+
+
+def test_a_key_may_come_more_than_once() -> None:
+    user = wire.user({"x-user": "a", "x-extra": "k=1,l=,k=2"}, "x-")
+    assert user.extra == (("k", ("1", "2")), ("l", ("",)))
+
+
+@pytest.mark.parametrize("text", ["", "-1", "nan", "inf", "1e9", "1_0", "1s", "٣", "1" * 10])
+def test_durations_that_cannot_be_read(text: str) -> None:
+    with pytest.raises(MalformedError, match="x-good-for"):
+        wire.seconds({"x-good-for": text}, "x-good-for")
+
+
+@pytest.mark.parametrize("name", ["", "A", "a_b", "-a", "a-", "a b", "a\n", "a/b", "a" * 254])
+def test_clusters_that_cannot_be_named(name: str) -> None:
+    with pytest.raises(MalformedError, match="x-cluster"):
+        wire.cluster({"x-cluster": name})
+
+
+@pytest.mark.parametrize(
+    ("header", "token"),
+    [
+        ("Bearer abc", "abc"),
+        ("bearer  abc ", "abc"),
+        ("BEARER a.b.c==", "a.b.c=="),
+        ("Bearer", ""),
+        ("Bearer ", ""),
+        ("Bearer a b", ""),
+        ("Bearer é", ""),
+        ("Bearerabc", ""),
+        ("Basic abc", ""),
+        ("", ""),
+    ],
+)
+def test_bearer_tokens(header: str, token: str) -> None:
+    assert tokens.bearer(header) == token
+
+
+def _jwt(payload: bytes) -> str:
+    part = base64.urlsafe_b64encode(payload).decode().rstrip("=")
+    return f"e30.{part}.c2ln"
+
+
+@pytest.mark.parametrize(
+    ("token", "ends"),
+    [
+        (_jwt(b'{"exp": 1700000000}'), 1700000000),
+        (_jwt(b'{"exp": 1700000000.5, "sub": "a"}'), 1700000000.5),
+        (_jwt(b'{"sub": "a"}'), math.inf),
+        (_jwt(b'{"exp": "soon"}'), math.inf),
+        (_jwt(b'{"exp": null}'), math.inf),
+        (_jwt(b"[" * 100_000), math.inf),
+        (_jwt(b"\xff"), math.inf),
+        ("a.é.b", math.inf),
+        ("a.b", math.inf),
+        ("secret", math.inf),
+    ],
+)
+def test_when_a_token_expires(token: str, ends: float) -> None:
+    assert tokens.expiry(token) == ends
+
+
+@given(st.text())
+def test_whatever_a_token_is_it_can_be_looked_at(text: str) -> None:
+    assert tokens.expiry(f"a.{text}.b") == math.inf
+
+
+@pytest.mark.parametrize(
+    ("name", "permission"),
+    [
+        ("alice", Permission("users", "alice")),
+        ("system:node:a", Permission("users", "system:node:a")),
+        ("system:serviceaccount:ns:web", Permission("serviceaccounts", "web", namespace="ns")),
+        ("system:serviceaccount:ns:a.b", Permission("serviceaccounts", "a.b", namespace="ns")),
+        ("system:serviceaccount:ns", Permission("users", "system:serviceaccount:ns")),
+        ("system:serviceaccount::a", Permission("users", "system:serviceaccount::a")),
+        ("system:serviceaccount:ns:", Permission("users", "system:serviceaccount:ns:")),
+        ("system:serviceaccount:a:b:c", Permission("users", "system:serviceaccount:a:b:c")),
+        ("system:serviceaccount:a.b:c", Permission("users", "system:serviceaccount:a.b:c")),
+        ("system:serviceaccount:NS:c", Permission("users", "system:serviceaccount:NS:c")),
+        (
+            f"system:serviceaccount:{'a' * 64}:c",
+            Permission("users", f"system:serviceaccount:{'a' * 64}:c"),
+        ),
+    ],
+)
+def test_what_a_name_needs(name: str, permission: Permission) -> None:
+    assert impersonation.permissions(User(name)) == [permission]
+
+
+def test_everything_that_is_wanted_is_needed_once() -> None:
+    wanted = User("bob", "7", ("a", "b", "a"), (("Scopes", ("x", "y")), ("scopes", ("x",))))
+    beyond = "authentication.k8s.io"
+    assert impersonation.permissions(wanted) == [
+        Permission("users", "bob"),
+        Permission("groups", "a"),
+        Permission("groups", "b"),
+        Permission("uids", "7", beyond),
+        Permission("userextras", "x", beyond, subresource="scopes"),
+        Permission("userextras", "y", beyond, subresource="scopes"),
+    ]
+
+
+def test_too_much_is_not_asked_about() -> None:
+    groups = tuple(map(str, range(impersonation.MOST)))
+    with pytest.raises(MalformedError, match="1001 permissions would be needed"):
+        impersonation.permissions(User("bob", groups=groups))
+
+
+def test_a_question_is_about_the_client_and_never_as_the_client() -> None:
+    client = User("al", "1", ("dev",), (("scopes", ("x", "y")),))
+    needed = Permission("userextras", "v", "authentication.k8s.io", subresource="k")
+    assert msgspec.json.decode(reviews.of_permission(client, needed)) == {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": "al",
+            "uid": "1",
+            "groups": ["dev"],
+            "extra": {"scopes": ["x", "y"]},
+            "resourceAttributes": {
+                "verb": "impersonate",
+                "group": "authentication.k8s.io",
+                "version": "v1",
+                "resource": "userextras",
+                "subresource": "k",
+                "name": "v",
+            },
+        },
+    }
+
+
+def _token_review(status: Any) -> bytes:
+    return msgspec.json.encode({"kind": "TokenReview", "status": status})
+
+
+def test_a_token_is_its_users_or_nobodys() -> None:
+    user = {"username": "a", "groups": ["g", ""], "extra": {"k": ["v"]}}
+    found = reviews.token_verdict(_token_review({"authenticated": True, "user": user}), 5.0)
+    headers = (("x-user", "a"), ("x-groups", "g"), ("x-extra", "k=v"))
+    assert found == Verdict(True, headers, ends=5.0)
+    nothing = {"authenticated": True, "user": {"username": "a", "groups": None, "extra": None}}
+    assert reviews.token_verdict(_token_review(nothing), 5.0).headers == (("x-user", "a"),)
+    assert reviews.token_verdict(_token_review({"error": "no"}), 5.0) == Verdict(False)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{}",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"kind": "Status", "status": {"authenticated": true}}',
+        b'{"kind": "TokenReview"}',
+        b'{"kind": "TokenReview", "status": "Failure"}',
+        b'{"kind": "TokenReview", "status": {"authenticated": "yes"}}',
+        _token_review({"authenticated": True}),
+        _token_review({"authenticated": True, "user": {"username": ""}}),
+        _token_review({"authenticated": True, "user": {"username": "a", "groups": "g"}}),
+    ],
+)
+def test_what_is_no_review_lets_nobody_in(body: bytes) -> None:
+    with pytest.raises(NoReviewError):
+        reviews.token_verdict(body, math.inf)
+
+
+@pytest.mark.parametrize(
+    ("status", "granted"),
+    [
+        ({"allowed": True}, True),
+        ({"allowed": False}, False),
+        ({"allowed": False, "denied": True, "reason": "no"}, False),
+        ({"allowed": True, "denied": True}, False),
+    ],
+)
+def test_access_is_granted_where_it_is_allowed_and_not_denied(
+    status: dict[str, Any], granted: bool
+) -> None:
+    body = msgspec.json.encode({"kind": "SubjectAccessReview", "status": status})
+    assert reviews.access_verdict(body).granted is granted
+
+
+def test_access_that_is_not_spoken_of_is_no_answer() -> None:
+    for status in ({}, {"allowed": None}, {"evaluationError": "x"}):
+        body = msgspec.json.encode({"kind": "SubjectAccessReview", "status": status})
+        with pytest.raises(NoReviewError):
+            reviews.access_verdict(body)
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+KEEP = Keep(10.0, 1.0)
+YES, NO = Verdict(True), Verdict(False)
+
+
+def test_an_answer_is_good_for_as_long_as_who_asks_says() -> None:
+    clock = Clock()
+    memory = Memory(clock=clock, wall=clock)
+    memory.put(b"yes", YES, clock.now, KEEP)
+    memory.put(b"no", NO, clock.now, KEEP)
+    clock.now += 0.75
+    assert memory.get(b"yes", KEEP) == (YES, 9.25)
+    assert memory.get(b"no", KEEP) == (NO, 0.25)
+    assert memory.get(b"yes", Keep(0.5, 0.5)) is None
+    assert memory.get(b"yes", Keep(100.0, 1.0)) == (YES, 99.25)
+    clock.now += 0.25
+    assert memory.get(b"no", KEEP) is None
+
+
+def test_no_answer_is_good_after_its_token_expired() -> None:
+    clock = Clock()
+    memory = Memory(clock=clock, wall=clock)
+    memory.put(b"k", Verdict(True, ends=1004.0), clock.now, KEEP)
+    assert memory.get(b"k", KEEP) == (Verdict(True, ends=1004.0), 4.0)
+    clock.now += 4
+    assert memory.get(b"k", KEEP) is None
+    memory.put(b"late", Verdict(True, ends=1004.0), clock.now, KEEP)
+    assert len(memory) == 1
+    memory.sweep()
+    assert (len(memory), memory.characters) == (0, 0)
+
+
+def test_what_is_not_to_be_kept_is_not() -> None:
+    memory = Memory()
+    memory.put(b"k", YES, 0.0, Keep(0.0, 0.0))
+    assert len(memory) == 0
+
+
+def test_what_was_used_last_stays() -> None:
+    clock = Clock()
+    memory = Memory(entries=3, clock=clock, wall=clock)
+    for key in (b"a", b"b", b"c"):
+        memory.put(key, YES, clock.now, KEEP)
+    assert memory.get(b"a", KEEP)
+    memory.put(b"d", YES, clock.now, KEEP)
+    assert [bool(memory.get(each, KEEP)) for each in (b"a", b"b", b"c", b"d")] == [
+        True, False, True, True,
+    ]  # fmt: skip
+
+
+def test_a_few_large_answers_do_not_add_up() -> None:
+    clock = Clock()
+    memory = Memory(characters=10_000, clock=clock, wall=clock)
+    for number in range(50):
+        large = Verdict(True, (("x-groups", "g" * 3000),))
+        memory.put(str(number).encode(), large, clock.now, KEEP)
+        assert memory.characters <= 10_000
+    assert len(memory) == 3
+    memory.put(b"huge", Verdict(True, (("x-groups", "g" * 20_000),)), clock.now, KEEP)
+    assert len(memory) == 3
+
+
+async def test_turns_are_taken_cluster_by_cluster() -> None:
+    turns = Turns(at_once=2, waiting=1, seconds=0.1)
+    release = asyncio.Event()
+
+    async def ask(cluster: str) -> None:
+        async with turns.turn(cluster):
+            await release.wait()
+
+    held = [asyncio.create_task(ask("a")) for _ in range(2)]
+    late = asyncio.create_task(ask("a"))
+    await asyncio.sleep(0)
+    assert turns.asked == {"a": 3}
+    with pytest.raises(BusyError, match="a: too many reviews are waited for"):
+        await ask("a")
+    other = asyncio.create_task(ask("b"))
+    await asyncio.sleep(0)
+    assert turns.asked == {"a": 3, "b": 1}
+    with pytest.raises(BusyError, match=r"a: no turn within 0\.1 s"):
+        await late
+    release.set()
+    await asyncio.gather(*held, other)
+    assert turns.asked == {}

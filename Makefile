@@ -95,6 +95,9 @@ nginx-gateway: env-dev  ## Rewrite the definitions of gateway.nginx.org
 gatehouse-dev: env-dev  ## Rewrite the definitions of gatehouse.dev
 	$(BIN)/python scripts/gatehouse_dev.py src/gatehouse/apiserver/bundled
 
+kubegateway: env-dev  ## Rewrite the definitions of proxy.kubegateway.io
+	$(BIN)/python scripts/kubegateway.py src/gatehouse/apiserver/bundled
+
 cover: env-dev  ## Run the tests and report coverage
 	$(BIN)/pytest -n 2 --dist loadfile --cov=gatehouse --cov-report=term
 

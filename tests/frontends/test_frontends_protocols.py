@@ -86,7 +86,7 @@ def test_a_port_is_shared_with_no_other_protocol() -> None:
 
 
 def test_kinds_that_cannot_attach_are_told() -> None:
-    allowed = {"allowedRoutes": {"kinds": [{"kind": "HTTPRoute"}]}}
-    (found,) = status(gateway_api.ENVOY, listener(**allowed))["listeners"]
+    allowed = {"kinds": [{"kind": "HTTPRoute"}]}
+    (found,) = status(gateway_api.ENVOY, listener(allowedRoutes=allowed))["listeners"]
     assert found["supportedKinds"] == []
     assert said(found, "ResolvedRefs")[:2] == ("False", "InvalidRouteKinds")

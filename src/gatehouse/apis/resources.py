@@ -88,3 +88,13 @@ EXTERNAL_LOAD_BALANCERS = Resource(
     "gatehouse.dev", "v1alpha1", "externalloadbalancers", "ExternalLoadBalancer"
 )
 DATA_PLANES = Resource("gatehouse.dev", "v1alpha1", "dataplanes", "DataPlane")
+UPSTREAM_CLUSTERS = Resource(
+    "proxy.kubegateway.io", "v1alpha1", "upstreamclusters", "UpstreamCluster", namespaced=False
+)
+RATE_LIMIT_CONDITIONS = Resource(
+    "proxy.kubegateway.io",
+    "v1alpha1",
+    "ratelimitconditions",
+    "RateLimitCondition",
+    namespaced=False,
+)

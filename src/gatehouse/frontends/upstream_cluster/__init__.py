@@ -1,0 +1,1 @@
+"""KubeGateway's UpstreamClusters."""

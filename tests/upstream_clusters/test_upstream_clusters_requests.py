@@ -1,0 +1,48 @@
+"""What a request asks for is read as Kubernetes reads it: a table of what its own code said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatehouse.frontends.upstream_cluster.request_info import RequestError, parse
+
+TABLE: list[dict[str, Any]] = json.loads(
+    Path(__file__).with_name("request_infos.json").read_text(encoding="utf-8")
+)["requests"]
+
+
+def test_the_table_is_large() -> None:
+    assert len(TABLE) >= 250
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row['method']} {row['target']}")
+def test_as_kubernetes_reads_it(row: dict[str, Any]) -> None:
+    if row.get("error"):
+        with pytest.raises(RequestError):
+            parse(row["method"], row["target"])
+        return
+    found = parse(row["method"], row["target"])
+    fields = ("group", "version", "resource", "subresource", "namespace", "name")
+    assert {field: getattr(found, field) for field in fields} == {
+        field: row.get(field, "") for field in fields
+    }
+    assert (found.verb, found.path) == (row["verb"], row["path"])
+    assert (found.is_resource, found.long_running) == (
+        row.get("is_resource", False),
+        row.get("long_running", False),
+    )
+
+
+@given(st.text(max_size=8), st.text(max_size=60))
+def test_nothing_but_its_own_error_is_raised(method: str, target: str) -> None:
+    try:
+        found = parse(method, target)
+    except RequestError:
+        return
+    assert found.is_resource or found.verb == method.lower()

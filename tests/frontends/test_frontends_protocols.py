@@ -9,7 +9,7 @@ import pytest
 from gatehouse.frontends import gateway_api
 from gatehouse.query import Engine, Key, Snapshot
 
-KUBE = "gatehouse.dev/kube-apiserver"
+KUBE = "gatehouse.dev/KubeAPIServer"
 GATEWAY: Key = ("Gateway", "ns", "gw")
 CREATED = "2026-01-01T00:00:00Z"
 

@@ -13,7 +13,7 @@ import msgspec
 from gatehouse.apis import gateway
 from gatehouse.frontends.gateway_api.inputs import CONTROLLERS, ENVOY
 
-KUBE_APISERVER = "gatehouse.dev/kube-apiserver"
+KUBE_APISERVER = "gatehouse.dev/KubeAPIServer"
 """TLS ends here, and requests are for kube-apiservers (decision 0011)."""
 
 _UPSTREAM_CLUSTER = gateway.RouteGroupKind("UpstreamCluster", "proxy.kubegateway.io")

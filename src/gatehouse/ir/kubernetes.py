@@ -53,7 +53,8 @@ class Policy(msgspec.Struct, frozen=True):
 
     rules: tuple[Rule, ...]
     servers: tuple[str, ...] = ()
-    """Names of the :class:`Server` that may answer; empty for all of them."""
+    """Names of the :class:`Server` that may answer; empty for all of them. One that the cluster
+    does not have (it is disabled) cannot; where none is left, the answer is 503."""
     schema: str = ""
     """Name of a :class:`FlowSchema`; empty for no limit."""
     logged: bool = False
@@ -127,7 +128,8 @@ class ApiCluster(msgspec.Struct, frozen=True):
 
     name: str
     hosts: tuple[str, ...]
-    """Lower case, sorted, distinct, the cluster's name among them; no two clusters share one."""
+    """Lower case, sorted, distinct, at least one; no two clusters share one. The cluster's own
+    name is among them, unless an older cluster has it."""
     servers: tuple[Server, ...]
     """Sorted by name, distinct; those that are not disabled. Without any: 503."""
     policies: tuple[Policy, ...]

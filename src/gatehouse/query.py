@@ -185,6 +185,10 @@ class Engine:
             self._mark(self._readers.get(key, ()))
         return changed
 
+    def reads(self, key: Key) -> bool:
+        """Whether anything that is remembered was made from ``key``."""
+        return key in self._readers
+
     @contextmanager
     def compile(self) -> Iterator[Ask]:
         """Open one pass over the snapshot. What the pass did not ask for is forgotten at its end.

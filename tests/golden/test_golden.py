@@ -2,8 +2,8 @@
 
 ``input.yaml`` holds the objects, admitted as the API server admits them (so that a case cannot hold
 what no user could apply). ``nginx/`` holds the files of virtual hosts and clusters, ``status.yaml``
-the statuses; ``envoy/`` holds resources, and the statuses that are others with Envoy. ``make
-golden`` rewrites what is expected; read the diff.
+the statuses; ``apis/`` the IR of kube-apiservers; ``envoy/`` holds resources, and the statuses that
+are others with Envoy. ``make golden`` rewrites what is expected; read the diff.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import envoys
+import msgspec
 import nginx_plus_binary
 import pytest
 import resources_shown
@@ -25,7 +26,7 @@ from envoy.config.listener.v3 import listener_pb2
 from gatehouse.agent import nginx_binary, system_trust
 from gatehouse.backends import envoy, nginx
 from gatehouse.bundle import Bundle
-from gatehouse.frontends import gateway_api
+from gatehouse.frontends import gateway_api, joined
 from gatehouse.ir.gateway import Gateway
 from gatehouse.query import Engine, Key, Snapshot
 from gatehouse.xds.resources import LISTENER, Resource, Resources
@@ -53,13 +54,13 @@ HTTP_KINDS = [
 
 
 def engine_of(text: str, settings: gateway_api.Settings) -> Engine:
-    engine = Engine(Snapshot(gateway_api.INDEXES))
+    engine = Engine(Snapshot(joined.INDEXES))
     changes: dict[Key, Any] = {gateway_api.SETTINGS_KEY: settings}
     for kind, raw in [*admitted(BASE), *admitted(text)]:
         metadata = raw["metadata"]
         key = (kind, metadata.get("namespace", ""), metadata["name"])
-        if kind in gateway_api.INDEXES or kind in {resource.kind for resource in gateway_api.KINDS}:
-            changes[key] = gateway_api.decode(kind, raw)
+        if kind in joined.INDEXES or kind in {resource.kind for resource in joined.KINDS}:
+            changes[key] = joined.decode(kind, raw)
         if kind == "Gateway":
             changes[("Programming", *key[1:])] = gateway_api.Programming(programmed=True)
     engine.commit(changes)
@@ -72,6 +73,8 @@ def outputs(case: str) -> tuple[dict[str, str], Bundle | None]:
     files: dict[str, str] = {}
     found: Bundle | None = None
     for key, gateway in _gateways(engine):
+        if gateway.apis:
+            files[f"apis/{key[2]}.yaml"] = _yaml(_shown(gateway.apis))
         generated = nginx.Generator(_nginx_of(case)).generate(gateway)
         found = found or generated.bundle
         engine.commit({("Unsupported", *key[1:]): gateway_api.Unsupported(generated.unsupported)})
@@ -126,22 +129,33 @@ def _nginx_of(case: str) -> nginx.Capabilities:
 
 def _gateways(engine: Engine) -> list[tuple[Key, Gateway]]:
     with engine.compile() as ask:
-        found = [
-            (key, ask(gateway_api.compile_gateway, key)) for key in ask(gateway_api.gateways, "")
-        ]
+        found = [(key, ask(joined.compile_gateway, key)) for key in ask(gateway_api.gateways, "")]
     return [(key, gateway) for key, gateway in found if gateway is not None]
 
 
 def _statuses(engine: Engine) -> dict[str, Any]:
     with engine.compile() as ask:
         statuses = {
-            f"{key[0]} {key[2]}": gateway_api.merge_status(None, status, NOW)
-            for key in ask(gateway_api.subjects, "")
-            if key[0] != "GatewayClass" and (status := ask(gateway_api.status, key)) is not None
+            f"{key[0]} {key[2]}": joined.merge_status(None, status, NOW)
+            for key in ask(joined.subjects, "")
+            if key[0] != "GatewayClass" and (status := ask(joined.status, key)) is not None
         }
     for shown in statuses.values():
         _shorten(shown)
     return statuses
+
+
+def _shown(value: Any) -> Any:
+    """Give a value of the IR as it differs from what a field is by default."""
+    if isinstance(value, tuple):
+        return [_shown(each) for each in value]
+    if not isinstance(value, msgspec.Struct):
+        return value
+    fields = msgspec.structs.fields(value)
+    shown = {each.name: _shown(getattr(value, each.name)) for each in fields}
+    kind = {"kind": type(value).__name__} if value.__struct_config__.tag else {}
+    usual = {each.name: _shown(each.default) for each in fields}
+    return kind | {name: it for name, it in shown.items() if it != usual[name]}
 
 
 def _yaml(value: Any) -> str:

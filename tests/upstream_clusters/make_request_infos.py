@@ -1,4 +1,4 @@
-"""Make request_infos.json beside this anew, on a machine with Go: what Kubernetes reads in requests.
+"""Make request_infos.json anew, on a machine with Go: what Kubernetes reads in requests.
 
     python tests/upstream_clusters/make_request_infos.py
 

@@ -77,6 +77,11 @@ def find_nginx(named: str | None) -> Path:
     multiple=True,
     help=f"USE=namespace/name: a Secret that data planes need beside them ({', '.join(USES)}).",
 )
+@click.option(
+    "--limit-counter",
+    default="",
+    help="host:port of the counter of kube-apiservers' limits that span data planes.",
+)
 @click.option("--lease", default="", help="namespace/name: one of several controllers acts.")
 @click.option("--health", default="", help="host:port of /livez, /readyz and /metrics.")
 @click.option("--image", default="gatehouse/nginx:latest", show_default=True)
@@ -95,6 +100,7 @@ def controller_command(
     bind: str,
     snippets: bool,
     copies: tuple[str, ...],
+    limit_counter: str,
     lease: str,
     health: str,
     image: str,
@@ -124,6 +130,7 @@ def controller_command(
         client_secret=client_secret,
         bind="load-balancer" if bind == "load-balancer" else "any",
         snippets=snippets,
+        limit_counter=limit_counter,
         lease=decided_by,
         health=health,
         copies=sources,

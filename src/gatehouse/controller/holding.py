@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from gatehouse.frontends import gateway_api
+from gatehouse.frontends import joined
 from gatehouse.query import Key
 
 LONGEST = 10.0
@@ -15,7 +15,7 @@ LONGEST = 10.0
 
 
 class _Held(msgspec.Struct, frozen=True):
-    status: gateway_api.Status
+    status: joined.Status
     awaited: Mapping[Key, int]
     release: float
 
@@ -30,9 +30,7 @@ class Holding:
     def __init__(self) -> None:
         self._held: dict[Key, deque[_Held]] = {}
 
-    def hold(
-        self, key: Key, status: gateway_api.Status, awaited: Mapping[Key, int], now: float
-    ) -> None:
+    def hold(self, key: Key, status: joined.Status, awaited: Mapping[Key, int], now: float) -> None:
         """Hold a status; ``awaited``: the publication of each Gateway that must be served first."""
         self._held.setdefault(key, deque()).append(_Held(status, awaited, now + LONGEST))
 
@@ -42,7 +40,7 @@ class Holding:
 
     def released(
         self, served: Mapping[Key, int], now: float
-    ) -> Iterator[tuple[Key, gateway_api.Status]]:
+    ) -> Iterator[tuple[Key, joined.Status]]:
         """Give, and hold no longer, the newest status of each object that need not wait.
 
         ``served``: the newest publication of each Gateway that need not be waited for.

@@ -21,6 +21,7 @@ from gatehouse.controller.holding import Holding
 from gatehouse.controller.publication import Publisher
 from gatehouse.controller.status_writer import StatusWriter
 from gatehouse.frontends import gateway_api
+from gatehouse.frontends.upstream_cluster import replicas
 from gatehouse.query import Key
 from gatehouse.table import Table
 
@@ -228,6 +229,13 @@ class Loop:
             self._standings[key] = standing
             if self._compilation.put_input(("Programming", *key[1:]), standing.state):
                 self._changed()
+            self._count(key)
+
+    def _count(self, key: Key) -> None:
+        """Let the number of data planes be known where limits are divided among them."""
+        connected, number = replicas(key), len(self._publisher.report(_name(key)).instances)
+        if self._compilation.put_input(connected, number) and self._compilation.reads(connected):
+            self._changed()
 
     def _write(self, found: Pass) -> None:
         """Hand over new statuses; a route's waits until the change it speaks of is in traffic."""

@@ -25,7 +25,7 @@ from gatehouse.controller.provisioning import Provisioning
 from gatehouse.controller.publication import Publisher
 from gatehouse.controller.status_writer import StatusWriter
 from gatehouse.controller.trespasses import record
-from gatehouse.frontends import gateway_api
+from gatehouse.frontends import gateway_api, joined
 from gatehouse.kube import client as kube
 from gatehouse.kube.events import Recorder
 from gatehouse.kube.informer import Informer
@@ -91,6 +91,9 @@ class Options(msgspec.Struct, frozen=True):
     bind: Literal["load-balancer", "any"] = "any"
     """Whether data planes listen on their Service's address only, or on every address."""
     snippets: bool = False
+    limit_counter: str = ""
+    """``host:port`` of the counter of limits that span data planes (Envoy's rate limit protocol),
+    as data planes reach it; empty: there is none."""
     lease: Lease | None = None
     """What decides which of several controllers acts; None: there is one."""
     health: str = ""
@@ -115,9 +118,9 @@ class Controller:
                 client,
                 resource,
                 on_changes=self._on_changes,
-                optional=resource in gateway_api.OPTIONAL_KINDS,
+                optional=resource in joined.OPTIONAL_KINDS,
             )
-            for resource in dict.fromkeys((*gateway_api.KINDS, *_PROVISIONED))
+            for resource in dict.fromkeys((*joined.KINDS, *_PROVISIONED))
         }
         identities = Identities(
             client, SERVER_NAME, lambda: self.informers["ServiceAccount"].objects
@@ -128,7 +131,7 @@ class Controller:
             self.recorder, self._published_for, trespass
         )
         self.statuses = StatusWriter(
-            client, {resource.kind: resource for resource in gateway_api.KINDS}, self._current
+            client, {resource.kind: resource for resource in joined.KINDS}, self._current
         )
         self.provisioning = Provisioning(
             client,
@@ -140,7 +143,9 @@ class Controller:
         self.fetcher = Fetcher(lambda fetch, found: self.loop.on_fetched(fetch, found))
         self.load_balancers = LoadBalancers(client, self.informers, self.delivery)
         self.loop = Loop(
-            Compilation(gateway_api.Settings(bind=options.bind, snippets=options.snippets)),
+            Compilation(
+                gateway_api.Settings(options.bind, options.snippets, options.limit_counter)
+            ),
             Publisher(
                 {
                     gateway_api.NGINX: nginx_line(self.delivery),
@@ -196,7 +201,7 @@ class Controller:
         self, resource: Resource, changes: Mapping[tuple[str, str], Mapping[str, Any] | None]
     ) -> None:
         self.load_balancers.on_changes(resource, changes)
-        if resource in gateway_api.KINDS:
+        if resource in joined.KINDS:
             self.loop.on_changes(resource, changes)
         if resource is resources.SECRETS and any(
             (each.namespace, each.name) in changes for each in self._copies

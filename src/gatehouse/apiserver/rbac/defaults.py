@@ -132,6 +132,8 @@ _CONTROLLER = (
     _rule("update patch", _NGINX, " ".join(f"{each}/status" for each in _OF_NGINX.split())),
     _rule(_READ, _GATEHOUSE, "dataplanes externalloadbalancers"),
     _rule("update patch", _GATEHOUSE, "externalloadbalancers/status"),
+    _rule(_READ, _PROXY, "upstreamclusters"),
+    _rule("update patch", _PROXY, "upstreamclusters/status"),
     _rule("create", _AUTHENTICATION, "tokenreviews"),
     _EVENTS_WRITER,
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -87,28 +89,41 @@ class Condition(msgspec.Struct, frozen=True, rename="camel"):
     observed_generation: int = 0
 
 
-def condition(finding: Finding, generation: int) -> Condition:
+class Said(Protocol):
+    """A finding, of this front end or of one beside it."""
+
+    @property
+    def reason(self) -> enum.Enum:
+        """One of (condition type, status, reason)."""
+
+    @property
+    def message(self) -> str:
+        """Names object and field."""
+
+
+def condition(finding: Said, generation: int) -> Condition:
     """Give the condition that says ``finding`` of an object's ``generation``."""
-    kind, holds, reason = finding.reason.value
+    return _condition(finding.reason, finding.message, generation)
+
+
+def _condition(said: enum.Enum, message: str, generation: int) -> Condition:
+    kind, holds, reason = said.value
     # 32,768 is the longest message of a Kubernetes condition.
-    message = finding.message[:32768]
-    return Condition(kind, "True" if holds else "False", reason, message, generation)
+    return Condition(kind, "True" if holds else "False", reason, message[:32768], generation)
 
 
 def conditions(
-    findings: tuple[Finding, ...], defaults: tuple[Finding, ...], generation: int
+    findings: Sequence[Said], defaults: Sequence[Said], generation: int
 ) -> tuple[Condition, ...]:
     """Fold findings into one condition per type; a type nobody found anything of has its default.
 
     The first finding of a type gives status and reason; the messages of all with that reason are
     joined.
     """
-    first: dict[str, Finding] = {}
+    first: dict[str, tuple[enum.Enum, str]] = {}
     for finding in (*findings, *defaults):
         kind = finding.reason.value[0]
-        known = first.get(kind)
-        if known is None:
-            first[kind] = finding
-        elif known.reason is finding.reason and finding.message not in known.message:
-            first[kind] = Finding(known.reason, f"{known.message}; {finding.message}")
-    return tuple(condition(finding, generation) for _, finding in sorted(first.items()))
+        reason, message = first.setdefault(kind, (finding.reason, finding.message))
+        if reason is finding.reason and finding.message not in message:
+            first[kind] = (reason, f"{message}; {finding.message}")
+    return tuple(_condition(*found, generation) for _, found in sorted(first.items()))

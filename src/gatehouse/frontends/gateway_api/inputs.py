@@ -115,6 +115,8 @@ class Settings(msgspec.Struct, frozen=True):
     """Listen on the address of the Gateway's Service only, or on every address."""
     snippets: bool = False
     """Whether SnippetsFilters, which are raw configuration, are honoured."""
+    counter: str = ""
+    """``host:port`` of the counter of limits that span data planes; empty: there is none."""
 
 
 SETTINGS_KEY: Key = ("Settings", "", "")

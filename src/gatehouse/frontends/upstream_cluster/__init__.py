@@ -1,1 +1,32 @@
-"""KubeGateway's UpstreamClusters."""
+"""KubeGateway's UpstreamClusters, behind listeners of Gateways (decision 0011).
+
+Reading order: :mod:`inputs` (what is read) and :mod:`findings` (what can be said of it),
+:mod:`attaching` (which listeners serve a cluster), :mod:`hosts` (under which names), :mod:`names`,
+:mod:`rules`, :mod:`limits`, :mod:`gates`, :mod:`servers` and :mod:`policies` (what the object
+means; pure functions of it), :mod:`credentials`, :mod:`assemble` (the build plan), :mod:`status`.
+:mod:`request_info` and :mod:`deciding` say what becomes of a request: for `gatehouse explain`, and
+for tests of what decides it in traffic. "My rule does not match": :mod:`names`. Never here: I/O,
+clocks, anything that knows a proxy.
+"""
+
+from gatehouse.frontends.upstream_cluster.assemble import contribution
+from gatehouse.frontends.upstream_cluster.attaching import attached, gateways_of
+from gatehouse.frontends.upstream_cluster.inputs import INDEXES, KINDS, decode, replicas
+from gatehouse.frontends.upstream_cluster.status import (
+    ClusterStatus,
+    merge_status,
+    status,
+)
+
+__all__ = [
+    "INDEXES",
+    "KINDS",
+    "ClusterStatus",
+    "attached",
+    "contribution",
+    "decode",
+    "gateways_of",
+    "merge_status",
+    "replicas",
+    "status",
+]

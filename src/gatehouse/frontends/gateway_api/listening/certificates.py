@@ -31,28 +31,36 @@ def certificate(ask: Ask, name: tuple[str, str]) -> Certificate | str:
         return f"{where} has no data[{error.args[0]}]"
     except ValueError:
         return f"{where}: data is not base64"
-    trouble = _trouble(chain, key)
+    found = key_pair(chain, key)
+    return f"{where}: {found}" if isinstance(found, str) else found
+
+
+def key_pair(
+    chain: bytes, key: bytes, names: tuple[str, str] = ("tls.crt", "tls.key")
+) -> Certificate | str:
+    """Give a key pair, both parts PEM; or what is wrong with it, by the ``names`` of its parts."""
+    trouble = _trouble(chain, key, names)
     if trouble:
-        return f"{where}: {trouble}"
+        return trouble
     digest = hashlib.sha256(chain + b"\0" + key).hexdigest()[:24]
     return Certificate(name=f"cert-{digest}", chain=chain, key=SecretBytes(key))
 
 
-def _trouble(chain: bytes, key: bytes) -> str:
+def _trouble(chain: bytes, key: bytes, names: tuple[str, str]) -> str:
     spki = serialization.PublicFormat.SubjectPublicKeyInfo
     der = serialization.Encoding.DER
     try:
         leaf = x509.load_pem_x509_certificates(chain)[0]
         certified = leaf.public_key().public_bytes(der, spki)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        return "tls.crt holds no PEM certificate of a kind that is known"
+        return f"{names[0]} holds no PEM certificate of a kind that is known"
     try:
         private = serialization.load_pem_private_key(key, password=None)
         own = private.public_key().public_bytes(der, spki)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        return "tls.key holds no unencrypted PEM key of a kind that is known"
+        return f"{names[1]} holds no unencrypted PEM key of a kind that is known"
     if certified != own:
-        return "tls.key does not belong to the first certificate of tls.crt"
+        return f"{names[1]} does not belong to the first certificate of {names[0]}"
     return ""
 
 

@@ -91,7 +91,7 @@ def service_ports(ask: Ask, key: Key) -> tuple[tuple[int, str], ...]:
 
 def _state(ask: Ask, key: Key, entry: Entry, findings: list[Finding]) -> ListenerState:
     listener, known = entry.listener, PROTOCOLS.get(entry.listener.protocol)
-    kinds, kind_findings = _kinds(listener)
+    kinds, kind_findings = _kinds(listener, ask(controller_of, key))
     certificates: tuple[Certificate, ...] = ()
     passthrough = listener.protocol == "TLS" and _mode(listener) == "Passthrough"
     needed = known is not None and known.certificates == "needed"
@@ -159,10 +159,11 @@ def _validity(listener: gateway.Listener, controller: str) -> list[Finding]:
     return [Finding(Reason.UNSUPPORTED_VALUE, f"{where}: {bad}")] if bad else []
 
 
-def _kinds(listener: gateway.Listener) -> tuple[tuple[str, ...], list[Finding]]:
+def _kinds(listener: gateway.Listener, controller: str) -> tuple[tuple[str, ...], list[Finding]]:
     """Give the kinds of route it takes, and a finding for kinds it was asked to take but cannot."""
     known = PROTOCOLS.get(listener.protocol)
-    possible = known.kinds if known is not None else ()
+    served = known is not None and controller in known.controllers
+    possible = known.kinds if known is not None and served else ()
     asked = listener.allowed_routes.kinds
     if not asked:
         return tuple(kind.kind for kind in possible), []

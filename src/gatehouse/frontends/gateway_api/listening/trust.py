@@ -22,11 +22,23 @@ def authorities(ask: Ask, name: tuple[str, str]) -> bytes | str:
     text = found.data.get("ca.crt", "") if isinstance(found, core.ConfigMap) else ""
     if not text:
         return f"{where} has no data[ca.crt]"
-    try:
-        x509.load_pem_x509_certificates(text.encode())
-    except ValueError:
+    if of_certificates(text.encode()) is None:
         return f"{where}: ca.crt holds no PEM certificates"
     return text.encode().rstrip() + b"\n"
+
+
+def of_certificates(pem: bytes) -> TrustBundle | None:
+    """Give the bundle of PEM certificates; None if they are none."""
+    try:
+        x509.load_pem_x509_certificates(pem)
+    except ValueError:
+        return None
+    return _named(pem.rstrip() + b"\n")
+
+
+def _named(pem: bytes) -> TrustBundle:
+    digest = hashlib.sha256(pem).hexdigest()[:24]
+    return TrustBundle(f"ca-{digest}", pem)
 
 
 def bundle(
@@ -58,6 +70,4 @@ def bundle(
             parts.append(found)
     if not parts:
         return None, tuple(findings)
-    pem = b"".join(parts)
-    digest = hashlib.sha256(pem).hexdigest()[:24]
-    return TrustBundle(f"ca-{digest}", pem), tuple(findings)
+    return _named(b"".join(parts)), tuple(findings)

@@ -37,14 +37,14 @@ def merge_status(current: Mapping[str, Any] | None, desired: Status, now: str) -
     match desired:
         case ClassStatus():
             wanted = {
-                "conditions": _conditions(before.get("conditions"), desired.conditions, now),
+                "conditions": conditions(before.get("conditions"), desired.conditions, now),
                 "supportedFeatures": [{"name": name} for name in desired.features],
             }
         case GatewayStatus():
             wanted = _gateway(before, desired, now)
         case SetStatus():
             wanted = {
-                "conditions": _conditions(before.get("conditions"), desired.conditions, now),
+                "conditions": conditions(before.get("conditions"), desired.conditions, now),
                 "listeners": _listeners(before, desired.listeners, now),
             }
         case RouteStatus():
@@ -77,10 +77,13 @@ def merge_status(current: Mapping[str, Any] | None, desired: Status, now: str) -
     return None if merged == before else merged
 
 
-def _conditions(current: Any, wanted: Sequence[Condition], now: str) -> list[Object]:
+def conditions(
+    current: Any, wanted: Sequence[Condition], now: str, optional: frozenset[str] = OPTIONAL
+) -> list[Object]:
+    """Give the conditions to write; those of ``optional`` types go when they are not wanted."""
     before = {entry.get("type"): entry for entry in current or ()}
     # What others wrote stays.
-    for kind in OPTIONAL - {condition.type for condition in wanted}:
+    for kind in optional - {condition.type for condition in wanted}:
         before.pop(kind, None)
     # Everything keeps its place: two writers with an order of their own would never agree.
     found: dict[str, Object] = dict(before)
@@ -96,7 +99,7 @@ def _conditions(current: Any, wanted: Sequence[Condition], now: str) -> list[Obj
 def _gateway(before: Object, desired: GatewayStatus, now: str) -> Object:
     found: Object = {
         "addresses": [{"type": "IPAddress", "value": value} for value in desired.addresses],
-        "conditions": _conditions(before.get("conditions"), desired.conditions, now),
+        "conditions": conditions(before.get("conditions"), desired.conditions, now),
         "listeners": _listeners(before, desired.listeners, now),
     }
     if desired.sets or "attachedListenerSets" in before:
@@ -114,7 +117,7 @@ def _listener(before: Mapping[str, Any], entry: ListenerStatus, now: str) -> Obj
         "name": entry.name,
         "supportedKinds": [{"group": GROUPS[kind], "kind": kind} for kind in entry.kinds],
         "attachedRoutes": entry.attached,
-        "conditions": _conditions(before.get("conditions"), entry.conditions, now),
+        "conditions": conditions(before.get("conditions"), entry.conditions, now),
     }
 
 
@@ -133,8 +136,8 @@ class _Ours(msgspec.Struct, frozen=True):
     conditions: Sequence[Condition]
 
     def merged(self, current: Any, now: str) -> Object:
-        conditions = _conditions(current, self.conditions, now)
-        return {**self.about, "controllerName": self.controller, "conditions": conditions}
+        merged = conditions(current, self.conditions, now)
+        return {**self.about, "controllerName": self.controller, "conditions": merged}
 
     def same(self, known: Mapping[str, Any]) -> bool:
         about = {field: known.get(field) for field in self.about}

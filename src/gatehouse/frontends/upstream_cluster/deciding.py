@@ -1,0 +1,105 @@
+"""Which policy a request falls under, and why not under those before it: the rules themselves.
+
+Nothing here runs in traffic. `gatehouse explain` shows it, and what runs in a proxy is tested
+against it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gatehouse.frontends.upstream_cluster.request_info import RequestInfo
+from gatehouse.ir.kubernetes import ApiCluster, Names, Policy, Rule
+
+ANONYMOUS = "system:anonymous"
+
+
+class User(msgspec.Struct, frozen=True):
+    """Who asks."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+
+
+class Mismatch(msgspec.Struct, frozen=True):
+    """Why a rule does not hold a request."""
+
+    policy: int
+    """Index in the cluster's policies."""
+    rule: int
+    field: str
+    """Of :class:`gatehouse.ir.kubernetes.Rule`."""
+    value: str
+    """That of the request."""
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What becomes of a request."""
+
+    policy: int | None
+    """Index in the cluster's policies; None: no policy holds it, and it is answered 403."""
+    rule: int | None = None
+    schema: str = ""
+    """Whose limit it draws from; empty for none."""
+    servers: tuple[str, ...] = ()
+    """Names of the servers that may answer; none: it is answered 503."""
+    logged: bool = False
+    mismatches: tuple[Mismatch, ...] = ()
+    """In the order in which rules were tried, the first field of each that does not hold."""
+
+
+def holds(names: Names, value: str) -> bool:
+    """Whether a set of names holds a name."""
+    listed = (
+        value in names.exact
+        or any(value.startswith(prefix) for prefix in names.prefixes)
+        or any(value.endswith(f"/{each}") for each in names.subresources)
+    )
+    return listed != names.others
+
+
+def holds_user_groups(names: Names, groups: tuple[str, ...]) -> bool:
+    """Whether a rule's groups hold a user: one is listed or, inverted, none is."""
+    plain = msgspec.structs.replace(names, others=False)
+    return any(holds(plain, group) for group in groups) != names.others
+
+
+def mismatch(rule: Rule, request: RequestInfo, user: User) -> tuple[str, str] | None:
+    """Give the first field of a rule that does not hold a request, with the request's value."""
+    asked = [("verbs", rule.verbs, request.verb), ("users", rule.users, user.name)]
+    if request.is_resource:
+        asked += [
+            ("groups", rule.groups, request.group),
+            ("resources", rule.resources, request.combined),
+            ("names", rule.names, request.name),
+        ]
+    else:
+        asked.append(("paths", rule.paths, request.path))
+    for field, names, value in asked[:2]:
+        if not holds(names, value):
+            return field, value
+    if not holds_user_groups(rule.user_groups, user.groups):
+        return "user_groups", ", ".join(user.groups)
+    for field, names, value in asked[2:]:
+        if not holds(names, value):
+            return field, value
+    return None
+
+
+def decide(cluster: ApiCluster, request: RequestInfo, user: User) -> Decision:
+    """Give the policy that holds a request: the first one with a rule that does."""
+    missed: list[Mismatch] = []
+    for index, policy in enumerate(cluster.policies):
+        for at, rule in enumerate(policy.rules):
+            why = mismatch(rule, request, user)
+            if why is None:
+                servers = servers_of(cluster, policy)
+                return Decision(index, at, policy.schema, servers, policy.logged, tuple(missed))
+            missed.append(Mismatch(index, at, *why))
+    return Decision(None, mismatches=tuple(missed))
+
+
+def servers_of(cluster: ApiCluster, policy: Policy) -> tuple[str, ...]:
+    """Give the names of the servers that may answer requests of a policy."""
+    known = (each.name for each in cluster.servers)
+    return tuple(name for name in known if not policy.servers or name in policy.servers)

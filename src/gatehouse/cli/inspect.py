@@ -32,7 +32,7 @@ COLOURS = {"True": "green", "False": "red"}
 @click.pass_context
 def status(context: click.Context, kubeconfig: Path | None) -> None:
     """Show Gateways, listeners, routes and data planes."""
-    context.obj = _kubeconfig(kubeconfig)
+    context.obj = kubeconfig_of(kubeconfig)
     if context.invoked_subcommand is None:
         _run(_status(context.obj))
 
@@ -57,7 +57,8 @@ async def _load_balancers(kubeconfig: Path) -> None:
     Console().print(load_balancers.table(found))
 
 
-def _kubeconfig(named: Path | None) -> Path:
+def kubeconfig_of(named: Path | None) -> Path:
+    """Give the kubeconfig that is meant."""
     if named is not None:
         return named
     if os.environ.get("KUBECONFIG"):

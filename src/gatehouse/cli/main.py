@@ -19,6 +19,7 @@ MODULES: Mapping[str, str] = {
     "config": "inspect",
     "controller": "parts",
     "demo": "up",
+    "explain": "explain",
     "node": "parts",
     "node-proxy": "node_proxy",
     "status": "inspect",

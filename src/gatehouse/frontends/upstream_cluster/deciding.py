@@ -64,24 +64,30 @@ def holds_user_groups(names: Names, groups: tuple[str, ...]) -> bool:
     return any(holds(plain, group) for group in groups) != names.others
 
 
+def names_of(rule: Rule, field: str) -> Names:
+    """Give a field of a rule by its name."""
+    found = getattr(rule, field)
+    assert isinstance(found, Names)
+    return found
+
+
 def mismatch(rule: Rule, request: RequestInfo, user: User) -> tuple[str, str] | None:
     """Give the first field of a rule that does not hold a request, with the request's value."""
-    asked = [("verbs", rule.verbs, request.verb), ("users", rule.users, user.name)]
+    checked = [("verbs", request.verb), ("users", user.name)]
+    about = [("paths", request.path)]
     if request.is_resource:
-        asked += [
-            ("groups", rule.groups, request.group),
-            ("resources", rule.resources, request.combined),
-            ("names", rule.names, request.name),
+        about = [
+            ("groups", request.group),
+            ("resources", request.combined),
+            ("names", request.name),
         ]
-    else:
-        asked.append(("paths", rule.paths, request.path))
-    for field, names, value in asked[:2]:
-        if not holds(names, value):
+    for field, value in checked:
+        if not holds(names_of(rule, field), value):
             return field, value
     if not holds_user_groups(rule.user_groups, user.groups):
         return "user_groups", ", ".join(user.groups)
-    for field, names, value in asked[2:]:
-        if not holds(names, value):
+    for field, value in about:
+        if not holds(names_of(rule, field), value):
             return field, value
     return None
 

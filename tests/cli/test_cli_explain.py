@@ -1,0 +1,141 @@
+"""`gatehouse explain`: which policy holds a request, and why those before it do not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from inprocess import Server
+
+from gatehouse.apis import resources
+from gatehouse.cli.errors import Trouble
+from gatehouse.cli.explain import explain
+from gatehouse.standalone.state import State
+
+CLUSTER = """
+apiVersion: proxy.kubegateway.io/v1alpha1
+kind: UpstreamCluster
+metadata: {name: a.example}
+spec:
+  servers: [{endpoint: 'http://10.0.0.1'}, {endpoint: 'http://10.0.0.2', disabled: true}]
+  flowControl:
+    flowControlSchemas:
+    - {name: slow, tokenBucket: {qps: 5, burst: 10}}
+    - {name: nothing, maxRequestsInflight: {max: 0}}
+  dispatchPolicies:
+  - rules: [{verbs: [], apiGroups: [''], resources: [pods]}]
+  - rules:
+    - {verbs: [list], apiGroups: [''], resources: [pods], users: [bob]}
+    - verbs: [get]
+      apiGroups: ['']
+      resources: [pods/log]
+      serviceAccounts: [{name: s, namespace: ns}]
+    flowControlSchemaName: slow
+    logMode: 'on'
+  - rules: [{verbs: [get], nonResourceURLs: [/healthz]}]
+    upstreamSubset: ['http://10.0.0.2']
+  - rules: [{verbs: [delete], apiGroups: ['*'], resources: ['*']}]
+    flowControlSchemaName: nothing
+"""
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(explain, ["--cluster", "a.example", *arguments])
+
+
+def told(tmp_path: Path, *arguments: str) -> dict[str, Any]:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(CLUSTER)
+    found = run("-f", str(file), "-o", "json", *arguments)
+    assert found.exit_code == 0, found.output
+    answer: dict[str, Any] = json.loads(found.output)
+    return answer
+
+
+def test_the_policy_is_named_by_its_place_in_the_object(tmp_path: Path) -> None:
+    found = told(tmp_path, "--as", "bob", "--verb", "list", "--resource", "pods")
+    assert (found["policy"], found["rule"], found["outcome"]) == (1, 0, "forwarded")
+    assert found["schema"]["limit"] == {"type": "TokenBucket", "rate": 5, "burst": 10}
+    assert (found["servers"], found["logged"]) == (["http://10.0.0.1"], True)
+    assert found["user"]["groups"] == ["system:authenticated"]
+    assert found["problems"][0].startswith("spec.dispatchPolicies[0].rules[0] is refused: verbs")
+
+
+def test_a_service_account_has_its_groups(tmp_path: Path) -> None:
+    who = "system:serviceaccount:ns:s"
+    found = told(
+        tmp_path, "--as", who, "--as-group", "g", "--verb", "get", "--resource", "pods/log"
+    )
+    assert (found["policy"], found["rule"]) == (1, 1)
+    assert found["request"]["longRunning"] is True
+    assert found["user"]["groups"] == [
+        *("g", "system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated")
+    ]
+    assert found["mismatches"] == [
+        {"policy": 1, "rule": 0, "field": "verbs", "value": "get", "wanted": "list"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "outcome"),
+    [
+        (["--path", "/healthz"], "503: no server may answer it"),
+        (["--path", "/livez"], "403: no policy holds it"),
+        (["--path", "/api/v1/pods", "--method", "DELETE"], "403: no policy holds it"),
+        (
+            ["--path", "/apis/apps/v1/namespaces/n/deployments/d", "--method", "DELETE"],
+            "429: flow control schema nothing lets nothing through",
+        ),
+        (["--verb", "delete", "--resource", "deployments.apps"], "429: flow control schema"),
+    ],
+)
+def test_outcomes(tmp_path: Path, arguments: list[str], outcome: str) -> None:
+    assert told(tmp_path, *arguments)["outcome"].startswith(outcome)
+
+
+def test_people_get_a_table(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(CLUSTER)
+    found = run("-f", str(file), "--as", "eve", "--verb", "list", "--resource", "pods")
+    assert found.exit_code == 0, found.output
+    flat = " ".join(found.output.replace("│", " ").split())
+    assert "users and serviceAccounts: 'eve' is not in: bob" in flat
+    assert "Outcome: 403: no policy holds it" in flat
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--verb", "get"], "give either --resource or --path"),
+        (["--resource", "pods", "--path", "/x"], "give either --resource or --path"),
+        (["--resource", "pods"], "--verb is missing"),
+        (["--path", "/x", "--api-group", "apps"], "--api-group follows from --path"),
+        (["--path", "x"], "does not begin with /"),
+        (["--path", "/api/v1/watch"], "names no resource after watch"),
+        (["--path", "/%zz"], "is not percent-encoded as it should be"),
+        (["--path", "/x", "-f", "/nonexistent"], "/nonexistent"),
+    ],
+)
+def test_what_makes_no_sense_is_told(arguments: list[str], words: str) -> None:
+    found = run(*arguments)
+    assert isinstance(found.exception, Trouble)
+    assert words in str(found.exception)
+
+
+async def test_the_object_is_read_from_the_api_server(tmp_path: Path) -> None:
+    server = Server(State(tmp_path / "s"))
+    async with server.running(), server.client() as client:
+        await client.create(resources.UPSTREAM_CLUSTERS, yaml.safe_load(CLUSTER))
+        words = ["--kubeconfig", str(server.state.kubeconfig), "-o", "json"]
+        asked = ["--as", "bob", "--verb", "list", "--resource", "pods"]
+        found = await asyncio.to_thread(run, *words, *asked)
+        assert json.loads(found.output)["policy"] == 1
+        gone = await asyncio.to_thread(
+            CliRunner().invoke, explain, ["--cluster", "b.example", *words, *asked]
+        )
+        assert "there is no UpstreamCluster b.example" in str(gone.exception)

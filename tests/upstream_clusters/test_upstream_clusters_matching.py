@@ -1,0 +1,245 @@
+"""Rules mean what is documented: a table, and a naive reading that normalisation must equal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gatehouse.apis.upstream_clusters import Rule, ServiceAccountRef
+from gatehouse.frontends.upstream_cluster import rules
+from gatehouse.frontends.upstream_cluster.deciding import User, mismatch
+from gatehouse.frontends.upstream_cluster.request_info import RequestInfo, parse
+
+PODS = parse("GET", "/api/v1/namespaces/ns/pods/p")
+LOG = parse("GET", "/api/v1/namespaces/ns/pods/p/log")
+STATUS = parse("GET", "/api/v1/namespaces/ns/pods/p/status")
+LIST = parse("GET", "/api/v1/pods")
+APPS = parse("PATCH", "/apis/apps/v1/namespaces/ns/deployments/d")
+HEALTH = parse("GET", "/healthz")
+ALICE = User("alice", ("team", "system:authenticated"))
+ROBOT = User("system:serviceaccount:ns:robot", ("system:serviceaccounts", "system:authenticated"))
+
+ALL = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
+
+TABLE: list[tuple[str, dict[str, Any], RequestInfo, User, bool]] = [
+    ("everything", ALL, PODS, ALICE, True),
+    ("everything of resources is no path", ALL, HEALTH, ALICE, False),
+    ("a path is no resource", {"verbs": ["*"], "nonResourceURLs": ["*"]}, PODS, ALICE, False),
+    ("no verbs", {**ALL, "verbs": []}, PODS, ALICE, False),
+    ("no groups", {**ALL, "apiGroups": []}, PODS, ALICE, False),
+    ("no resources", {**ALL, "resources": []}, PODS, ALICE, False),
+    ("the verb", {**ALL, "verbs": ["list", "get"]}, PODS, ALICE, True),
+    ("another verb", {**ALL, "verbs": ["list", "watch"]}, PODS, ALICE, False),
+    ("verbs are told apart by case", {**ALL, "verbs": ["GET"]}, PODS, ALICE, False),
+    ("not the verb", {**ALL, "verbs": ["-get"]}, PODS, ALICE, False),
+    ("not another verb", {**ALL, "verbs": ["-list"]}, PODS, ALICE, True),
+    ("not several verbs", {**ALL, "verbs": ["-list", "-get"]}, PODS, ALICE, False),
+    ("positive values hide inverted ones", {**ALL, "verbs": ["-get", "get"]}, PODS, ALICE, True),
+    ("and they alone count", {**ALL, "verbs": ["-get", "list"]}, APPS, ALICE, False),
+    ("* beside others", {**ALL, "verbs": ["-get", "list", "*"]}, PODS, ALICE, True),
+    ("the core group", {**ALL, "apiGroups": [""]}, PODS, ALICE, True),
+    ("the core group only", {**ALL, "apiGroups": [""]}, APPS, ALICE, False),
+    ("all but the core group", {**ALL, "apiGroups": ["-"]}, PODS, ALICE, False),
+    ("all but the core group, another", {**ALL, "apiGroups": ["-"]}, APPS, ALICE, True),
+    ("the resource", {**ALL, "resources": ["pods"]}, PODS, ALICE, True),
+    ("not its subresources", {**ALL, "resources": ["pods"]}, LOG, ALICE, False),
+    ("a subresource", {**ALL, "resources": ["pods/log"]}, LOG, ALICE, True),
+    ("not the resource itself", {**ALL, "resources": ["pods/log"]}, PODS, ALICE, False),
+    ("of any resource", {**ALL, "resources": ["*/log"]}, LOG, ALICE, True),
+    ("of any resource, another", {**ALL, "resources": ["*/log"]}, STATUS, ALICE, False),
+    ("of any resource, none", {**ALL, "resources": ["*/log"]}, PODS, ALICE, False),
+    ("no such wildcard", {**ALL, "resources": ["pods/*"]}, LOG, ALICE, False),
+    ("excluding it is refused", {**ALL, "resources": ["-pods/*"]}, APPS, ALICE, False),
+    ("all but pods", {**ALL, "resources": ["-pods"]}, LOG, ALICE, True),
+    ("all but pods and deployments", {**ALL, "resources": ["-pods", "-deployments"]}, PODS, ALICE,
+     False),
+    ("all but pods and deployments", {**ALL, "resources": ["-pods", "-deployments"]}, APPS, ALICE,
+     False),
+    ("all but pods and deployments", {**ALL, "resources": ["-pods", "-deployments"]}, LOG, ALICE,
+     True),
+    ("all but a subresource of any", {**ALL, "resources": ["-*/status"]}, STATUS, ALICE, False),
+    ("all but a subresource of any", {**ALL, "resources": ["-*/status"]}, PODS, ALICE, True),
+    ("excluding everything is refused", {**ALL, "resources": ["-*"]}, PODS, ALICE, False),
+    ("the name", {**ALL, "resourceNames": ["p"]}, PODS, ALICE, True),
+    ("another name", {**ALL, "resourceNames": ["q"]}, PODS, ALICE, False),
+    ("a request without a name", {**ALL, "resourceNames": ["p"]}, LIST, ALICE, False),
+    ("all but a name, without one", {**ALL, "resourceNames": ["-p"]}, LIST, ALICE, True),
+    ("the user", {**ALL, "users": ["alice"]}, PODS, ALICE, True),
+    ("another user", {**ALL, "users": ["bob"]}, PODS, ALICE, False),
+    ("users by prefix", {**ALL, "users": ["al*"]}, PODS, ALICE, True),
+    ("all but users by prefix", {**ALL, "users": ["-al*"]}, PODS, ALICE, False),
+    ("all but users by prefix, another", {**ALL, "users": ["-al*"]}, PODS, ROBOT, True),
+    ("a ServiceAccount", {**ALL, "serviceAccounts": [{"namespace": "ns", "name": "robot"}]}, PODS,
+     ROBOT, True),
+    ("a ServiceAccount and nobody else",
+     {**ALL, "serviceAccounts": [{"namespace": "ns", "name": "robot"}]}, PODS, ALICE, False),
+    ("a user or a ServiceAccount",
+     {**ALL, "users": ["x"], "serviceAccounts": [{"namespace": "ns", "name": "robot"}]}, PODS,
+     ROBOT, True),
+    ("exclusions or a ServiceAccount that they exclude",
+     {**ALL, "users": ["-system:*"], "serviceAccounts": [{"namespace": "ns", "name": "robot"}]},
+     PODS, ROBOT, True),
+    ("a ServiceAccount without a namespace", {**ALL, "serviceAccounts": [{"name": "robot"}]}, PODS,
+     ROBOT, False),
+    ("users * are ServiceAccounts too",
+     {**ALL, "users": ["*"], "serviceAccounts": [{"namespace": "ns", "name": "x"}]}, PODS, ROBOT,
+     True),
+    ("one of the groups", {**ALL, "userGroups": ["team", "x"]}, PODS, ALICE, True),
+    ("none of the groups", {**ALL, "userGroups": ["x"]}, PODS, ALICE, False),
+    ("all but a group", {**ALL, "userGroups": ["-team"]}, PODS, ALICE, False),
+    ("all but a group, another user", {**ALL, "userGroups": ["-team"]}, PODS, ROBOT, True),
+    ("user and group", {**ALL, "users": ["alice"], "userGroups": ["x"]}, PODS, ALICE, False),
+    ("a path", {"verbs": ["get"], "nonResourceURLs": ["/healthz"]}, HEALTH, ALICE, True),
+    ("a path by prefix", {"verbs": ["get"], "nonResourceURLs": ["/heal*"]}, HEALTH, ALICE, True),
+    ("what is below a path", {"verbs": ["get"], "nonResourceURLs": ["/healthz/*"]}, HEALTH, ALICE,
+     False),
+    ("a path cannot be excluded", {"verbs": ["get"], "nonResourceURLs": ["-/x"]}, HEALTH, ALICE,
+     False),
+    ("the verb of a path", {"verbs": ["post"], "nonResourceURLs": ["*"]}, HEALTH, ALICE, False),
+    ("both kinds in one rule", {**ALL, "nonResourceURLs": ["/healthz"]}, HEALTH, ALICE, True),
+    ("both kinds in one rule", {**ALL, "nonResourceURLs": ["/healthz"]}, PODS, ALICE, True),
+]  # fmt: skip
+
+
+def matches(raw: dict[str, Any], request: RequestInfo, user: User) -> bool:
+    found = rules.read(msgspec.convert(raw, Rule))
+    return any(mismatch(rule, request, user) is None for rule in found.rules)
+
+
+@pytest.mark.parametrize(
+    ("title", "rule", "request_", "user", "expected"), TABLE, ids=lambda v: str(v)[:60]
+)
+def test_a_rule_means_what_is_documented(
+    title: str, rule: dict[str, Any], request_: RequestInfo, user: User, expected: bool
+) -> None:
+    assert matches(rule, request_, user) is expected, title
+
+
+def naive(values: Sequence[str], empty: bool, same: Callable[[str], bool]) -> bool:
+    """Read a list as its documentation does, value by value."""
+    if not values:
+        return empty
+    if "*" in values:
+        return True
+    plain = [value for value in values if not value.startswith("-")]
+    if plain:
+        return any(same(value) for value in plain)
+    return not any(same(value[1:]) for value in values)
+
+
+def by_prefix(asked: str) -> Callable[[str], bool]:
+    return lambda value: (
+        asked.startswith(value.rstrip("*")) if value.endswith("*") else value == asked
+    )
+
+
+def documented(rule: Rule, request: RequestInfo, user: User) -> bool:
+    def resource(value: str) -> bool:
+        if value.startswith("*/"):
+            return request.subresource == value[2:]
+        return value == request.combined
+
+    accounts = [f"system:serviceaccount:{a.namespace}:{a.name}" for a in rule.service_accounts]
+    who = user.name in accounts or naive(rule.users, not accounts, by_prefix(user.name))
+    common = (
+        naive(rule.verbs, False, lambda value: value == request.verb)
+        and who
+        and naive(rule.user_groups, True, lambda value: value in user.groups)
+    )
+    if not request.is_resource:
+        return common and naive(rule.non_resource_urls, False, by_prefix(request.path))
+    return (
+        common
+        and naive(rule.api_groups, False, lambda value: value == request.group)
+        and naive(rule.resources, False, resource)
+        and naive(rule.resource_names, True, lambda value: value == request.name)
+    )
+
+
+def values(*words: str, inverted: bool = True, wild: bool = True) -> st.SearchStrategy[list[str]]:
+    every = [*words, *(f"-{word}" for word in words if inverted)]
+    return st.lists(st.sampled_from([*every, *(["*"] if wild else [])]), max_size=3)
+
+
+RULES = st.builds(
+    Rule,
+    verbs=values("get", "list", "create"),
+    api_groups=values("", "apps", "batch"),
+    resources=values("pods", "pods/log", "*/log", "*/status", "deployments"),
+    resource_names=values("p", "q", ""),
+    users=values("alice", "al*", "bob", "system:*"),
+    service_accounts=st.lists(
+        st.sampled_from(["robot", "x"]).map(
+            lambda name: ServiceAccountRef(name=name, namespace="ns")
+        ),
+        max_size=2,
+    ),
+    user_groups=values("team", "x", "system:authenticated"),
+    non_resource_urls=values("/healthz", "/heal*", "/healthz/*", "/livez", inverted=False),
+)
+REQUESTS = st.sampled_from(
+    [PODS, LOG, STATUS, LIST, APPS, HEALTH, parse("POST", "/apis/batch/v1/namespaces/n/jobs"),
+     parse("GET", "/healthz/ping"), parse("GET", "/livez"), parse("PUT", "/")]
+)  # fmt: skip
+USERS = st.sampled_from(
+    [ALICE, ROBOT, User("bob", ("x",)), User("alice"), User("system:anonymous", ("x", "team"))]
+)
+
+
+@settings(max_examples=1500, deadline=None)
+@given(RULES, REQUESTS, USERS)
+def test_normalised_rules_equal_a_naive_reading(
+    rule: Rule, request_: RequestInfo, user: User
+) -> None:
+    found = rules.read(rule)
+    decided = any(mismatch(each, request_, user) is None for each in found.rules)
+    assert decided == documented(rule, request_, user)
+
+
+ANYTHING = st.lists(st.text(alphabet='-*/aA"\n \0é', max_size=6), max_size=3).map(tuple)
+
+
+FIELDS = [
+    "verbs",
+    "api_groups",
+    "resources",
+    "resource_names",
+    "users",
+    "user_groups",
+    "non_resource_urls",
+]
+
+
+@given(st.builds(Rule, **dict.fromkeys(FIELDS, ANYTHING)))
+def test_whatever_stands_in_a_rule_it_is_read_or_refused_with_a_reason(rule: Rule) -> None:
+    found = rules.read(rule)
+    assert found.rules or found.problems
+    for each in found.rules:
+        for field in each.__struct_fields__:
+            names = getattr(each, field)
+            assert list(names.exact) == sorted(set(names.exact))
+            assert list(names.prefixes) == sorted(set(names.prefixes))
+
+
+@pytest.mark.parametrize(
+    ("field", "listed", "words"),
+    [
+        ("resources", ["-pods", "-nodes"], "all are excluded; KubeGateway then matches everything"),
+        ("resources", ["-*/status"], "'-*/status' excludes; KubeGateway matches all the same"),
+        ("users", ["-user-*"], "'-user-*' excludes"),
+        ("userGroups", ["-team"], "'-team' excludes"),
+    ],
+)
+def test_what_kubegateway_does_otherwise_is_told(field: str, listed: list[str], words: str) -> None:
+    found = rules.read(msgspec.convert({**ALL, field: listed}, Rule))
+    assert any(words in each and each.startswith(f"{field}: ") for each in found.differences)
+
+
+@pytest.mark.parametrize("listed", [["-pods"], ["pods", "-nodes"], ["*"], ["*", "-a", "-b"]])
+def test_where_kubegateway_does_the_same_nothing_is_told(listed: list[str]) -> None:
+    assert rules.read(msgspec.convert({**ALL, "resources": listed}, Rule)).differences == ()

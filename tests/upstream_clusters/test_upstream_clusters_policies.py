@@ -1,0 +1,262 @@
+"""What an UpstreamCluster says beside its rules: servers, limits, logging, feature gates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gatehouse.apis.upstream_clusters import (
+    FEATURE_GATES,
+    FlowControlSchema,
+    Server,
+    UpstreamClusterSpec,
+)
+from gatehouse.frontends.upstream_cluster import gates, limits, policies, servers
+from gatehouse.frontends.upstream_cluster.findings import Reason
+from gatehouse.frontends.upstream_cluster.limits import Spanning
+from gatehouse.ir.kubernetes import FlowSchema, InFlight, TokenBucket
+from gatehouse.ir.kubernetes import Server as IrServer
+
+Object = dict[str, Any]
+EVERYTHING = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
+
+
+def read(annotations: dict[str, str] | None = None, **spec: Any) -> policies.Meaning:
+    whole = {"servers": [{"endpoint": "http://a"}, {"endpoint": "http://b"}], **spec}
+    return policies.read(annotations or {}, msgspec.convert(whole, UpstreamClusterSpec))
+
+
+def said(meaning: policies.Meaning, reason: Reason = Reason.PARTIALLY_INVALID) -> list[str]:
+    return [each.message for each in meaning.findings if each.reason is reason]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "expected"),
+    [
+        ("https://10.0.0.1:6443", ("10.0.0.1", 6443, "")),
+        ("https://10.0.0.1", ("10.0.0.1", 443, "")),
+        ("http://A.example", ("a.example", 80, "")),
+        ("https://[fd00::1]:6443", ("fd00::1", 6443, "")),
+        ("https://a.example/", ("a.example", 443, "")),
+        ("https://a.example/clusters/one/", ("a.example", 443, "/clusters/one")),
+    ],
+)
+def test_an_endpoint_is_a_server(endpoint: str, expected: tuple[str, int, str]) -> None:
+    assert servers.server(endpoint) == IrServer(endpoint, *expected)
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "https://", "https://:6443", "https://user@a", "https://a?b=c", "https://a#b", "ftp://a",
+        "https://a:0", "https://a:65536", "https://a:x", "https://a b", "https://a\n", "https://[::1",
+        "https://[fd00::1%25eth0]", "https://a/\"", "https://-a", "https://a/%\n", "https://ä",
+    ],
+)  # fmt: skip
+def test_another_text_is_told_why_it_is_none(endpoint: str) -> None:
+    found = servers.server(endpoint)
+    assert isinstance(found, str)
+    assert found
+
+
+def test_servers_are_listed_once_and_those_disabled_not_at_all() -> None:
+    listed = [("https://b", False), ("https://a", False), ("https://b", True), ("https://a", False)]
+    found = servers.read(tuple(Server(name, disabled) for name, disabled in listed))
+    assert [each.name for each in found.enabled] == ["https://a"]
+    assert (found.scheme, found.known) == ("https", frozenset({"https://a", "https://b"}))
+
+
+def test_a_server_of_another_scheme_is_left_out_and_passwords_are_not_repeated() -> None:
+    found = servers.read((Server("https://a"), Server("http://b"), Server("https://u:secret@c")))
+    assert [each.name for each in found.enabled] == ["https://a"]
+    assert found.problems[0].startswith("servers[1].endpoint: 'http://b': its scheme")
+    assert "secret" not in found.problems[1]
+
+
+def schema(**fields: Any) -> FlowControlSchema:
+    return msgspec.convert({"name": "s", **fields}, FlowControlSchema)
+
+
+IN_FLIGHT = {"maxRequestsInflight": {"max": 5}, "globalMaxRequestsInflight": {"max": 20}}
+BUCKET = {"tokenBucket": {"qps": 1, "burst": 2}, "globalTokenBucket": {"qps": 10, "burst": 20}}
+
+
+@pytest.mark.parametrize(
+    ("made", "spanning", "expected"),
+    [
+        (schema(exempt={}), Spanning(), None),
+        (schema(maxRequestsInflight={}), Spanning(), FlowSchema("s", InFlight(0))),
+        (schema(maxRequestsInflight={"max": 7}), Spanning(), FlowSchema("s", InFlight(7))),
+        (schema(**BUCKET), Spanning(gate=True, counter=True), FlowSchema("s", TokenBucket(1, 2))),
+        (
+            schema(strategy="globalCount", **BUCKET),
+            Spanning(gate=True, counter=True),
+            FlowSchema("s", TokenBucket(10, 20), TokenBucket(10, 20)),
+        ),
+        (
+            schema(strategy="globalAllocate", **BUCKET),
+            Spanning(counter=True),
+            FlowSchema("s", TokenBucket(1, 2)),
+        ),
+        (
+            schema(strategy="globalCount", **BUCKET),
+            Spanning(gate=True),
+            FlowSchema("s", TokenBucket(1, 2)),
+        ),
+        (
+            schema(strategy="globalAllocate", **IN_FLIGHT),
+            Spanning(gate=True, replicas=3),
+            FlowSchema("s", InFlight(6)),
+        ),
+        (
+            schema(strategy="globalCount", **IN_FLIGHT),
+            Spanning(gate=True, replicas=50),
+            FlowSchema("s", InFlight(1)),
+        ),
+        (
+            schema(strategy="globalCount", **IN_FLIGHT),
+            Spanning(gate=True, replicas=0),
+            FlowSchema("s", InFlight(20)),
+        ),
+        (
+            schema(strategy="local", **IN_FLIGHT),
+            Spanning(gate=True, replicas=3),
+            FlowSchema("s", InFlight(5)),
+        ),
+    ],
+)
+def test_limits_of_one_data_plane_and_of_all(
+    made: FlowControlSchema, spanning: Spanning, expected: FlowSchema | None
+) -> None:
+    assert limits.read(made, spanning).schema == expected
+
+
+@pytest.mark.parametrize("replicas", range(1, 40))
+def test_shares_never_sum_up_to_more_than_there_is_unless_each_would_have_none(
+    replicas: int,
+) -> None:
+    made = schema(strategy="globalCount", **IN_FLIGHT)
+    found = limits.read(made, Spanning(gate=True, replicas=replicas)).schema
+    assert found is not None
+    assert isinstance(found.limit, InFlight)
+    assert found.limit.most * replicas <= 20 or found.limit.most == 1
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        schema(),
+        schema(exempt={}, maxRequestsInflight={"max": 1}),
+        schema(maxRequestsInflight={"max": -1}),
+        schema(tokenBucket={"qps": 0, "burst": 1}),
+        schema(tokenBucket={"qps": -1, "burst": 1}),
+        schema(tokenBucket={"qps": 2, "burst": 1}),
+        schema(
+            strategy="globalCount",
+            maxRequestsInflight={"max": 2},
+            globalMaxRequestsInflight={"max": 1},
+        ),
+        schema(
+            strategy="globalCount",
+            tokenBucket={"qps": 2, "burst": 2},
+            globalTokenBucket={"qps": 1, "burst": 1},
+        ),
+    ],
+)
+def test_a_limit_that_makes_no_sense_lets_nothing_through(made: FlowControlSchema) -> None:
+    found = limits.read(made, Spanning(gate=True, counter=True))
+    assert found.schema == FlowSchema("s", InFlight(0))
+    assert "requests of policies that name the schema are refused" in found.problems[0]
+
+
+def test_a_policy_that_names_no_schema_of_the_object_is_refused() -> None:
+    found = read(dispatchPolicies=[{"rules": [EVERYTHING], "flowControlSchemaName": "gone"}])
+    assert found.schemas == (FlowSchema("gone", InFlight(0)),)
+    assert found.policies[0].schema == "gone"
+    assert "spec.dispatchPolicies[0].flowControlSchemaName: 'gone'" in said(found)[0]
+
+
+def test_the_first_of_two_schemas_of_a_name_holds() -> None:
+    listed = [{"name": "s", "maxRequestsInflight": {"max": n}} for n in (1, 2)]
+    policy = {"rules": [EVERYTHING], "flowControlSchemaName": "s"}
+    found = read(flowControl={"flowControlSchemas": listed}, dispatchPolicies=[policy])
+    assert found.schemas == (FlowSchema("s", InFlight(1)),)
+    assert said(found) == [
+        "spec.flowControl.flowControlSchemas[1] ('s'): the name is taken by a schema before it"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "policy", "logged"),
+    [
+        ("", "", False),
+        ("on", "", True),
+        ("", "on", True),
+        ("on", "on", True),
+        ("off", "on", False),
+        ("on", "off", False),
+        ("off", "", False),
+        ("", "off", False),
+    ],
+)
+def test_logging_off_wins_and_nobody_asking_means_no(
+    cluster: str, policy: str, logged: bool
+) -> None:
+    found = read(
+        logging={"mode": cluster}, dispatchPolicies=[{"rules": [EVERYTHING], "logMode": policy}]
+    )
+    assert found.policies[0].logged is logged
+
+
+def test_either_spelling_of_the_subset_counts_and_the_older_one_is_told() -> None:
+    new = read(dispatchPolicies=[{"rules": [EVERYTHING], "upstreamSubset": ["http://b"]}])
+    old = read(dispatchPolicies=[{"rules": [EVERYTHING], "upsteamSubset": ["http://b"]}])
+    assert new.policies == old.policies
+    assert new.policies[0].servers == ("http://b",)
+    assert said(new, Reason.DIFFERS) == []
+    assert said(old, Reason.DIFFERS) == [
+        "spec.dispatchPolicies[0]: upsteamSubset is honoured; KubeGateway drops it and uses all "
+        "servers"
+    ]
+
+
+def test_a_subset_of_unknown_servers_is_not_the_whole_cluster() -> None:
+    found = read(dispatchPolicies=[{"rules": [EVERYTHING], "upstreamSubset": ["http://gone"]}])
+    assert found.policies[0].servers == ("http://gone",)
+    assert "'http://gone' is not among spec.servers" in said(found)[0]
+
+
+def test_bad_rules_and_policies_are_named_and_the_others_keep_their_place() -> None:
+    bad = {"verbs": [], "apiGroups": [""], "resources": ["pods"]}
+    found = read(
+        dispatchPolicies=[{"rules": [bad]}, {"rules": [bad, EVERYTHING]}, {"rules": [EVERYTHING]}]
+    )
+    assert [(each.index, each.rules) for each in found.origins] == [(1, (1,)), (2, (0,))]
+    assert said(found) == [
+        "spec.dispatchPolicies[0].rules[0] is refused: verbs is empty, so that nothing matches",
+        "spec.dispatchPolicies[0]: no rule of it can match",
+        "spec.dispatchPolicies[1].rules[0] is refused: verbs is empty, so that nothing matches",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "deny", "spanning", "problems"),
+    [
+        ("", False, False, 0),
+        ("DenyAllRequests=true", True, False, 0),
+        ("DenyAllRequests=false,GlobalRateLimiter=1", False, True, 0),
+        (" DenyAllRequests = TRUE , ", True, False, 0),
+        ("DenyAllRequests=yes,AllAlpha=true", False, False, 2),
+        ("DenyAllRequests", False, False, 1),
+    ],
+)
+def test_feature_gates(text: str, deny: bool, spanning: bool, problems: int) -> None:
+    found = gates.read({FEATURE_GATES: text})
+    assert (found.deny, found.spanning, len(found.problems)) == (deny, spanning, problems)
+
+
+def test_gates_without_effect_are_told() -> None:
+    found = gates.read({FEATURE_GATES: "Tracing=true,CloseConnectionWhenIdle=false"})
+    assert [each.split()[0] for each in found.differences] == ["Tracing"]

@@ -1,0 +1,143 @@
+"""UpstreamClusters in a running installation: refused in words, judged, renewed, explained."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from installation import Installation, apply, until
+from upstream_worlds import EVERYTHING, b64, ca
+
+from gatehouse.apis import resources
+from gatehouse.kube import client as kube
+
+pytestmark = pytest.mark.process
+
+Object = dict[str, Any]
+NAME = "prod.example"
+
+
+def gateway(class_name: str) -> Object:
+    listener = {"name": "api", "port": 6443, "protocol": "gatehouse.dev/KubeAPIServer"}
+    return {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "Gateway",
+        "metadata": {"name": class_name, "namespace": "default"},
+        "spec": {"gatewayClassName": f"gatehouse-{class_name}", "listeners": [listener]},
+    }
+
+
+def cluster(name: str = NAME, **spec: Any) -> Object:
+    made = {
+        "servers": [{"endpoint": "https://127.0.0.1:6443"}],
+        "clientConfig": {"secretRef": {"namespace": "default", "name": "credentials"}},
+        "dispatchPolicies": [{"rules": [EVERYTHING]}],
+    }
+    return {
+        "apiVersion": "proxy.kubegateway.io/v1alpha1",
+        "kind": "UpstreamCluster",
+        "metadata": {"name": name},
+        "spec": {**made, **spec},
+    }
+
+
+def secret(authority: str) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "credentials", "namespace": "default"},
+        "data": {"ca.crt": authority, "token": b64(b"word")},
+    }
+
+
+async def said(client: kube.Client, kind: str, status: str, name: str = NAME) -> Object:
+    """Wait for a condition of an UpstreamCluster."""
+
+    async def check() -> Object | None:
+        found = await client.get(resources.UPSTREAM_CLUSTERS, name)
+        for each in (found.get("status") or {}).get("conditions") or ():
+            if (each["type"], each["status"]) == (kind, status):
+                return dict(each)
+        return None
+
+    condition: Object = await until(check)
+    return condition
+
+
+async def create(client: kube.Client, raw: Object) -> None:
+    await client.create(resources.UPSTREAM_CLUSTERS, raw)
+
+
+async def test_a_bad_object_is_refused_in_words(client: kube.Client) -> None:
+    with pytest.raises(kube.Invalid, match="upstreamSubset of every policy must be among"):
+        policies = [{"rules": [EVERYTHING], "upstreamSubset": ["https://other"]}]
+        await create(client, cluster(dispatchPolicies=policies))
+
+
+async def test_it_waits_for_credentials_and_follows_them(client: kube.Client) -> None:
+    await create(client, cluster())
+    assert (await said(client, "Accepted", "False"))["reason"] == "NoMatchingGateway"
+    await apply(client, [gateway("envoy")])
+    missing = await said(client, "ResolvedRefs", "False")
+    assert "Secret default/credentials does not exist" in missing["message"]
+    assert (await said(client, "Accepted", "False"))["reason"] == "Invalid"
+    await apply(client, [secret(ca())])
+    await said(client, "ResolvedRefs", "True")
+    await said(client, "Accepted", "True")
+    listed = await client.get(resources.GATEWAYS, "envoy", "default")
+    (listener,) = listed["status"]["listeners"]
+    assert listener["attachedRoutes"] == 1
+    assert listener["supportedKinds"] == [
+        {"group": "proxy.kubegateway.io", "kind": "UpstreamCluster"}
+    ]
+    await client.patch(
+        resources.SECRETS, "credentials", {"data": {"ca.crt": b64(b"nonsense")}}, "default"
+    )
+    assert "no PEM certificates" in (await said(client, "ResolvedRefs", "False"))["message"]
+    await client.patch(resources.SECRETS, "credentials", {"data": {"ca.crt": ca()}}, "default")
+    await said(client, "ResolvedRefs", "True")
+    assert base64.b64decode(ca()).startswith(b"-----BEGIN")
+
+
+async def test_a_younger_cluster_does_not_get_a_name(client: kube.Client) -> None:
+    # Times of creation are whole seconds.
+    await asyncio.sleep(1.1)
+    await create(client, cluster("young.example", secureServing={"serverNames": [NAME]}))
+    conflict = await said(client, "Conflicted", "True", "young.example")
+    assert conflict["message"] == f"{NAME} is that of the older UpstreamCluster {NAME}"
+    await client.delete(resources.UPSTREAM_CLUSTERS, "young.example")
+
+
+async def test_nginx_refuses_the_listener(client: kube.Client) -> None:
+    await apply(client, [gateway("nginx")])
+
+    async def refused() -> Object | None:
+        found = await client.get(resources.GATEWAYS, "nginx", "default")
+        for listener in (found.get("status") or {}).get("listeners") or ():
+            for each in listener["conditions"]:
+                if each["type"] == "Accepted" and each["reason"] == "UnsupportedProtocol":
+                    return dict(each)
+        return None
+
+    assert "gatehouse.dev/envoy does" in (await until(refused))["message"]
+    found = await client.get(resources.UPSTREAM_CLUSTERS, NAME)
+    assert [each["gatewayRef"]["name"] for each in found["status"]["gateways"]] == ["envoy"]
+
+
+async def test_explain_asks_the_installation(installation: Installation) -> None:
+    words = ("--cluster", NAME, "--as", "alice", "--verb", "list", "--resource", "pods")
+    command = (sys.executable, "-m", "gatehouse", "explain", "-o", "json", *words)
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [*command, "--kubeconfig", str(installation.kubeconfig)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["servers"] == ["https://127.0.0.1:6443"]

@@ -75,8 +75,8 @@ class World:
         self.engine.commit({key: None})
 
     def gateway(self, name: str = "gw", *, programmed: bool = True, **more: Any) -> Key:
-        plane = gateway_api.DataPlane(programmed=programmed)
-        self.engine.commit({("DataPlane", "ns", name): plane})
+        plane = gateway_api.Programming(programmed=programmed)
+        self.engine.commit({("Programming", "ns", name): plane})
         listeners = more.pop("listeners", [LISTENER])
         wanted = {"gatewayClassName": "c", "listeners": listeners, **more}
         return self.put("Gateway", name, "ns", spec=wanted)

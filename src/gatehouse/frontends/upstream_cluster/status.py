@@ -12,7 +12,7 @@ from gatehouse.apis import meta
 from gatehouse.apis import upstream_clusters as api
 from gatehouse.frontends.gateway_api.classes import controller_of
 from gatehouse.frontends.gateway_api.findings import Condition, conditions
-from gatehouse.frontends.gateway_api.inputs import CONTROLLERS, DataPlane, Unsupported
+from gatehouse.frontends.gateway_api.inputs import CONTROLLERS, Programming, Unsupported
 from gatehouse.frontends.gateway_api.reporting import merging
 from gatehouse.frontends.upstream_cluster import attaching
 from gatehouse.frontends.upstream_cluster.assemble import meaning_alone
@@ -113,7 +113,7 @@ def findings_at(ask: Ask, place: tuple[Key, Key]) -> tuple[Finding, ...]:
         return (*found, Finding(Reason.NO_HOST, message), Finding(Reason.NOT_PROGRAMMED, message))
     left_out = _left_out(ask, place)
     found += [Finding(Reason.PARTIALLY_INVALID, each) for each in left_out]
-    plane = ask.read(("DataPlane", gateway[1], gateway[2])) or DataPlane(
+    plane = ask.read(("Programming", gateway[1], gateway[2])) or Programming(
         programmed=False, message="waiting for the data plane"
     )
     if plane.programmed:

@@ -19,7 +19,7 @@ from gatehouse.reviewer.reviews import NoReviewError, Verdict
 from gatehouse.reviewer.turns import BusyError, Turns
 from gatehouse.reviewer.wire import MalformedError, User
 
-_TEXT = st.text(st.characters(exclude_categories=("Cs",)), min_size=1)
+_TEXT = st.text(st.characters(codec="utf-8"), min_size=1)
 
 USERS = st.builds(
     User,

@@ -143,7 +143,7 @@ class Running:
         headers = {"authorization": f"Bearer {token}", **more}
         return await self.ask("/token", good, bad, **headers)
 
-    async def ask(self, path: str, good: float = 600, bad: float = 10, **said: str) -> Answer:
+    async def ask(self, path: str, good: float = 600, bad: float = 10, /, **said: str) -> Answer:
         """Ask; what is empty is not said."""
         headers = {
             "x-cluster": CLUSTER,

@@ -33,7 +33,7 @@ class Asking:
         self.memories = {
             "tokens": Memory(),
             # Apart, so that made-up tokens drive out each other only.
-            "refused tokens": Memory(),
+            "refused": Memory(),
             "access": Memory(),
         }
         self.measuring = Measuring(self.memories, lambda: turns.asked, lambda: upstream.retries)
@@ -43,7 +43,7 @@ class Asking:
 
     async def token(self, cluster: str, token: str, keep: Keep) -> _Answer:
         """Say whose a token is. Raises UnavailableError or BusyError."""
-        memories = self.memories["tokens"], self.memories["refused tokens"]
+        memories = self.memories["tokens"], self.memories["refused"]
         key = self._digest("token", cluster, token)
 
         def read(body: bytes) -> Verdict:

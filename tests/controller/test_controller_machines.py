@@ -16,12 +16,13 @@ from installation import until
 from outside_machines import Machine
 from process import free_port
 
-from gatehouse.controller.health import HealthServer
+from gatehouse.controller.health import registry
 from gatehouse.controller.load_balancers import machines
 from gatehouse.controller.load_balancers.balancer import Balancer
 from gatehouse.controller.load_balancers.figures import figures
 from gatehouse.controller.run import SERVER_NAME
 from gatehouse.frontends import external_load_balancer as front
+from gatehouse.health import HealthServer
 from gatehouse.ir import gateway as ir
 from gatehouse.ir import http
 from gatehouse.ir import load_balancing as lb
@@ -164,7 +165,7 @@ async def test_figures_of_every_machine_are_measured_from_outside(
 
 async def measured(plane: Plane, known: Balancer) -> str:
     nobody_else = nginx_plus.Fleet(lambda _name, _report: None)
-    server = HealthServer(lambda: "", lambda: figures([known], nobody_else, plane.fleet))
+    server = HealthServer(lambda: "", registry(lambda: figures([known], nobody_else, plane.fleet)))
     where = free_port()
     await server.start(f"127.0.0.1:{where}")
     try:

@@ -15,12 +15,13 @@ from test_load_balancers_faults import fleet, held, until
 
 from gatehouse.backends.plus import Renderer
 from gatehouse.cli import load_balancers as cli
-from gatehouse.controller.health import HealthServer
+from gatehouse.controller.health import registry
 from gatehouse.controller.load_balancers import telling
 from gatehouse.controller.load_balancers.balancer import Balancer
 from gatehouse.controller.load_balancers.figures import figures
 from gatehouse.delivery import HostReport
 from gatehouse.frontends import external_load_balancer as front
+from gatehouse.health import HealthServer
 from gatehouse.ir.load_balancing import LoadBalancer
 from gatehouse.plus_api import Server, seconds
 
@@ -87,7 +88,8 @@ async def test_figures_of_every_host_are_measured_from_outside() -> None:
         found.want({known.name: (hosts, holdings)})
         await until(lambda: held(fakes[0]) == ["10.0.0.1:30080"])
         await until(lambda: fakes[1].calls != [] and fakes[1].calls[-1].status == 404)
-        server, where = HealthServer(lambda: "", lambda: figures([known], found)), free_port()
+        collected = registry(lambda: figures([known], found))
+        server, where = HealthServer(lambda: "", collected), free_port()
         await server.start(f"127.0.0.1:{where}")
         try:
             async with (

@@ -65,7 +65,7 @@ class Upstream:
         self._runner: web.ServerRunner | None = None
 
     async def start(self) -> None:
-        self._runner = web.ServerRunner(web.Server(self._handle), handle_signals=False)
+        self._runner = web.ServerRunner(web.Server(self._handle), shutdown_timeout=0.1)
         await self._runner.setup()
         await web.UnixSite(self._runner, str(self._socket)).start()
 

@@ -8,8 +8,8 @@
 - :mod:`~gatehouse.controller.status_writer`, :mod:`~gatehouse.controller.provisioning` and
   :mod:`~gatehouse.controller.identities` are the three that talk to the API server;
 - :mod:`~gatehouse.controller.leadership` says which of several controllers acts,
-  :mod:`~gatehouse.controller.health` tells others, and :mod:`~gatehouse.controller.fetching` brings
-  what objects name by URL.
+  :mod:`~gatehouse.controller.health` says what is measured, and
+  :mod:`~gatehouse.controller.fetching` brings what objects name by URL.
 
 Semantics of objects belong to the front ends, text of configurations to the back ends, and wire
 formats to the transports; none of them belongs here.

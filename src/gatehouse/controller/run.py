@@ -15,7 +15,7 @@ from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.controller.compilation import Compilation, Pass
 from gatehouse.controller.fetching import Fetcher
-from gatehouse.controller.health import Figure, HealthServer
+from gatehouse.controller.health import Figure, registry
 from gatehouse.controller.identities import Identities
 from gatehouse.controller.leadership import Leadership, Lease
 from gatehouse.controller.lines import envoy_line, nginx_line
@@ -25,7 +25,8 @@ from gatehouse.controller.provisioning import Provisioning
 from gatehouse.controller.publication import Publisher
 from gatehouse.controller.status_writer import StatusWriter
 from gatehouse.controller.trespasses import record
-from gatehouse.frontends import gateway_api, joined
+from gatehouse.frontends import gateway_api
+from gatehouse.health import HealthServer
 from gatehouse.kube import client as kube
 from gatehouse.kube.events import Recorder
 from gatehouse.kube.informer import Informer
@@ -312,7 +313,7 @@ async def run(options: Options, stop: asyncio.Event) -> None:
     """Run a controller until ``stop`` is set. Data planes keep serving when it ends."""
     async with _connect(options) as client:
         controller = Controller(client, options)
-        health = HealthServer(controller.not_ready, controller.figures)
+        health = HealthServer(controller.not_ready, registry(controller.figures))
         if options.health:
             await health.start(options.health)
         try:

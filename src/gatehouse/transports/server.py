@@ -12,6 +12,7 @@ import structlog
 
 from gatehouse.bundle import Bundle
 from gatehouse.delivery import DataPlaneReport
+from gatehouse.server_certificate import ServerCertificate
 from gatehouse.transports.agents.authentication import (
     Authenticate,
     Denied,
@@ -26,7 +27,6 @@ from gatehouse.transports.agents.calls import (
     by_certificate,
     by_token,
 )
-from gatehouse.transports.agents.certificates import ServerCertificate
 from gatehouse.transports.agents.fleet import Fleet
 from gatehouse.transports.agents.shown import IdentifyMachine, ShownCertificates
 from gatehouse.transports.commander import services as commander

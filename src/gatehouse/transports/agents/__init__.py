@@ -7,7 +7,6 @@
 - :mod:`~gatehouse.transports.agents.authentication`: who a token belongs to, remembered shortly.
 - :mod:`~gatehouse.transports.agents.shown`: who a certificate belongs to.
 - :mod:`~gatehouse.transports.agents.calls`: a call's caller, and the two directions of its stream.
-- :mod:`~gatehouse.transports.agents.certificates`: the server's certificate, renewed while serving.
 
 Never here: wire messages, which are the dialects'; identities taken from what a client says of
 itself. A new decision about an instance goes to ``session``.

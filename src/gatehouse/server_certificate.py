@@ -1,4 +1,4 @@
-"""The server's certificate, taken over from its files while serving."""
+"""A server's certificate, taken over from its files while serving."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 import structlog
 
-log = structlog.get_logger("gatehouse.agents")
+log = structlog.get_logger("gatehouse.certificate")
 
 
 class ServerCertificate:

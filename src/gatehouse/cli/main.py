@@ -18,6 +18,7 @@ MODULES: Mapping[str, str] = {
     "certs": "certs",
     "config": "inspect",
     "controller": "parts",
+    "counter": "counter",
     "demo": "up",
     "explain": "explain",
     "node": "parts",

@@ -1,0 +1,59 @@
+"""What is counted, in Prometheus' words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+
+_NAME = "gatehouse_counter"
+
+
+class Measuring:
+    """Counts answers. Names of clusters are not told apart: whoever asks makes them up."""
+
+    def __init__(self, there: Callable[[], bool]) -> None:
+        """``there``: whether Redis is."""
+        self.registry = CollectorRegistry()
+        up = Gauge(f"{_NAME}_redis_up", "Whether Redis answers.", registry=self.registry)
+        up.set_function(there)
+        self._draws = Counter(
+            f"{_NAME}_draws",
+            "Draws from buckets: passed, over (the limit), or unlimited, since Redis was away.",
+            ("result",),
+            registry=self.registry,
+        )
+        for result in ("passed", "over", "unlimited"):
+            self._draws.labels(result)
+        self._malformed = Counter(
+            f"{_NAME}_malformed_requests",
+            "Requests that no bucket follows from.",
+            registry=self.registry,
+        )
+        self._failures = Counter(
+            f"{_NAME}_redis_failures", "Times that Redis did not answer.", registry=self.registry
+        )
+        self._seconds = Histogram(
+            f"{_NAME}_request_seconds",
+            "From a request to its answer.",
+            buckets=BUCKETS,
+            registry=self.registry,
+        )
+
+    def drawn(self, result: str) -> None:
+        """Count one draw: ``passed``, ``over`` or ``unlimited``."""
+        self._draws.labels(result).inc()
+
+    def malformed(self) -> None:
+        """Count a request that was refused."""
+        self._malformed.inc()
+
+    def failed(self) -> None:
+        """Count a failure of Redis."""
+        self._failures.inc()
+
+    def answered(self, seconds: float) -> None:
+        """Count an answer."""
+        self._seconds.observe(seconds)

@@ -48,8 +48,6 @@ def _draw(request: rls_pb2.RateLimitRequest, descriptor: ratelimit_pb2.RateLimit
         raise MalformedError(f"a descriptor has the entries {', '.join(ENTRIES)}; not {names}")
     if not found["cluster"] or not found["schema"]:
         raise MalformedError("a descriptor's cluster or schema is empty")
-    if descriptor.is_negative_hits:
-        raise MalformedError("tokens are not given back")
     # Its own number goes first, then the request's (rls.proto); none is one.
     wanted = request.hits_addend or 1
     if descriptor.HasField("hits_addend"):

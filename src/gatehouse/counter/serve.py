@@ -14,7 +14,7 @@ import msgspec
 import redis.asyncio
 import structlog
 from envoy.service.ratelimit.v3 import rls_pb2_grpc
-from grpc_health.v1 import health, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
@@ -77,20 +77,24 @@ async def run(
     server = _server(buckets, measuring, state)
     port = _bind(server, options)
     probes = HealthServer(lambda: "ending" if stop.is_set() else "", measuring.registry)
-    async with contextlib.aclosing(client), _running(buckets):
+    async with contextlib.AsyncExitStack() as ends:
+        ends.push_async_callback(client.aclose)
+        ends.push_async_callback(server.stop, GRACE_SECONDS)
+        ends.push_async_callback(probes.stop)
         if options.health:
             await probes.start(options.health)
+        await ends.enter_async_context(_running(buckets))
         await buckets.probe()
         await server.start()
         for service in ("", SERVICE):
-            await state.set(service, health.health_pb2.HealthCheckResponse.SERVING)
+            await state.set(service, health_pb2.HealthCheckResponse.SERVING)
         log.info("counting", listen=options.listen, port=port, redis=_shown(options.redis))
         listening(port)
         await stop.wait()
         await state.enter_graceful_shutdown()
         await asyncio.sleep(options.leave)
+        # Before what it is answered with.
         await server.stop(GRACE_SECONDS)
-        await probes.stop()
     log.info("stopped")
 
 

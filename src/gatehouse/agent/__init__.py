@@ -13,7 +13,7 @@
 - ``companions``: the processes beside a proxy that do what it cannot.
 - ``watched``, ``processes``, ``orphans``: what both are to the machine.
 - ``envoy``: the agent that owns an Envoy instead.
-- ``health``, ``measurements``: /livez, /readyz, /metrics, and what is measured.
+- ``health``, ``measurements``, ``pages``: /livez, /readyz, /metrics, and what is measured.
 
 Never here: anything of the control plane but the wire definitions, a parser of NGINX's language
 (``nginx -t`` is the judge), or access to Kubernetes. A new request of the protocol is a case in

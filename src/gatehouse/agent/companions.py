@@ -26,6 +26,7 @@ from gatehouse.agent.watched import Watched, gone
 from gatehouse.authenticator import description as authenticating
 from gatehouse.companion import control
 from gatehouse.connector import description as connecting
+from gatehouse.reviewer import description as reviewing
 
 log = structlog.get_logger("gatehouse.agent")
 
@@ -56,9 +57,10 @@ CONNECTOR = Kind("connector", "gatehouse.connector", connecting.SOCKETS, connect
 AUTHENTICATOR = Kind(
     "authenticator", "gatehouse.authenticator", authenticating.SOCKETS, authenticating.FILE
 )
+REVIEWER = Kind("reviewer", "gatehouse.reviewer", reviewing.SOCKETS, reviewing.FILE)
 
 OF_NGINX = (CONNECTOR, AUTHENTICATOR)
-OF_ENVOY = (AUTHENTICATOR,)
+OF_ENVOY = (AUTHENTICATOR, REVIEWER)
 
 
 class CompanionError(Exception):

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from gatehouse.agent import processes
+from gatehouse.agent import pages, processes
 from gatehouse.agent.error_log import emergencies
 from gatehouse.agent.supervision import Supervisor
 
@@ -29,25 +29,9 @@ def patience(test_seconds: float) -> float:
     return min(BASE_SECONDS + 3 * test_seconds, MAX_SECONDS)
 
 
-async def ask(socket: Path, path: str) -> str | None:
-    """Get a page of the agent's own from NGINX, on a new connection; None: no answer."""
-    try:
-        async with asyncio.timeout(1.0):
-            reader, writer = await asyncio.open_unix_connection(str(socket))
-            try:
-                writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
-                reply = await reader.read()
-            finally:
-                writer.close()
-    except (OSError, TimeoutError):
-        return None
-    head, _, body = reply.partition(b"\r\n\r\n")
-    return body.decode(errors="replace") if b" 200 " in head.split(b"\r\n", 1)[0] else None
-
-
 async def served_version(socket: Path) -> tuple[str, int] | None:
     """Ask which version is served, and by which worker; None: no answer."""
-    words = (await ask(socket, "/version") or "").rstrip("\n").split(" ")
+    words = (await pages.ask(socket, "/version") or "").rstrip("\n").split(" ")
     if len(words) != 2 or not words[1].isdecimal():
         return None
     return words[0], int(words[1])

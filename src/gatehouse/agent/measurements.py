@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from gatehouse.agent import confirmation
+from gatehouse.agent import pages
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -73,7 +73,7 @@ class Measurements(Collector):
 
     async def text(self) -> bytes:
         """Give what /metrics answers, after asking NGINX."""
-        body = await confirmation.ask(self._status, "/status")
+        body = await pages.ask(self._status, "/status")
         self._nginx = (*_nginx(body or ""), *await self._more())
         return generate_latest(self._registry)
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import structlog
 
-from gatehouse.agent import companions, life, orphans
+from gatehouse.agent import companions, life, orphans, pages
 from gatehouse.agent.envoy import binary as binaries
 from gatehouse.agent.envoy import places
 from gatehouse.agent.envoy.admin import Admin
@@ -24,6 +24,7 @@ from gatehouse.agent.envoy.upstream import Upstream
 from gatehouse.agent.health import HealthServer
 from gatehouse.agent.measurements import Figure
 from gatehouse.agent.options import Options
+from gatehouse.reviewer import description as reviewing
 
 log = structlog.get_logger("gatehouse.agent")
 
@@ -126,7 +127,7 @@ class Agent:
         yield from companions.figures(self.company.owners)
 
     async def metrics(self) -> bytes:
-        """Give what /metrics answers, after asking Envoy."""
+        """Give what /metrics answers, after asking Envoy and the reviewer."""
         labels = {
             "namespace": self._options.pod_namespace,
             "pod": self._options.pod_name,
@@ -138,6 +139,7 @@ class Agent:
             )
         except OSError:
             text = ""
+        text += await pages.ask(self.places.run / reviewing.REVIEWER, "/metrics") or ""
         return page(self.figures(), text, labels)
 
 

@@ -38,15 +38,15 @@ class _Figures(Collector):
         return families(self._figures, self._labels)
 
 
-def page(figures: Iterable[Figure], envoys: str, labels: Mapping[str, str]) -> bytes:
-    """Give what /metrics answers: the agent's figures, and Envoy's text."""
+def page(figures: Iterable[Figure], others: str, labels: Mapping[str, str]) -> bytes:
+    """Give what /metrics answers: the agent's figures, and the text of what it runs."""
     registry = CollectorRegistry()
     registry.register(_Figures(tuple(figures), labels))
-    return generate_latest(registry) + labelled(envoys, labels).encode()
+    return generate_latest(registry) + labelled(others, labels).encode()
 
 
 def labelled(text: str, labels: Mapping[str, str]) -> str:
-    """Give Envoy's text with ``labels`` on every sample, cut after a whole line if it is large."""
+    """Give text with ``labels`` on every sample, cut after a whole line if it is large."""
     added = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items() if value)
     lines: list[str] = []
     size = 0

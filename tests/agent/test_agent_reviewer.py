@@ -1,0 +1,108 @@
+"""An agent with an Envoy and a reviewer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import aiohttp
+import msgspec
+import pytest
+from agent_control_plane import free_port
+from envoy_running import EnvoyControlPlane, backend, website
+from reviewer_running import Upstream, review
+from test_agent_envoy import envoys, options, running, until
+
+from gatehouse.agent import companions as owners
+from gatehouse.agent import processes
+from gatehouse.companion import control
+from gatehouse.reviewer import description
+from gatehouse.xds import companions
+
+pytestmark = pytest.mark.process
+
+REVIEWER = companions.resource("reviewer", "all", {description.FILE: description.CONTENT})
+
+
+def reviewer(directory: Path) -> int | None:
+    return control.pid(directory / "run" / description.SOCKETS)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path: Path) -> Iterator[None]:
+    yield
+    for pid in (*envoys(tmp_path), *filter(None, [reviewer(tmp_path)])):
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+async def plane(tmp_path: Path) -> AsyncIterator[EnvoyControlPlane]:
+    directory = tmp_path / "control-plane"
+    directory.mkdir()
+    made = EnvoyControlPlane(directory)
+    await made.start()
+    yield made
+    await made.server.stop(0.1)
+
+
+async def status(directory: Path, token: str) -> int:
+    """Ask as the script in Envoy does."""
+    path = str(directory / "run" / description.REVIEWER)
+    headers = {
+        "x-cluster": "prod.example", "authorization": f"Bearer {token}",
+        "x-good-for": "60", "x-bad-for": "60",
+    }  # fmt: skip
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.UnixConnector(path)) as http,
+        http.post("http://reviewer/token", headers=headers) as response,
+    ):
+        return response.status
+
+
+async def test_it_reviews_where_envoy_runs_for_as_long_as_it_is_needed(
+    plane: EnvoyControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owners, "LINGER_SECONDS", 0.5)
+    port, health = free_port(), f"127.0.0.1:{free_port()}"
+    chosen = msgspec.structs.replace(options(plane, tmp_path), health_address=health)
+    upstream = Upstream(tmp_path / "run" / description.UPSTREAM, None)
+
+    async def nobodys(_: object) -> aiohttp.web.Response:
+        return review({"user": {}})
+
+    upstream.fault = nobodys
+    async with backend("one") as one, running(chosen):
+        report = await plane.served(website(port, one))
+        assert "gatehouse.reviewer" in report.instances[0].features
+        assert reviewer(tmp_path) is None
+        await plane.served(website(port, one, REVIEWER))
+        assert await status(tmp_path, "a") == 503
+        await upstream.start()
+        assert await status(tmp_path, "a") == 401
+        async with (
+            aiohttp.ClientSession() as http,
+            http.get(f"http://{health}/metrics") as response,
+        ):
+            text = await response.text()
+        (kept,) = [each for each in text.splitlines() if 'kept{answers="refused"' in each]
+        assert kept.endswith(" 1.0")
+        pid = reviewer(tmp_path)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: reviewer(tmp_path) not in (None, pid))
+        async with asyncio.timeout(10):
+            while True:
+                with contextlib.suppress(aiohttp.ClientError):
+                    if await status(tmp_path, "a") == 401:
+                        break
+                await asyncio.sleep(0.02)
+        pid = reviewer(tmp_path)
+        assert pid is not None
+        await plane.served(website(port, one))
+        await until(lambda: not processes.alive(pid))
+        assert not (tmp_path / "run" / description.REVIEWER).exists()
+        await upstream.stop()

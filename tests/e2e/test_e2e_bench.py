@@ -176,3 +176,18 @@ def test_changes_on_their_way_into_an_envoy_are_measured() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     for what in ("endpoints", "virtual host", "cluster, virtual host"):
         assert re.search(rf"^  {what} +served +[\d.]+ ms", done.stdout, re.M)
+
+
+@pytest.mark.process
+def test_questions_to_the_reviewer_are_measured() -> None:
+    command = (sys.executable, str(ROOT / "bench" / "reviews.py"))
+    done = subprocess.run(
+        (*command, "--tokens", "100", "--width", "8"),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^tokens, asked about .* reviews +100 ", done.stdout, re.M)
+    assert re.search(r"^tokens, from memory .* reviews +0 ", done.stdout, re.M)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -13,10 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatehouse.reviewer import impersonation, reviews, tokens, wire
+from gatehouse.reviewer.asking import Asking
 from gatehouse.reviewer.impersonation import Permission
 from gatehouse.reviewer.memory import Keep, Memory
 from gatehouse.reviewer.reviews import NoReviewError, Verdict
 from gatehouse.reviewer.turns import BusyError, Turns
+from gatehouse.reviewer.upstream import Upstream
 from gatehouse.reviewer.wire import MalformedError, User
 
 _TEXT = st.text(st.characters(codec="utf-8"), min_size=1)
@@ -341,3 +344,30 @@ async def test_turns_are_taken_cluster_by_cluster() -> None:
     release.set()
     await asyncio.gather(*held, other)
     assert turns.asked == {}
+
+
+Answer = TypeVar("Answer")
+
+
+class Changing(Upstream):
+    """A cluster that says one thing after the other."""
+
+    def __init__(self, *said: bytes) -> None:
+        self.retries = 0
+        self._said = iter(said)
+
+    async def review(
+        self, cluster: str, path: str, body: bytes, read: Callable[[bytes], Answer]
+    ) -> Answer:
+        return read(next(self._said))
+
+
+async def test_what_was_said_before_is_not_believed_again_by_who_would_keep_it_longer() -> None:
+    yes = _token_review({"authenticated": True, "user": {"username": "a"}})
+    asking = Asking(Changing(yes, _token_review({}), yes), Turns())
+    assert (await asking.token("c", "t", Keep(0.01, 60.0)))[0].granted
+    await asyncio.sleep(0.02)
+    assert not (await asking.token("c", "t", Keep(0.01, 60.0)))[0].granted
+    assert not (await asking.token("c", "t", Keep(600.0, 60.0)))[0].granted
+    assert (await asking.token("c", "t", Keep(600.0, 0.0)))[0].granted
+    assert (await asking.token("c", "t", Keep(600.0, 60.0)))[0].granted

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import redis.asyncio
 import structlog
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError
 
 from gatehouse.counter.descriptors import Draw
 from gatehouse.counter.measuring import Measuring
@@ -75,7 +75,7 @@ class Buckets:
         try:
             async with asyncio.timeout(self._seconds):
                 await self._all([nothing])
-        except (RedisError, OSError) as error:
+        except Exception as error:
             self._failed(error)
             return False
         away = self.outages.answered()
@@ -93,7 +93,8 @@ class Buckets:
                 if self.outages.since is None:
                     async with asyncio.timeout(self._seconds):
                         results = await self._all([draw for draw, _ in batch])
-            except (RedisError, OSError) as error:
+            except Exception as error:
+                # Whatever it is: nobody waits for an answer that does not come.
                 self._failed(error)
             finally:
                 for (_, found), result in zip(batch, results, strict=True):
@@ -109,7 +110,7 @@ class Buckets:
                 await self.probe()
 
     async def _all(self, draws: Sequence[Draw]) -> list[Drawn]:
-        """Draw. Raises RedisError or OSError; what was drawn by then stays so."""
+        """Draw. May raise anything; what was drawn by then stays so."""
         try:
             return await self._sent(draws)
         except NoScriptError:

@@ -118,7 +118,9 @@ class Asking:
             self._flights[key] = flight
             flight.add_done_callback(lambda _: self._flights.pop(key, None))
         verdict, asked = await asyncio.shield(flight)
-        memory = memories[0] if verdict.granted else memories[1]
+        memory, other = memories if verdict.granted else reversed(memories)
+        # What was said before is not to be believed again by who would keep it longer.
+        other.forget(key)
         memory.put(key, verdict, asked, keep)
         return verdict, max(0.0, memory.left(verdict, asked, keep))
 

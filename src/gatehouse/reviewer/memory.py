@@ -73,22 +73,23 @@ class Memory:
 
     def put(self, key: bytes, verdict: Verdict, asked: float, keep: Keep) -> None:
         """Keep an answer, and drop what was not used for longest if that is too much."""
-        self._drop(key)
+        self.forget(key)
         left = self.left(verdict, asked, keep)
         if left <= 0 or verdict.weight + _OWN > self._most_characters:
             return
         self._kept[key] = Kept(verdict, asked, self._clock() + left)
         self.characters += verdict.weight + _OWN
         while len(self._kept) > self._most_entries or self.characters > self._most_characters:
-            self._drop(next(iter(self._kept)))
+            self.forget(next(iter(self._kept)))
 
     def sweep(self) -> None:
         """Drop what is good no more."""
         now = self._clock()
         for key in [key for key, kept in self._kept.items() if kept.until <= now]:
-            self._drop(key)
+            self.forget(key)
 
-    def _drop(self, key: bytes) -> None:
+    def forget(self, key: bytes) -> None:
+        """Drop an answer, if there is one."""
         kept = self._kept.pop(key, None)
         if kept is not None:
             self.characters -= kept.verdict.weight + _OWN

@@ -25,7 +25,7 @@ from gatehouse.controller.provisioning import Provisioning
 from gatehouse.controller.publication import Publisher
 from gatehouse.controller.status_writer import StatusWriter
 from gatehouse.controller.trespasses import record
-from gatehouse.frontends import gateway_api
+from gatehouse.frontends import gateway_api, joined
 from gatehouse.health import HealthServer
 from gatehouse.kube import client as kube
 from gatehouse.kube.events import Recorder

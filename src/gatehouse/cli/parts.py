@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -30,6 +32,18 @@ def pod_network(_: click.Context, __: click.Parameter, value: str) -> str:
     if network.is_loopback or network.num_addresses < 4:
         raise click.BadParameter(f"{value} is no network of 4 or more addresses beyond loopback")
     return value
+
+
+def parsed(read: Callable[[Any], Any]) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """Give a callback that reads an option's value, and tells what ValueError says."""
+
+    def callback(_: click.Context, __: click.Parameter, value: Any) -> Any:
+        try:
+            return read(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+
+    return callback
 
 
 def find_nginx(named: str | None) -> Path:
@@ -75,6 +89,7 @@ def find_nginx(named: str | None) -> Path:
     "--copy-secret",
     "copies",
     multiple=True,
+    callback=parsed(lambda values: tuple(map(Source.parse, values))),
     help=f"USE=namespace/name: a Secret that data planes need beside them ({', '.join(USES)}).",
 )
 @click.option(
@@ -82,7 +97,12 @@ def find_nginx(named: str | None) -> Path:
     default="",
     help="host:port of the counter of kube-apiservers' limits that span data planes.",
 )
-@click.option("--lease", default="", help="namespace/name: one of several controllers acts.")
+@click.option(
+    "--lease",
+    default="",
+    callback=parsed(lambda value: Lease.parse(value) if value else None),
+    help="namespace/name: one of several controllers acts.",
+)
 @click.option("--health", default="", help="host:port of /livez, /readyz and /metrics.")
 @click.option("--image", default="gatehouse/nginx:latest", show_default=True)
 @click.option("--envoy-image", default="gatehouse/envoy:latest", show_default=True)
@@ -99,22 +119,14 @@ def controller_command(
     client_secret: str,
     bind: str,
     snippets: bool,
-    copies: tuple[str, ...],
+    copies: tuple[Source, ...],
     limit_counter: str,
-    lease: str,
+    lease: Lease | None,
     health: str,
     image: str,
     envoy_image: str,
 ) -> None:
     """Watch objects, configure data planes, write statuses."""
-    try:
-        decided_by = Lease.parse(lease) if lease else None
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--lease") from error
-    try:
-        sources = tuple(map(Source.parse, copies))
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--copy-secret") from error
     if bool(outside_bind) is (outside_ca is None):
         raise click.UsageError("--outside-bind and --outside-ca go together")
     options = controller.Options(
@@ -131,9 +143,9 @@ def controller_command(
         bind="load-balancer" if bind == "load-balancer" else "any",
         snippets=snippets,
         limit_counter=limit_counter,
-        lease=decided_by,
+        lease=lease,
         health=health,
-        copies=sources,
+        copies=copies,
         images={"nginx": image, "envoy": envoy_image},
     )
 

@@ -21,7 +21,37 @@ from gatehouse.ir.http import Cluster
 from gatehouse.query import Ask, Index, Key
 from gatehouse.table import Table
 
-GUESTS = (upstream_cluster,)
+Status = gateway_api.Status | upstream_cluster.ClusterStatus
+
+
+class Guest(Protocol):
+    """What a guest's module has."""
+
+    @property
+    def KINDS(self) -> tuple[resources.Resource, ...]:
+        """The resources to watch."""
+
+    @property
+    def INDEXES(self) -> Mapping[str, tuple[Index, ...]]:
+        """Their index buckets; objects with a status are in that of ``SUBJECTS``."""
+
+    def decode(self, kind: str, raw: Mapping[str, Any]) -> meta.Resource:
+        """Read an object; never raises."""
+
+    def contribution(self, ask: Ask, gateway: Key) -> Contribution:
+        """Give what a Gateway serves of it."""
+
+    def attached(self, ask: Ask, gateway: Key) -> Mapping[tuple[Key, str], int]:
+        """Count the objects on each listener of a Gateway and its ListenerSets."""
+
+    def status(self, ask: Ask, key: Key) -> Status | None:
+        """Give the wanted status of an object."""
+
+    def gateways_of(self, ask: Ask, key: Key) -> tuple[Key, ...]:
+        """Give the Gateways that serve an object."""
+
+
+GUESTS: tuple[Guest, ...] = (upstream_cluster,)
 
 KINDS: tuple[resources.Resource, ...] = (
     *gateway_api.KINDS,
@@ -42,8 +72,6 @@ INDEXES: Mapping[str, tuple[Index, ...]] = {
 """The index buckets of each kind, for :class:`gatehouse.query.Snapshot`."""
 
 _BY_KIND = {kind.kind: guest for guest in GUESTS for kind in guest.KINDS}
-
-Status = gateway_api.Status | upstream_cluster.ClusterStatus
 
 
 class _Named(Protocol):

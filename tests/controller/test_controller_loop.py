@@ -20,6 +20,7 @@ from gatehouse.controller.loop import Loop
 from gatehouse.controller.publication import Publisher
 from gatehouse.delivery import DataPlaneReport, InstanceReport, Refusal
 from gatehouse.frontends import gateway_api
+from gatehouse.frontends.upstream_cluster import replicas
 from gatehouse.query import Key
 
 BASE = """
@@ -126,8 +127,9 @@ class Story:
         self.fleet, self.written = Fleet(), Written()
         self.provisioned: list[Pass] = []
         self.fetched: list[tuple[gateway_api.Fetch, ...]] = []
+        self.compilation = Compilation(gateway_api.Settings(bind="any"))
         self.loop = Loop(
-            Compilation(gateway_api.Settings(bind="any")),
+            self.compilation,
             Publisher({gateway_api.NGINX: nginx_line(self.fleet)}),
             self.written,  # type: ignore[arg-type]
             self.provisioned.append,
@@ -384,3 +386,22 @@ async def test_an_object_nobody_was_prepared_for_does_not_stop_the_others(
     story.fleet.say(confirmed=True)
     await story.until(lambda: story.written.condition(GATEWAY, "Programmed")["status"] == "True")
     assert HTTP_ROUTE not in story.written.now
+
+
+async def test_how_many_data_planes_are_connected_is_known_and_makes_no_pass_by_itself(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: dict[Key, Any] = {}
+    put = story.compilation.put_input
+
+    def listening(key: Key, value: Any) -> bool:
+        told[key] = value
+        return put(key, value)
+
+    monkeypatch.setattr(story.compilation, "put_input", listening)
+    connected = replicas(GATEWAY)
+    story.apply(BASE)
+    await story.until(lambda: told.get(connected) == 0)
+    story.fleet.say()
+    await story.until(lambda: told.get(connected) == 1)
+    assert not story.compilation.reads(connected)

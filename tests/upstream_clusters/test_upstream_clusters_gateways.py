@@ -308,6 +308,12 @@ def test_what_the_data_plane_cannot_do_is_told(world: World) -> None:
     assert world.condition(other, "PartiallyInvalid") == ("", "", "")
 
 
+def test_servers_that_are_all_disabled_are_told(world: World) -> None:
+    key = world.cluster("a.example", servers=[{"endpoint": "http://a", "disabled": True}])
+    assert world.condition(key, "Accepted")[0] == "True"
+    assert "all are disabled" in world.condition(key, "PartiallyInvalid")[2]
+
+
 def test_an_object_that_cannot_be_read_is_told_and_stops_nobody(world: World) -> None:
     key = world.put("UpstreamCluster", "bad.example", spec={"servers": "none"})
     world.cluster("a.example")

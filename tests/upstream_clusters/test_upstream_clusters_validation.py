@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gatehouse.apis import resources
 from gatehouse.apiserver.controllers.bootstrap import bundled
@@ -14,6 +18,7 @@ from gatehouse.apiserver.objects.registry import Registry
 
 Object = dict[str, Any]
 
+ROOT = Path(__file__).parents[2]
 REGISTRY = Registry(tuple(each for one in bundled() for each in served_by(one)))
 A, B = "https://a.example:6443", "https://b.example:6443"
 RULE = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
@@ -244,3 +249,18 @@ def test_defaults_are_those_of_kubegateway() -> None:
     served.compiled.prepare(raw)
     served.complete(raw)
     assert raw["spec"]["dispatchPolicies"][0]["strategy"] == "RoundRobin"
+
+
+def test_the_example_is_taken() -> None:
+    text = (ROOT / "examples" / "kube-apiservers.yaml").read_text(encoding="utf-8")
+    (found,) = (each for each in yaml.safe_load_all(text) if each["kind"] == "UpstreamCluster")
+    assert refused(found["spec"]) == []
+
+
+def test_the_bundled_definitions_are_those_that_the_script_writes(tmp_path: Path) -> None:
+    script = str(ROOT / "scripts" / "kubegateway.py")
+    subprocess.run([sys.executable, script, str(tmp_path)], check=True)
+    written = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert len(written) == 2
+    kept = ROOT / "src" / "gatehouse" / "apiserver" / "bundled"
+    assert written == {name: (kept / name).read_text() for name in written}

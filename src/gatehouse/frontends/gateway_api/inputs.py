@@ -135,7 +135,8 @@ class Unsupported(msgspec.Struct, frozen=True):
 
     routes: tuple[tuple[str, str], ...] = ()
     """Names as in :class:`gatehouse.ir.http.Route`, or ``port/<number>``, ``policy/…``,
-    ``cluster/…`` and ``edge`` for the whole, each with why."""
+    ``cluster/…`` and ``edge`` for the whole, ``api/<name>`` or ``api/<name>/…`` of an
+    UpstreamCluster, each with why."""
 
 
 class Fetched(msgspec.Struct, frozen=True):

@@ -85,9 +85,11 @@ def own_findings(ask: Ask, key: Key) -> tuple[Finding, ...]:
     servers, clients = ask(towards_servers, key), ask(towards_clients, key)
     problems = (*ask(wanted, key)[1], *ask(attaching.problems, key))
     found = [*servers.findings, *clients.findings]
-    refusal = servers.refusal
-    if not ask(meaning_alone, key).servers.scheme:
+    refusal, listed = servers.refusal, ask(meaning_alone, key).servers
+    if not listed.scheme:
         refusal = "spec.servers: there is no endpoint that can be spoken to"
+    elif not listed.enabled:
+        problems = (*problems, "spec.servers: all are disabled; requests are answered 503")
     if refusal:
         message = f"{refusal}; requests are answered 503"
         found += [Finding(Reason.INVALID, message), Finding(Reason.NOT_PROGRAMMED, message)]

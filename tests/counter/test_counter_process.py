@@ -170,7 +170,7 @@ async def test_while_redis_is_away_everything_passes_at_once(
         assert await envoy.passes(limit(1, 1))
         begun = time.monotonic()
         assert all([await envoy.passes(limit(1, 1)) for _ in range(100)])
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 10
         shown = metrics(counter)
         assert shown["gatehouse_counter_redis_up"] == 0
         assert shown['gatehouse_counter_draws_total{result="unlimited"}'] == 101
@@ -189,7 +189,10 @@ async def test_a_redis_that_hangs_holds_nobody_up(counter: Counter, redis: Redis
         begun = time.monotonic()
         answers = await asyncio.gather(*(envoy.passes(limit(1, 1)) for _ in range(50)))
         assert all(answers)
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - begun < 10
+        begun = time.monotonic()
+        assert all([await envoy.passes(limit(1, 1)) for _ in range(20)])
+        assert time.monotonic() - begun < 2
         redis.go_on()
         await until(lambda: metrics(counter)["gatehouse_counter_redis_up"] == 1)
         await until_limited(envoy)
@@ -291,7 +294,8 @@ async def test_it_says_that_it_ends_and_answers_what_was_asked(
             while True:
                 answers.append(await envoy.passes(limit(1000, 1000)))
         except grpc.aio.AioRpcError as error:
-            assert error.code() == grpc.StatusCode.UNAVAILABLE  # noqa: PT017
+            ended = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+            assert error.code() in ended  # noqa: PT017
     assert all(answers)
     assert counter.process.wait(10) == 0
     assert "stopped" in counter.said

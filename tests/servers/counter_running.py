@@ -72,7 +72,8 @@ class Counter(Process):
         return [
             *(sys.executable, "-m", "gatehouse", "counter", "--redis", self._redis),
             *("--listen", self.address, "--health", f"127.0.0.1:{self.health}"),
-            *("--leave", "0", *self._options),
+            # On a busy machine a Redis that is well is late, and then nothing is limited.
+            *("--redis-timeout", "2", "--leave", "0", *self._options),
         ]
 
     def begin(self) -> None:
@@ -130,7 +131,7 @@ class Envoy:
         self, *descriptors: ratelimit_pb2.RateLimitDescriptor, hits: int = 0, domain: str = "d"
     ) -> Any:
         request = rls_pb2.RateLimitRequest(domain=domain, descriptors=descriptors, hits_addend=hits)
-        return await self._stub.ShouldRateLimit(request, timeout=5)
+        return await self._stub.ShouldRateLimit(request, timeout=30)
 
     async def passes(self, *descriptors: ratelimit_pb2.RateLimitDescriptor, hits: int = 0) -> bool:
         return bool((await self.ask(*descriptors, hits=hits)).overall_code == OK)

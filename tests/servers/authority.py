@@ -15,8 +15,9 @@ from cryptography.x509.oid import NameOID
 DAY = datetime.timedelta(days=1)
 
 
-def _subject(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+def _subject(name: str, *organizations: str) -> x509.Name:
+    groups = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, each) for each in organizations]
+    return x509.Name([*groups, x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
 class Authority:
@@ -39,11 +40,12 @@ class Authority:
         key: ec.EllipticCurvePrivateKey,
         extensions: Sequence[x509.ExtensionType],
         ends: datetime.timedelta = DAY,
+        organizations: Sequence[str] = (),
     ) -> x509.Certificate:
         now = datetime.datetime.now(datetime.UTC)
         made = (
             x509.CertificateBuilder()
-            .subject_name(_subject(name))
+            .subject_name(_subject(name, *organizations))
             .issuer_name(_subject(self._name))
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
@@ -60,6 +62,17 @@ class Authority:
         """Give the files of a certificate for ``names`` until ``ends`` from now, and of its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         made = self._sign(name, key, [x509.SubjectAlternativeName(names)] if names else [], ends)
+        return self._written(name, made, key)
+
+    def issue_to(self, user: str, *groups: str) -> tuple[Path, Path]:
+        """Give the files of a certificate of a user of Kubernetes, and of its key."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        made = self._sign(user, key, [], organizations=groups)
+        return self._written(f"{self._name}-{made.serial_number:x}", made, key)
+
+    def _written(
+        self, name: str, made: x509.Certificate, key: ec.EllipticCurvePrivateKey
+    ) -> tuple[Path, Path]:
         files = self._directory / f"{name}.crt", self._directory / f"{name}.key"
         files[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
         files[1].write_bytes(

@@ -62,15 +62,21 @@ def bootstrap(port: int, admin: Path) -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
-async def running(directory: Path, level: str = "warning") -> AsyncIterator[Envoy]:
-    """Run an Envoy for a while; ``directory`` must have a short name, for a socket is in it."""
+async def running(
+    directory: Path, level: str = "warning", *, workers: int = 1, output: Path | None = None
+) -> AsyncIterator[Envoy]:
+    """Run an Envoy for a while; ``directory`` must have a short name, for a socket is in it.
+
+    ``output``: the file of what it says to its standard output, such as access logs.
+    """
     async with ads.serving() as (service, port):
         admin, log = directory / "admin.sock", directory / "envoy.log"
         (directory / "envoy.json").write_text(json.dumps(bootstrap(port, admin)))
+        written = output.open("wb") if output is not None else None
         process = await asyncio.create_subprocess_exec(
             str(ENVOY), "-c", str(directory / "envoy.json"), "--disable-hot-restart",
-            "--concurrency", "1", "--log-level", level, "--log-path", str(log),
-            cwd=directory,
+            "--concurrency", str(workers), "--file-flush-interval-msec", "50", "--log-level", level, "--log-path", str(log),
+            cwd=directory, stdout=written,
         )  # fmt: skip
         try:
             yield Envoy(process, service, log, admin)
@@ -78,3 +84,5 @@ async def running(directory: Path, level: str = "warning") -> AsyncIterator[Envo
             if process.returncode is None:
                 process.terminate()
             await process.wait()
+            if written is not None:
+                written.close()

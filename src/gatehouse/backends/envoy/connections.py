@@ -65,7 +65,7 @@ def manager(port: int, listener: str, edge: Edge) -> Any:
     made = _Manager(
         codec_type=_Manager.AUTO if edge.http2 else _Manager.HTTP1,
         stat_prefix=f"http_{port}",
-        scoped_routes=_scopes(),
+        scoped_routes=scopes(),
         http_filters=_filters(port, edge),
         server_header_transformation=_Manager.PASS_THROUGH,
         normalize_path=truth(True),
@@ -88,7 +88,7 @@ def manager(port: int, listener: str, edge: Edge) -> Any:
     return made
 
 
-def _scopes() -> Any:
+def scopes() -> Any:
     """Find the virtual host by the header that says which; a port is not part of a name."""
     builder = manager_pb2.ScopedRoutes.ScopeKeyBuilder()
     extractor = builder.fragments.add().header_value_extractor

@@ -21,6 +21,7 @@ from gatehouse.backends.envoy import (
 )
 from gatehouse.backends.envoy.capabilities import Capabilities
 from gatehouse.backends.envoy.hosts import Hosts
+from gatehouse.backends.envoy.kubernetes.plan import Apis
 from gatehouse.backends.envoy.parts import Followed, Part, Parts, Unsupported
 from gatehouse.backends.envoy.quoting import UnwritableError
 from gatehouse.backends.envoy.served import Context, Shown, shown
@@ -43,6 +44,7 @@ class Generator:
     def __init__(self, capabilities: Capabilities) -> None:
         self._capabilities = capabilities
         self._parts = Parts()
+        self._apis = Apis(self._parts)
         self._followed: Followed[ir.Cluster] = Followed()
         self._clusters: dict[str, ir.Cluster] = {}
         self._shown: dict[str, Shown | None] = {}
@@ -64,6 +66,7 @@ class Generator:
         # What hosts need is known when all of them are planned.
         self._plan_authenticator(found)
         self._plan_ports(ports, self._clusters)
+        self._apis.plan(gateway)
         resources, unsupported = self._parts.finish()
         return Generated(resources, (*_common(gateway, self._snippets), *unsupported))
 
@@ -103,7 +106,8 @@ class Generator:
             if (found := certificates.get(asked)) is not None:
                 wanted[name] = (found, partial(secrets.certificate, name, found))
         for name, asked, optional in places.trust(gateway):
-            if (bundle := bundles.get(asked)) is not None:
+            bundle = bundles.get(asked)
+            if bundle is not None or optional:
                 made = partial(secrets.trust, name, bundle, optional=optional)
                 wanted[name] = ((bundle, optional), made)
         for name, (seen, make) in wanted.items():

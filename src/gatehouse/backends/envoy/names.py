@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from urllib.parse import quote
 
 BROKEN = "gh-broken"
 """A cluster that is never there: shares that lead nowhere."""
@@ -58,3 +59,57 @@ def backend_trust(cluster: str) -> str:
 def backend_certificate(cluster: str) -> str:
     """Name the certificate that is shown to a cluster."""
     return f"shown/{cluster}"
+
+
+SCRIPT = "gh.kubernetes"
+"""The filter that understands requests for kube-apiservers; also the name of what it is told."""
+
+REVIEWER = "gh-reviewer"
+"""The cluster of the companion that is asked about tokens; the script has this name as well."""
+
+FLOW_SCOPES = "flow/"
+"""How the names of scopes begin in which requests for kube-apiservers go on."""
+
+UPSTREAM_SOCKET = "upstream.sock"
+REVIEWER_SOCKET = "reviewer.sock"
+"""Both in the directory where Envoy runs."""
+
+
+def _plain(name: str) -> str:
+    return quote(name.encode("utf-8", "surrogatepass"), safe="")
+
+
+def api_chain(port: int, cluster: str) -> str:
+    """Name the chain of a cluster's kube-apiservers; empty for names that none has."""
+    return chain(port, f"kube/{_plain(cluster)}")
+
+
+def api_clients(port: int, cluster: str) -> str:
+    """Name the authorities for clients of a cluster's kube-apiservers."""
+    return f"clients/{port}/{_plain(cluster)}"
+
+
+def api_scope(port: int, cluster: str) -> str:
+    """Name the scope in which requests for a cluster's kube-apiservers arrive."""
+    return f"api/{port}/{_plain(cluster)}"
+
+
+def flow_scope(cluster: str, schema: str) -> str:
+    """Name the scope in which the requests of a flow schema go on; empty for those of none."""
+    return f"{FLOW_SCOPES}{_plain(cluster)}/{_plain(schema)}"
+
+
+def upstream_scope(cluster: str) -> str:
+    """Name the scope of what the reviewer asks a cluster."""
+    return f"upstream/{_plain(cluster)}"
+
+
+def servers(cluster: str, schema: str = "", *, upgrades: bool = False) -> str:
+    """Name the kube-apiservers of a cluster, as those of a schema, and as HTTP/1.1 ones."""
+    flow = f"/flow/{_plain(schema)}" if schema else ""
+    return f"kube:{_plain(cluster)}{flow}{'/upgrades' if upgrades else ''}"
+
+
+def counter(address: str) -> str:
+    """Name the cluster of a shared counter."""
+    return f"counter:{address}"

@@ -30,12 +30,13 @@ def certificate(name: str, found: ir.Certificate) -> Resource:
     return Resource.make(SECRET, name, body, secret=True)
 
 
-def trust(name: str, found: ir.TrustBundle, *, optional: bool = False) -> Resource:
-    """Give authorities. ``optional``: who has no good certificate is taken as well."""
-    made = common_pb2.CertificateValidationContext(
-        trusted_ca=base_pb2.DataSource(inline_bytes=found.pem)
-    )
-    if optional:
+def trust(name: str, found: ir.TrustBundle | None, *, optional: bool = False) -> Resource:
+    """Give authorities. ``optional``: who has no good certificate is taken as well, and there may
+    be no authorities at all."""
+    made = common_pb2.CertificateValidationContext()
+    if found is not None:
+        made.trusted_ca.inline_bytes = found.pem
+    if optional and found is not None:
         made.trust_chain_verification = common_pb2.CertificateValidationContext.ACCEPT_UNTRUSTED
     return Resource.make(
         SECRET, name, written(secret_pb2.Secret(name=name, validation_context=made))

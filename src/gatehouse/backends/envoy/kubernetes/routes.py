@@ -1,0 +1,169 @@
+"""Where requests arrive, and where they go on: two kinds of scopes.
+
+A request arrives in the scope of its port and cluster. The script moves it to the scope of a flow
+schema, where the header ``x-gh-way`` says which servers may answer, and how: ``l`` for a
+long-running request, which no limit of requests under way counts, ``u`` for one that may leave
+HTTP. A schema's bucket belongs to its scope, so that only its own changes fill it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from envoy.config.route.v3 import route_components_pb2 as components
+from envoy.config.route.v3 import route_pb2, scoped_route_pb2
+from envoy.extensions.filters.http.lua.v3 import lua_pb2
+
+from gatehouse.backends.envoy import headers, names, quoting, retries
+from gatehouse.backends.envoy.kubernetes import flow, policies, upstreams
+from gatehouse.backends.envoy.protobufs import packed, truth, written
+from gatehouse.ir import kubernetes as ir
+from gatehouse.xds.resources import SCOPE, Resource
+
+WAY = "x-gh-way"
+
+REVIEWS = (
+    "/apis/authentication.k8s.io/v1/tokenreviews",
+    "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+)
+
+_OURS = (
+    "authorization", names.SCOPE_HEADER, WAY, "x-envoy-external-address", "x-envoy-internal",
+)  # fmt: skip
+"""Taken away before a request leaves Envoy."""
+
+
+def arrival(port: int, cluster: ir.ApiCluster) -> Resource:
+    """Give the scope in which requests for a cluster arrive. Only the script leads out of it."""
+    told = policies.told(cluster)
+    host = components.VirtualHost(name="served", domains=[_host(each) for each in cluster.hosts])
+    route = host.routes.add(name=policies.version(told), match=_any())
+    route.metadata.filter_metadata[names.SCRIPT].update({"served": told})
+    route.direct_response.status = 500
+    route.direct_response.body.inline_string = "the request could not be understood"
+    others = _answering(["*"], 421, "this connection is for another host")
+    return _scope(names.api_scope(port, cluster.name), [host, others], (cluster.name,))
+
+
+def nowhere(port: int, listener: ir.ApiListener) -> Resource:
+    """Give the scope of connections that asked for a name that no cluster has."""
+    hosts = sorted({_host(each) for cluster in listener.clusters for each in cluster.hosts})
+    found = [_answering(["*"], 503, "")]
+    if hosts:
+        found.append(_answering(hosts, 421, "this connection is for another host"))
+    return _scope(names.api_scope(port, ""), found)
+
+
+def flows(cluster: ir.ApiCluster, token: str) -> Iterator[Resource]:
+    """Give the scopes in which requests go on: one for each schema, one for those of none."""
+    schemas = {each.name: each for each in cluster.schemas}
+    for name in sorted({each.schema for each in cluster.policies}):
+        yield _flow(cluster, name, schemas.get(name), token)
+
+
+def _flow(cluster: ir.ApiCluster, name: str, schema: ir.FlowSchema | None, token: str) -> Resource:
+    host = components.VirtualHost(name="flow", domains=["*"])
+    host.request_headers_to_remove.extend(_OURS)
+    if token:
+        host.request_headers_to_add.append(headers.option("authorization", upstreams.bearer(token)))
+    if schema is not None and isinstance(schema.limit, ir.TokenBucket):
+        host.typed_per_filter_config[flow.BUCKET].CopyFrom(packed(flow.bucket(schema.limit)))
+    host.retry_policy.CopyFrom(retries.harmless())
+    counted = name if schema is not None and isinstance(schema.limit, ir.InFlight) else ""
+    subsets = {policies.subset(each) for each in cluster.policies if each.schema == name}
+    for subset in sorted(subsets):
+        for kind in ("", "l", "u", "lu"):
+            target = names.servers(
+                cluster.name, "" if "l" in kind else counted, upgrades="u" in kind
+            )
+            route = _onward(cluster, subset, kind, target)
+            if schema is not None:
+                route.metadata.filter_metadata[names.SCRIPT].update(
+                    {"limited": quoting.text(flow.refusal(cluster, schema))}
+                )
+                if schema.shared is not None:
+                    route.route.rate_limits.append(
+                        flow.shared_limit(cluster.name, schema.name, schema.shared)
+                    )
+            host.routes.append(route)
+    return _scope(names.flow_scope(cluster.name, name), [host], (cluster.name,), secret=bool(token))
+
+
+def _onward(cluster: ir.ApiCluster, subset: str, kind: str, target: str) -> Any:
+    route = components.Route(match=_any())
+    said = route.match.headers.add(name=WAY)
+    if subset or kind:
+        said.string_match.exact = subset + kind
+    else:
+        said.present_match = False
+    forwarded(route, cluster, target)
+    if subset:
+        chosen = route.route.metadata_match.filter_metadata["envoy.lb"]
+        chosen.update({upstreams.SUBSET: subset})
+    return route
+
+
+def forwarded(route: Any, cluster: ir.ApiCluster, target: str) -> None:
+    """Send a route's requests on, for as long as they take."""
+    route.route.cluster = target
+    route.route.timeout.CopyFrom(quoting.seconds(0))
+    route.route.idle_timeout.CopyFrom(quoting.seconds(0))
+    path = upstreams.prefix(cluster)
+    if path:
+        route.route.prefix_rewrite = quoting.path(path) + "/"
+
+
+def reviews(cluster: ir.ApiCluster, token: str) -> Resource:
+    """Give the scope of what the reviewer asks a cluster: reviews, as the gateway itself."""
+    host = components.VirtualHost(name="reviews", domains=["*"])
+    host.request_headers_to_remove.extend(_OURS)
+    if token:
+        host.request_headers_to_add.append(headers.option("authorization", upstreams.bearer(token)))
+    host.retry_policy.CopyFrom(retries.harmless())
+    for path in REVIEWS:
+        route = host.routes.add(match=components.RouteMatch(path=path))
+        method = route.match.headers.add(name=":method")
+        method.string_match.exact = "POST"
+        forwarded(route, cluster, names.servers(cluster.name))
+        route.route.timeout.CopyFrom(quoting.seconds(10))
+        if route.route.prefix_rewrite:
+            route.route.prefix_rewrite = quoting.path(upstreams.prefix(cluster)) + path
+    refused = host.routes.add(match=_any())
+    refused.direct_response.status = 403
+    name = names.upstream_scope(cluster.name)
+    return _scope(name, [host], (cluster.name,), secret=bool(token))
+
+
+def _any() -> Any:
+    return components.RouteMatch(prefix="/")
+
+
+def _host(name: str) -> str:
+    return quoting.hostname(name).lower()
+
+
+def _answering(domains: list[str], code: int, said: str) -> Any:
+    host = components.VirtualHost(name=str(code), domains=domains)
+    disabled = lua_pb2.LuaPerRoute(disabled=True)
+    host.typed_per_filter_config[names.SCRIPT].CopyFrom(packed(disabled))
+    route = host.routes.add(match=_any())
+    route.direct_response.status = code
+    route.direct_response.body.inline_string = said
+    return host
+
+
+def _scope(
+    name: str, hosts: Iterable[Any], origins: tuple[str, ...] = (), *, secret: bool = False
+) -> Resource:
+    made = scoped_route_pb2.ScopedRouteConfiguration(
+        name=name,
+        route_configuration=route_pb2.RouteConfiguration(
+            name=name,
+            virtual_hosts=hosts,
+            ignore_port_in_host_matching=True,
+            validate_clusters=truth(False),
+        ),
+    )
+    made.key.fragments.add(string_key=name)
+    return Resource.make(SCOPE, name, written(made), origins=origins, secret=secret)

@@ -1,0 +1,79 @@
+-- Percent-encoding, as Go's net/url reads it, and as the reviewer is spoken to.
+local function unescaped(text)
+  if not find(text, "%", 1, true) then return text end
+  local bad = false
+  local found = gsub(text, "%%(%x?%x?)", function(code)
+    if #code < 2 then
+      bad = true
+      return ""
+    end
+    return char(tonumber(code, 16))
+  end)
+  if not bad then return found end
+end
+
+local function escaped(text)
+  return (gsub(text, "[^%w%-._~]", function(c) return format("%%%02X", byte(c)) end))
+end
+
+local function escaped_list(values)
+  local found = {}
+  for i = 1, #values do found[i] = escaped(values[i]) end
+  return concat(found, ",")
+end
+
+local function escaped_pairs(pairs_of)
+  local found = {}
+  for i = 1, #pairs_of do
+    found[i] = escaped(pairs_of[i][1]) .. "=" .. escaped(pairs_of[i][2])
+  end
+  return concat(found, ",")
+end
+
+local function listed(text)
+  local found = {}
+  for each in gmatch(text or "", "[^,]+") do found[#found + 1] = unescaped(each) end
+  return found
+end
+
+local function paired(text)
+  local found = {}
+  for key, value in gmatch(text or "", "([^,=]*)=([^,]*)") do
+    key, value = unescaped(key), unescaped(value)
+    if key and value then found[#found + 1] = { key, value } end
+  end
+  return found
+end
+
+-- A key of `extra` as part of a header's name, as client-go writes it.
+local function escaped_key(key)
+  return (gsub(lower(key), "[^%w!#$&'*+.^_`|~-]", function(c)
+    return format("%%%02X", byte(c))
+  end))
+end
+
+local DIGITS = {}
+do
+  local all = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+  for i = 1, 64 do DIGITS[byte(all, i)] = i - 1 end
+end
+
+-- Base64 for URLs, without padding; nil if it is none.
+local function decoded(text)
+  local found, bits, held = {}, 0, 0
+  if #text % 4 == 1 then return nil end
+  for i = 1, #text do
+    local digit = DIGITS[byte(text, i)]
+    if not digit then return nil end
+    held, bits = held * 64 + digit, bits + 6
+    if bits >= 8 then
+      bits = bits - 8
+      local power = 2 ^ bits
+      local whole = (held - held % power) / power
+      found[#found + 1] = char(whole)
+      held = held % power
+    end
+  end
+  if held ~= 0 then return nil end
+  return concat(found)
+end

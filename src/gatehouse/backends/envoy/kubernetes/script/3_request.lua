@@ -1,0 +1,162 @@
+-- What is asked: RequestInfo of k8s.io/apiserver (pkg/endpoints/request/requestinfo.go).
+local VERBS = {
+  POST = "create", GET = "get", HEAD = "get", PUT = "update", PATCH = "patch", DELETE = "delete",
+}
+local LONG_VERBS = { watch = true, proxy = true }
+local LONG_SUBRESOURCES = { attach = true, exec = true, proxy = true, log = true, portforward = true }
+local OF_NAMESPACES = { status = true, finalize = true }
+local LISTED = { watch = true, fieldSelector = true, limit = true, timeoutSeconds = true }
+
+local function parts_of(path)
+  local found, n = {}, 0
+  local from, to = find(path, "^/*()")
+  local first = to + 1
+  local last = #path
+  while last >= first and byte(path, last) == 47 do last = last - 1 end
+  if last < first then return found, 0 end
+  local text = sub(path, first, last)
+  local start = 1
+  while true do
+    local slash = find(text, "/", start, true)
+    n = n + 1
+    if not slash then
+      found[n] = sub(text, start)
+      return found, n
+    end
+    found[n] = sub(text, start, slash - 1)
+    start = slash + 1
+  end
+end
+
+-- The first value of each parameter that counts; what Go cannot read it skips.
+local function parameters(query)
+  local found = {}
+  for pair in gmatch(query, "[^&]+") do
+    if not find(pair, ";", 1, true) then
+      local equal = find(pair, "=", 1, true)
+      local key = unescaped((gsub(equal and sub(pair, 1, equal - 1) or pair, "%+", " ")))
+      if key and LISTED[key] and found[key] == nil then
+        found[key] = unescaped((gsub(equal and sub(pair, equal + 1) or "", "%+", " ")))
+      end
+    end
+  end
+  return found
+end
+
+-- Field selectors (k8s.io/apimachinery/pkg/fields).
+local function selector_terms(selector)
+  local found, start, escaping = {}, 1, false
+  for i = 1, #selector do
+    local c = byte(selector, i)
+    if escaping then
+      escaping = false
+    elseif c == 92 then
+      escaping = true
+    elseif c == 44 then
+      found[#found + 1] = sub(selector, start, i - 1)
+      start = i + 1
+    end
+  end
+  found[#found + 1] = sub(selector, start)
+  return found
+end
+
+local function selector_term(term)
+  for i = 1, #term do
+    local two = sub(term, i, i + 1)
+    if two == "!=" or two == "==" then return sub(term, 1, i - 1), two, sub(term, i + 2) end
+    if byte(term, i) == 61 then return sub(term, 1, i - 1), "=", sub(term, i + 1) end
+  end
+end
+
+local function selector_value(text)
+  local found, escaping = {}, false
+  for i = 1, #text do
+    local c = sub(text, i, i)
+    local special = c == "\\" or c == "," or c == "="
+    if escaping then
+      if not special then return nil end
+      found[#found + 1], escaping = c, false
+    elseif c == "\\" then
+      escaping = true
+    elseif special then
+      return nil
+    else
+      found[#found + 1] = c
+    end
+  end
+  if not escaping then return concat(found) end
+end
+
+-- The name that a selector asks for, and whether it can be read at all.
+local function selected_name(selector)
+  local terms, name = selector_terms(selector), nil
+  sort(terms)
+  for i = 1, #terms do
+    if terms[i] ~= "" then
+      local key, operator, value = selector_term(terms[i])
+      value = key and selector_value(value)
+      if not value then return nil, false end
+      if key == "metadata.name" and operator ~= "!=" and not name then name = value end
+    end
+  end
+  return name, true
+end
+
+local function is_number(text)
+  return text == nil or (find(text, "^[+-]?%d+$") ~= nil and #text <= 19)
+end
+
+local function is_segment(name)
+  return name ~= "." and name ~= ".." and not find(name, "[/%%]")
+end
+
+-- A get without a name is a list or a watch, of one object perhaps.
+local function as_list(found, query)
+  local asked = parameters(query)
+  local watch = asked.watch and lower(asked.watch)
+  found.verb = (watch and watch ~= "false" and watch ~= "0") and "watch" or "list"
+  if asked.fieldSelector and is_number(asked.limit) and is_number(asked.timeoutSeconds) then
+    local name, readable = selected_name(asked.fieldSelector)
+    if readable and name and is_segment(name) then found.name = name end
+  end
+end
+
+-- Give what a request is for; nil and the reason where Kubernetes cannot say either.
+local function understood(method, target)
+  local question = find(target, "?", 1, true)
+  local path = unescaped(question and sub(target, 1, question - 1) or target)
+  if not path then return nil, 400, "the path has a malformed percent-encoding" end
+  local found = { verb = lower(method), path = path, group = "", name = "", namespace = "" }
+  local parts, count = parts_of(path)
+  local prefix, at = parts[1], 2
+  local grouped = prefix == "apis"
+  if count < 3 or (prefix ~= "api" and not grouped) or (grouped and count < 4) then
+    found.long = LONG_VERBS[found.verb] or sub(path, 1, 13) == "/debug/pprof/"
+    return found
+  end
+  if grouped then found.group, at = parts[2], 3 end
+  at = at + 1
+  if LONG_VERBS[parts[at]] then
+    if at == count then return nil, 500, "unable to determine kind and namespace from the path" end
+    found.verb, at = parts[at], at + 1
+  else
+    found.verb = VERBS[method] or ""
+  end
+  if parts[at] == "namespaces" and at < count then
+    found.namespace = parts[at + 1]
+    if at + 1 < count and not OF_NAMESPACES[parts[at + 2]] then at = at + 2 end
+  end
+  local resource, subresource = parts[at], ""
+  if at < count then found.name = parts[at + 1] end
+  if at + 1 < count and found.verb ~= "proxy" then subresource = parts[at + 2] end
+  if found.name == "" and found.verb == "get" then
+    as_list(found, question and sub(target, question + 1) or "")
+  end
+  if found.name == "" and found.verb == "delete" then found.verb = "deletecollection" end
+  found.kind, found.subresource = resource, subresource
+  found.resource = subresource == "" and resource or resource .. "/" .. subresource
+  found.long = LONG_VERBS[found.verb] or LONG_SUBRESOURCES[subresource] or false
+  found.events = resource == "events" and (found.group == "" or found.group == "events.k8s.io")
+  return found
+end

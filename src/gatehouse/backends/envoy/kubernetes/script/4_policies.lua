@@ -1,0 +1,122 @@
+-- Which policy holds a request. What is told here is data of the route, never code.
+
+-- A set of names: true and false stand for all and for none.
+local function compiled_names(told)
+  if type(told) ~= "table" then return told end
+  local exact = {}
+  for _, each in ipairs(told.exact or {}) do exact[each] = true end
+  return {
+    exact = exact, prefixes = told.prefixes or {}, endings = told.endings or {},
+    others = told.others or false,
+  }
+end
+
+local function meant(names, value)
+  if names.exact[value] then return true end
+  local prefixes, endings = names.prefixes, names.endings
+  for i = 1, #prefixes do
+    if sub(value, 1, #prefixes[i]) == prefixes[i] then return true end
+  end
+  for i = 1, #endings do
+    local ending = endings[i]
+    if #value >= #ending and sub(value, -#ending) == ending then return true end
+  end
+  return false
+end
+
+local function holds(names, value)
+  if names == true or names == false then return names end
+  return meant(names, value) ~= names.others
+end
+
+local function holds_one(names, values)
+  if names == true or names == false then return names end
+  for i = 1, #values do
+    if meant(names, values[i]) then return not names.others end
+  end
+  return names.others
+end
+
+local function compiled(told, version)
+  local made = {
+    version = version, cluster = told.cluster, denied = told.denied, anonymous = told.anonymous,
+    believed = told.believed, good_for = told.good_for, bad_for = told.bad_for,
+    allowed_for = told.allowed_for, denied_for = told.denied_for, policies = {},
+  }
+  for place, each in ipairs(told.policies or {}) do
+    local policy = {
+      scope = each.scope, subset = each.subset, schema = each.schema, logged = each.logged,
+      place = place - 1, rules = {},
+    }
+    for i, rule in ipairs(each.rules or {}) do
+      local fields = {}
+      for name, value in pairs(rule) do fields[name] = compiled_names(value) end
+      policy.rules[i] = fields
+    end
+    made.policies[place] = policy
+  end
+  return made
+end
+
+-- Rules that a user can meet at all, in order, each with its policy. Told once for each user.
+local function rules_for(config, user)
+  local found = {}
+  for _, policy in ipairs(config.policies) do
+    for _, rule in ipairs(policy.rules) do
+      if holds(rule.users, user.name) and holds_one(rule.user_groups, user.groups) then
+        found[#found + 1] = { rule, policy }
+      end
+    end
+  end
+  return found
+end
+
+local function policy_for(rules, request)
+  for i = 1, #rules do
+    local rule = rules[i][1]
+    if holds(rule.verbs, request.verb) then
+      local found
+      if request.resource then
+        found = holds(rule.resources, request.resource) and holds(rule.groups, request.group)
+          and holds(rule.names, request.name)
+      else
+        found = holds(rule.paths, request.path)
+      end
+      if found then return rules[i][2] end
+    end
+  end
+end
+
+-- Decisions are remembered for each user by method and target. Beyond so many, all are forgotten.
+local MOST_DECISIONS, LONGEST_TARGET = 8192, 512
+local decisions, forgotten = 0, 0
+
+local function decided(config, user, method, target)
+  if user.config ~= config or user.forgotten ~= forgotten then
+    if user.config ~= config then user.rules = rules_for(config, user) end
+    user.config, user.forgotten, user.decisions = config, forgotten, {}
+  end
+  -- A method has no slash, and a target begins with one: no two requests share a key.
+  local key = method .. target
+  local found = user.decisions[key]
+  if found then return found end
+  local request, status, why = understood(method, target)
+  if not request then return { status = status, why = why } end
+  local policy = policy_for(user.rules, request)
+  found = { request = request, policy = policy, events = request.events }
+  if policy then
+    local long = request.long and "l" or ""
+    found.scope, found.logged = policy.scope, policy.logged
+    found.way, found.upgrade = policy.subset .. long, policy.subset .. long .. "u"
+    if found.way == "" then found.way = nil end
+  end
+  if #target <= LONGEST_TARGET then
+    if decisions >= MOST_DECISIONS then
+      decisions, forgotten = 0, forgotten + 1
+      user.forgotten, user.decisions = forgotten, {}
+    end
+    decisions = decisions + 1
+    user.decisions[key] = found
+  end
+  return found
+end

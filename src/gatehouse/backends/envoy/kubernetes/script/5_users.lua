@@ -1,0 +1,144 @@
+-- Who asks. A user is made once for each credential, with the headers that say it to servers.
+local MOST_CERTIFICATES, MOST_TOKENS, MOST_IMPERSONATIONS = 8192, 8192, 2048
+local LONGEST_TOKEN = 16384
+local REVIEWER, PATIENCE = "gh-reviewer", 15000
+local SOCKET_TOKEN = "base64url.bearer.authorization.k8s.io."
+
+local certificates = new_cache(MOST_CERTIFICATES)
+local tokens = new_cache(MOST_TOKENS)
+local impersonations = new_cache(MOST_IMPERSONATIONS)
+
+-- Whether a server reads a header with this value as it was written.
+local function is_sendable(value)
+  return value ~= "" and not find(value, "%c") and not find(value, "^ ") and not find(value, " $")
+end
+
+-- Give a user; nil where servers could be told somebody else.
+local function new_user(name, uid, groups, extra)
+  if not is_sendable(name) then return nil end
+  local headers = { { "impersonate-user", name } }
+  if uid ~= "" then
+    if not is_sendable(uid) then return nil end
+    headers[#headers + 1] = { "impersonate-uid", uid }
+  end
+  for _, group in ipairs(groups) do
+    if not is_sendable(group) then return nil end
+    headers[#headers + 1] = { "impersonate-group", group }
+  end
+  for _, pair in ipairs(extra) do
+    -- An empty value is one that no space can be lost of.
+    if pair[1] == "" or not (pair[2] == "" or is_sendable(pair[2])) then return nil end
+    headers[#headers + 1] = { "impersonate-extra-" .. escaped_key(pair[1]), pair[2] }
+  end
+  return { name = name, uid = uid, groups = groups, extra = extra, headers = headers }
+end
+
+local function with_group(groups, group)
+  local found = {}
+  for i, each in ipairs(groups) do
+    if each == group then return groups end
+    found[i] = each
+  end
+  found[#found + 1] = group
+  return found
+end
+
+local ANONYMOUS = new_user("system:anonymous", "", { "system:unauthenticated" }, {})
+
+local function of_certificate(tls)
+  local digest = tls:sha256PeerCertificateDigest()
+  local found = recall(certificates, digest)
+  if found == nil then
+    local subject = tls:parsedSubjectPeerCertificate()
+    local name = subject and subject:commonName() or ""
+    found = false
+    if name ~= "" then
+      local groups = with_group(subject:organizationName(), "system:authenticated")
+      found = new_user(name, "", groups, {}) or false
+    end
+    keep(certificates, digest, found)
+  end
+  return found
+end
+
+-- What Envoy gave to a script it takes back when the script waits: who counts these asks again.
+local calls = 0
+
+local function ask(handle, path, headers)
+  calls = calls + 1
+  headers[":method"], headers[":path"], headers[":authority"] = "POST", path, "reviewer"
+  return handle:httpCall(REVIEWER, headers, "", PATIENCE)
+end
+
+local function of_token(handle, config, token)
+  if #token > LONGEST_TOKEN or find(token, "%c") then return nil, 401, "Unauthorized" end
+  -- The token itself is the key: nothing else is ever taken for it.
+  local found = recall_answer(tokens, token)
+  if not found then
+    local headers, body = ask(handle, "/token", {
+      ["x-cluster"] = escaped(config.cluster), ["authorization"] = "Bearer " .. token,
+      ["x-good-for"] = config.good_for, ["x-bad-for"] = config.bad_for,
+    })
+    local status = headers[":status"]
+    found = {}
+    if status == "200" then
+      local groups = with_group(listed(headers["x-groups"]), "system:authenticated")
+      local name, uid = unescaped(headers["x-user"] or ""), unescaped(headers["x-uid"] or "")
+      found.user = name and uid and new_user(name, uid, groups, paired(headers["x-extra"]))
+    elseif status ~= "401" then
+      return nil, 503, "the token could not be reviewed: " .. (body or "")
+    end
+    keep_answer(tokens, token, found, headers["x-keep"])
+  end
+  if found.user then return found.user end
+  return nil, 401, "Unauthorized"
+end
+
+-- The token of an Authorization header, as Kubernetes finds it: what is no bearer is nothing.
+local function bearer(authorization)
+  local scheme, rest = string.match(authorization, "^%s*(%S+) (.*)$")
+  if scheme and lower(scheme) == "bearer" then
+    local token = string.match(rest, "^[^ ]*")
+    if token ~= "" then return token end
+  end
+end
+
+-- The token among the protocols of a websocket; the other protocols are left.
+local function socket_token(protocols)
+  local token, rest = nil, {}
+  for each in gmatch(protocols, "[^,]+") do
+    each = string.match(each, "^%s*(.-)%s*$")
+    if sub(each, 1, #SOCKET_TOKEN) == SOCKET_TOKEN then
+      if token then return false end
+      token = decoded(sub(each, #SOCKET_TOKEN + 1)) or ""
+    else
+      rest[#rest + 1] = each
+    end
+  end
+  if token and (token == "" or #rest == 0) then return false end
+  return token, concat(rest, ", ")
+end
+
+-- Give who sent a request; nil, a status and the reason if that cannot be said.
+local function sender(handle, config, info, seen)
+  local tls, doubtful = info:downstreamSslConnection(), false
+  if config.believed and tls then
+    if tls:peerCertificateValidated() then
+      local user = of_certificate(tls)
+      if user then return user end
+      doubtful = true
+    elseif tls:peerCertificatePresented() then
+      doubtful = true
+    end
+  end
+  local token = seen.authorization and bearer(seen.authorization)
+  if not token and seen.protocols and seen.upgrade and lower(seen.upgrade) == "websocket" then
+    local rest
+    token, rest = socket_token(seen.protocols)
+    if token == false then return nil, 401, "Unauthorized" end
+    if token then handle:headers():replace("sec-websocket-protocol", rest) end
+  end
+  if token then return of_token(handle, config, token) end
+  if doubtful or not config.anonymous then return nil, 401, "Unauthorized" end
+  return ANONYMOUS
+end

@@ -1,0 +1,19 @@
+"""The script, in Envoy, of every port in front of kube-apiservers; one text for all of them.
+
+Its parts stand beside this file, in the order in which they are read. What is of a cluster comes
+as metadata of the route (:mod:`..policies`), so that users, tokens and decisions that a worker
+knows outlive every change of policies.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+
+
+def _read() -> str:
+    found = (each for each in resources.files(__name__).iterdir() if each.name.endswith(".lua"))
+    return "\n".join(each.read_text() for each in sorted(found, key=lambda each: each.name))
+
+
+TEXT = _read()
+"""The whole script."""

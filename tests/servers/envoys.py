@@ -75,7 +75,8 @@ async def running(
         written = output.open("wb") if output is not None else None
         process = await asyncio.create_subprocess_exec(
             str(ENVOY), "-c", str(directory / "envoy.json"), "--disable-hot-restart",
-            "--concurrency", str(workers), "--file-flush-interval-msec", "50", "--log-level", level, "--log-path", str(log),
+            "--concurrency", str(workers), "--file-flush-interval-msec", "50",
+            "--log-level", level, "--log-path", str(log),
             cwd=directory, stdout=written,
         )  # fmt: skip
         try:

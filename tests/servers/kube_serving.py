@@ -99,6 +99,7 @@ class World:
         self.clients = Authority(directory, "clients")
         self.strangers = Authority(directory, "strangers")
         self.servers = servers
+        self._connections: list[Connection] = []
 
     def server_certificate(self, *names: str) -> ir_gateway.Certificate:
         chain, key = self.servers.issue(names[0], *(x509.DNSName(each) for each in names))
@@ -156,7 +157,13 @@ class World:
         reader, writer = await asyncio.open_connection(
             self.served.address, port, ssl=context, server_hostname=sni
         )
-        return Connection(reader, writer)
+        self._connections.append(made := Connection(reader, writer))
+        return made
+
+    def close(self) -> None:
+        """Close all connections of clients."""
+        for each in self._connections:
+            each.close()
 
     async def ask(
         self, context: ssl.SSLContext, target: str = "/api/v1/pods", method: str = "GET",
@@ -247,3 +254,4 @@ async def world(workers: int = 1) -> AsyncIterator[World]:
         made = World(directory, Served(running, address), upstream, servers)
         await stack.enter_async_context(made.reviewer.serving(directory / "reviewer.sock"))
         yield made
+        made.close()

@@ -29,6 +29,8 @@ class Upstream:
         self.name = name
         self.port = 0
         self.ready = True
+        self.watched = True
+        """Whether watches are watches."""
         self.seen: list[tuple[str, str, Headers]] = []
         """Method, target and headers; without those of health checks."""
         self.connections: dict[str, int] = {"h2": 0, "http/1.1": 0}
@@ -61,7 +63,7 @@ class Upstream:
         """Listen."""
         if context is not None:
             context.set_alpn_protocols(["h2", "http/1.1"])
-        server = await asyncio.start_server(self._serve, host, self.port, ssl=context)
+        server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=context)
         self.port = server.sockets[0].getsockname()[1]
         return server
 
@@ -86,7 +88,7 @@ class Upstream:
 
     def note(self, method: str, target: str, headers: Headers, first: bool, protocol: str) -> bool:
         """Take note of a request; give whether it is a health check."""
-        if target.endswith("/readyz"):
+        if ("user-agent", "Envoy/HC") in headers:
             self.probes.append(headers)
             return True
         self.connections[protocol] += first
@@ -97,7 +99,7 @@ class Upstream:
         """Answer a request that ends by itself."""
         if target.endswith("/readyz"):
             return (200 if self.ready else 500), b"ok"
-        if "slow" in target:
+        if "slow" in target and self.watched:
             self.busy += 1
             self.busiest = max(self.busiest, self.busy)
             try:
@@ -138,6 +140,8 @@ class Upstream:
                     writer.write(data)
                 return
             status, body = await self.answer(method, target, headers)
+            if "upgrade" in known and "refused" in target:
+                status = 403
             writer.write(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n" % (status, len(body)))
             writer.write(b"" if method == "HEAD" else body)
 
@@ -187,7 +191,7 @@ class _Http2:
         upstream = self._upstream
         probe = upstream.note(method, target, plain, self._first, "h2")
         self._first = self._first and probe
-        if "watch=true" in target:
+        if "watch=true" in target and upstream.watched:
             with upstream.watching() as queue:
                 self._h2.send_headers(stream, [(":status", "200")])
                 self._h2.send_data(stream, upstream.name.encode() + b"\n")

@@ -66,8 +66,8 @@ def _names(found: ir.Names) -> Any:
 
 
 def _sendable(values: Iterable[str]) -> list[str]:
-    """Leave out what is no text: no request has it, whatever the set."""
-    return [each for each in values if each.isascii() or _is_unicode(each)]
+    """Leave out what no request has that is let through: what is no text, or has a zero byte."""
+    return [each for each in values if "\0" not in each and _is_unicode(each)]
 
 
 def _is_unicode(value: str) -> bool:

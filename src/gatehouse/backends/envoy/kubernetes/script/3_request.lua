@@ -108,13 +108,14 @@ local function is_number(text)
 end
 
 local function is_segment(name)
-  return name ~= "." and name ~= ".." and not find(name, "[/%%]")
+  return name ~= "." and name ~= ".." and not find(name, "[/%%%z]")
 end
 
 -- A get without a name is a list or a watch, of one object perhaps.
 local function as_list(found, query)
   local asked = parameters(query)
-  local watch = asked.watch and lower(asked.watch)
+  -- Go folds the long s as well.
+  local watch = asked.watch and lower((gsub(asked.watch, "\197\191", "s")))
   found.verb = (watch and watch ~= "false" and watch ~= "0") and "watch" or "list"
   if asked.fieldSelector and is_number(asked.limit) and is_number(asked.timeoutSeconds) then
     local name, readable = selected_name(asked.fieldSelector)
@@ -127,6 +128,8 @@ local function understood(method, target)
   local question = find(target, "?", 1, true)
   local path = unescaped(question and sub(target, 1, question - 1) or target)
   if not path then return nil, 400, "the path has a malformed percent-encoding" end
+  -- No policy can name it: what Envoy tells scripts ends at a zero.
+  if find(path, "%z") then return nil, 400, "the path has a zero byte" end
   local found = { verb = lower(method), path = path, group = "", name = "", namespace = "" }
   local parts, count = parts_of(path)
   local prefix, at = parts[1], 2

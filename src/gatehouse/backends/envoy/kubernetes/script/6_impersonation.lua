@@ -66,6 +66,8 @@ local function impersonated(handle, config, user, headers)
     found = { why = body }
     if status == "200" then
       found.user = new_user(wish.name, wish.uid, completed(wish), wish.extra)
+    elseif status == "400" then
+      return nil, 400, found.why
     elseif status ~= "403" then
       return nil, 503, "the impersonation could not be reviewed: " .. (body or "")
     end

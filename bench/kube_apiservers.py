@@ -25,7 +25,8 @@ from pathlib import Path
 import msgspec
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "tests" / each) for each in ("servers", "differential")]
+sys.path.insert(0, str(ROOT / "tests" / "servers"))
+sys.path.insert(0, str(ROOT / "tests" / "differential"))
 
 import envoys
 import kube_serving
@@ -147,7 +148,8 @@ async def showing(world: kube_serving.World) -> AsyncIterator[int]:
     }  # fmt: skip
     where = {"socket_address": {"address": world.served.address, "port_value": PORT}}
     options = {"@type": f"type.googleapis.com/{_HTTP}",
-               "explicit_http_config": {"http2_protocol_options": {"max_concurrent_streams": 16}}}  # fmt: skip
+               "explicit_http_config": {"http2_protocol_options": {"max_concurrent_streams": 16}},
+    }  # fmt: skip
     unlimited = {"max_requests": 10**9, "max_pending_requests": 10**9}
     cluster = {
         "name": "gateway", "type": "STATIC", "typed_extension_protocol_options": {_HTTP: options},
@@ -220,8 +222,8 @@ async def measure(options: argparse.Namespace) -> dict[str, list[Run]]:
         nginx = await stack.enter_async_context(answering(world))
         process = world.served.running.process.pid
         if (os.cpu_count() or 1) > 1:
-            for task in Path(f"/proc/{process}/task").iterdir():
-                os.sched_setaffinity(int(task.name), {0})
+            for task in os.listdir(f"/proc/{process}/task"):
+                os.sched_setaffinity(int(task), {0})
         world.reviewer.users[TOKEN] = {"x-user": "alice", "x-groups": "dev,ops"}
         server = ir.Server("https://nginx", "127.0.0.1", nginx)
         secure, clear = world.directory / "secure", world.directory / "clear"

@@ -222,8 +222,8 @@ async def measure(options: argparse.Namespace) -> dict[str, list[Run]]:
         nginx = await stack.enter_async_context(answering(world))
         process = world.served.running.process.pid
         if (os.cpu_count() or 1) > 1:
-            for task in os.listdir(f"/proc/{process}/task"):
-                os.sched_setaffinity(int(task), {0})
+            for task in Path(f"/proc/{process}/task").iterdir():  # noqa: ASYNC240
+                os.sched_setaffinity(int(task.name), {0})
         world.reviewer.users[TOKEN] = {"x-user": "alice", "x-groups": "dev,ops"}
         server = ir.Server("https://nginx", "127.0.0.1", nginx)
         secure, clear = world.directory / "secure", world.directory / "clear"

@@ -74,6 +74,10 @@ UPSTREAM_SOCKET = "upstream.sock"
 REVIEWER_SOCKET = "reviewer.sock"
 """Both in the directory where Envoy runs."""
 
+REVIEWER_COMPANION = "reviewer"
+REVIEWER_FILES = {"gatehouse/reviewer.json": b"{}"}
+"""The companion of the agent, and what it is described by: that it is needed is all it is told."""
+
 
 def _plain(name: str) -> str:
     return quote(name.encode("utf-8", "surrogatepass"), safe="")

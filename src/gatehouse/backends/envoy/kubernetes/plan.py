@@ -39,7 +39,7 @@ class Apis:
                 self._put(key, cluster.name, (listener.port, cluster), _arrival)
             self._put_port(listener, gateway)
         if gateway.apis:
-            self._put("socket", "", (), lambda: [socket.listener(), socket.reviewer()])
+            self._put("socket", "", (), _socket)
         for each in sorted({each.counter for each in gateway.apis if each.counter}):
             self._put(f"counter/{each}", "", (each,), lambda where: [socket.counter(where)])
         for key in self._held - self._wanted:
@@ -85,6 +85,10 @@ def _onward(cluster: ir.ApiCluster, token: str) -> list[Resource]:
         *routes.flows(cluster, token),
         routes.reviews(cluster, token),
     ]
+
+
+def _socket() -> list[Resource]:
+    return [socket.companion(), socket.listener(), socket.reviewer()]
 
 
 def _arrival(port: int, cluster: ir.ApiCluster) -> list[Resource]:

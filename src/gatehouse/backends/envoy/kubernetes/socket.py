@@ -19,6 +19,7 @@ from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2 as http
 from gatehouse.backends.envoy import clusters, connections, names, quoting
 from gatehouse.backends.envoy.kubernetes import chains
 from gatehouse.backends.envoy.protobufs import address, packed, truth, written
+from gatehouse.xds import companions
 from gatehouse.xds.resources import CLUSTER, LISTENER, Resource
 
 _HTTP = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
@@ -56,6 +57,11 @@ def reviewer() -> Resource:
     """Give the cluster of the reviewer."""
     made = _static(names.REVIEWER, _pipe(names.REVIEWER_SOCKET))
     return Resource.make(CLUSTER, made.name, written(made))
+
+
+def companion() -> Resource:
+    """Give what has the agent run a reviewer. There is nothing to tell it."""
+    return companions.resource(names.REVIEWER_COMPANION, "kubernetes", names.REVIEWER_FILES)
 
 
 def counter(where: str) -> Resource:

@@ -24,9 +24,8 @@ from pathlib import Path
 
 import msgspec
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "servers"))
-sys.path.insert(0, str(ROOT / "tests" / "differential"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "servers"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "differential"))
 
 import envoys
 import kube_serving
@@ -41,6 +40,7 @@ from process import free_port
 from gatehouse.ir import kubernetes as ir
 from gatehouse.xds.resources import LISTENER, Resource, Resources
 
+ROOT = Path(__file__).parents[1]
 HOST, PORT = kube_serving.HOST, kube_serving.PORT
 TOKEN = "eyJ" + "x" * 900
 _HTTP = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
@@ -241,7 +241,8 @@ async def measure(options: argparse.Namespace) -> dict[str, list[Run]]:
 
         async def row(name: str, port: int, where: str, targets: Path, *more: str) -> None:
             asked = options.h2load, options.seconds, where, port, targets
-            await load(asked[0], 1, *asked[2:], *more, warming=True)
+            while not await load(asked[0], 1, *asked[2:], *more, warming=True):
+                pass
             before = spent(process)
             count = await load(*asked, *more)
             used = spent(process) - before
@@ -275,13 +276,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--objects", type=int, default=500)
     found = asyncio.run(measure(parser.parse_args()))
-    print("\nmedians; CPU of Envoy for a request, held against Envoy without us")
+    print("\nmost requests, least CPU of Envoy for one, held against Envoy without us")
     for name, runs in found.items():
         base = found["plain, certificate" if "certificate" in name else "plain"]
-        micros = statistics.median(each.micros for each in runs)
-        ratio = micros / statistics.median(each.micros for each in base)
-        rate = statistics.median(each.rate for each in runs)
-        print(f"{name:28}{rate:10.0f}/s{micros:8.1f} us{ratio:8.2f}")
+        # What else runs on the machine only ever adds to a measurement.
+        micros = min(each.micros for each in runs)
+        ratio = micros / min(each.micros for each in base)
+        rate = max(each.rate for each in runs)
+        middle = statistics.median(each.micros for each in runs)
+        print(f"{name:28}{rate:10.0f}/s{micros:8.1f} us{ratio:8.2f}   (median {middle:.1f} us)")
 
 
 if __name__ == "__main__":

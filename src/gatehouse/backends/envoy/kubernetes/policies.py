@@ -8,18 +8,18 @@ from typing import Any
 
 from google.protobuf import struct_pb2
 
-from gatehouse.backends.envoy import names
+from gatehouse.backends.envoy import names, quoting
 from gatehouse.backends.envoy.protobufs import written
 from gatehouse.ir import kubernetes as ir
 
 
 def told(cluster: ir.ApiCluster) -> struct_pb2.Struct:
-    """Give everything that the script knows of a cluster."""
+    """Give everything that the script knows of a cluster. Raises UnwritableError."""
     made = struct_pb2.Struct()
     identity = cluster.identity
     made.update(
         {
-            "cluster": cluster.name,
+            "cluster": quoting.text(cluster.name),
             "denied": cluster.denied,
             "anonymous": identity.anonymous,
             "believed": bool(cluster.client_trust),
@@ -47,7 +47,7 @@ def _policy(cluster: ir.ApiCluster, policy: ir.Policy) -> dict[str, Any]:
     return {
         "scope": names.flow_scope(cluster.name, policy.schema),
         "subset": subset(policy),
-        "schema": policy.schema,
+        "schema": quoting.text(policy.schema),
         "logged": policy.logged,
         "rules": [_rule(each) for each in policy.rules],
     }

@@ -43,6 +43,8 @@ def of_cluster() -> Any:
     made = manager_pb2.LocalReplyConfig()
     made.mappers.extend(_limits())
     made.mappers.append(_mapper(_flag("UH"), 503, "no ready endpoints", wait=_AWAY))
+    # A scope that is not there yet must not look like an object that does not exist.
+    made.mappers.append(_mapper(_flag("NR"), 503, "the gateway is changing", wait=_BUSY))
     made.mappers.extend(_codes())
     return made
 

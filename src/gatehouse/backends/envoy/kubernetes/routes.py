@@ -77,7 +77,7 @@ def _flow(cluster: ir.ApiCluster, name: str, schema: ir.FlowSchema | None, token
             target = names.servers(
                 cluster.name, "" if "l" in kind else counted, upgrades="u" in kind
             )
-            route = _onward(cluster, subset, kind, target)
+            route = _onward(cluster, name, subset, kind, target)
             if schema is not None:
                 route.metadata.filter_metadata[names.SCRIPT].update(
                     {"limited": quoting.text(flow.refusal(cluster, schema))}
@@ -90,13 +90,14 @@ def _flow(cluster: ir.ApiCluster, name: str, schema: ir.FlowSchema | None, token
     return _scope(names.flow_scope(cluster.name, name), [host], (cluster.name,), secret=bool(token))
 
 
-def _onward(cluster: ir.ApiCluster, subset: str, kind: str, target: str) -> Any:
+def _onward(cluster: ir.ApiCluster, schema: str, subset: str, kind: str, target: str) -> Any:
     route = components.Route(match=_any())
     said = route.match.headers.add(name=WAY)
     if subset or kind:
         said.string_match.exact = subset + kind
     else:
         said.present_match = False
+    route.stat_prefix = names.flow_scope(cluster.name, schema).removeprefix(names.FLOW_SCOPES)
     forwarded(route, cluster, target)
     if subset:
         chosen = route.route.metadata_match.filter_metadata["envoy.lb"]

@@ -1,3 +1,7 @@
+-- Every request calls Envoy, where no trace of the compiler goes on: recording them costs more
+-- than they save.
+jit.off()
+
 -- What is remembered, and for how long. All of it is of one worker, and bounded.
 local byte, find, gmatch, gsub = string.byte, string.find, string.gmatch, string.gsub
 local char, format, lower, sub = string.char, string.format, string.lower, string.sub

@@ -11,8 +11,11 @@ from importlib import resources
 
 
 def _read() -> str:
+    """Read all parts. What is for people stays behind: every chain has a copy of the text."""
     found = (each for each in resources.files(__name__).iterdir() if each.name.endswith(".lua"))
-    return "\n".join(each.read_text() for each in sorted(found, key=lambda each: each.name))
+    parts = (each.read_text() for each in sorted(found, key=lambda each: each.name))
+    lines = (line.strip() for part in parts for line in part.splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("--"))
 
 
 TEXT = _read()

@@ -5,6 +5,7 @@ Reading order: :mod:`generate` (which resources), :mod:`listeners` (ports and fi
 with :mod:`matching`, :mod:`actions`, :mod:`rewriting`, :mod:`headers` and :mod:`cors` (one route),
 :mod:`guards` (what stands before it) with :mod:`authentication` and :mod:`authenticating`,
 :mod:`clusters`, :mod:`secrets`, :mod:`streams`.
+Kube-apiservers are a room of their own, :mod:`kubernetes`.
 
 Values from objects are checked and escaped in :mod:`quoting` alone, names come from :mod:`names`
 alone. What a connection depends on never changes with routes: all filters stand in every chain and

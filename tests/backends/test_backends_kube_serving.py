@@ -8,9 +8,11 @@ import re
 from collections.abc import AsyncIterator
 
 import aiohttp
+import httpx
 import kube_upstream
 import pytest
 import pytest_asyncio
+from cryptography import x509
 from kube_serving import ALL, EVERYTHING, HOST, PORT, Connection, World, world
 
 from gatehouse.ir import gateway as ir_gateway
@@ -251,3 +253,71 @@ async def test_without_a_reviewer_certificates_still_work(one: World) -> None:
     found = await one.ask(one.client(), "/version", "GET", ("Authorization", "Bearer a"))
     assert found.status == 503
     assert one.served.generated.resources.get(LISTENER, f"tcp/{PORT}") is not None
+
+
+async def test_over_http2_each_request_is_by_itself(one: World) -> None:
+    one.reviewer.users["one"] = {"x-user": "me"}
+    other = one.cluster(name="b.kube.test", hosts=("b.kube.test",))
+    await one.serve(one.cluster(), other)
+    base = f"https://{one.served.address}:{PORT}"
+    extensions = {"sni_hostname": HOST}
+
+    async def ask(
+        client: httpx.AsyncClient, path: str, host: str = HOST, **headers: str
+    ) -> httpx.Response:
+        sent = {"host": host, **headers}
+        found = await client.get(base + path, headers=sent, extensions=extensions)
+        assert found.http_version == "HTTP/2"
+        return found
+
+    def user(answer: httpx.Response) -> object:
+        return dict(answer.json()["headers"])["impersonate-user"]
+
+    async with httpx.AsyncClient(http2=True, verify=one.client("alice")) as client:
+        found = await asyncio.gather(*(ask(client, f"/api/v1/pods/{n}") for n in range(40)))
+        assert {user(each) for each in found} == {"alice"}
+        assert [each.json()["target"] for each in found] == [f"/api/v1/pods/{n}" for n in range(40)]
+        assert (await ask(client, "/version", "b.kube.test")).status_code == 421
+    async with httpx.AsyncClient(http2=True, verify=one.client()) as client:
+        asked = [
+            ask(client, "/version", authorization="Bearer one"), ask(client, "/version"),
+            ask(client, "/version", authorization="Bearer two"),
+        ]  # fmt: skip
+        token, nobody, bad = await asyncio.gather(*asked)
+        assert (user(token), user(nobody)) == ("me", "system:anonymous")
+        assert (bad.status_code, bad.json()["reason"]) == (401, "Unauthorized")
+
+
+@pytest.mark.parametrize("name", ["x-gh-scope", "x-gh-way", "impersonate-user", "authorization"])
+async def test_no_connection_takes_away_what_is_said_of_its_requests(one: World, name: str) -> None:
+    await one.serve(one.cluster())
+    for more in ([], [("Upgrade", "websocket")]):
+        connection = ("Connection", f"{name}, upgrade" if more else name)
+        found = await one.ask(one.client("alice"), "/version", "GET", connection, *more)
+        # At worst there is no answer: never as another, never as nobody.
+        assert found.status in (200, 400, 403, 503)
+    for _, _, headers in one.upstream.seen:
+        assert [value for key, value in headers if key == "impersonate-user"] == ["alice"]
+
+
+async def test_a_server_that_went_away_fails_no_request(one: World) -> None:
+    context = one.servers.server("kube", x509.DNSName("kube.test"))
+    async with kube_upstream.serving("two", context) as second:
+        servers = (
+            ir.Server("https://one", "127.0.0.1", one.upstream.port),
+            ir.Server("https://two", "127.0.0.1", second.port),
+        )
+        await one.serve(one.cluster(servers=servers))
+        connection = await one.connect(one.client("alice"))
+
+        async def both() -> bool:
+            found = [await connection.ask("/version") for _ in range(20)]
+            return {each.said["service"] for each in found} == {"one", "two"}
+
+        await one.served.until(both)
+    found = [await connection.ask("/version") for _ in range(60)]
+    assert {each.status for each in found} == {200}
+    assert {each.said["service"] for each in found} == {"one"}
+    posted = await connection.ask("/version", "POST")
+    assert "x-envoy-retry-on" not in dict(posted.said["headers"])
+    assert "x-envoy-retry-on" not in dict(found[0].said["headers"])

@@ -104,6 +104,7 @@ local function decided(config, user, method, target)
   if not request then return { status = status, why = why } end
   local policy = policy_for(user.rules, request)
   found = { request = request, policy = policy, events = request.events }
+  found.harmless = method == "GET" or method == "HEAD"
   if policy then
     local long = request.long and "l" or ""
     found.scope, found.logged = policy.scope, policy.logged

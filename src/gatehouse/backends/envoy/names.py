@@ -83,6 +83,11 @@ def _plain(name: str) -> str:
     return quote(name.encode("utf-8", "surrogatepass"), safe="")
 
 
+def api(cluster: str) -> str:
+    """Name a cluster of kube-apiservers where something is said of it to people."""
+    return f"api/{cluster}"
+
+
 def api_chain(port: int, cluster: str) -> str:
     """Name the chain of a cluster's kube-apiservers; empty for names that none has."""
     return chain(port, f"kube/{_plain(cluster)}")

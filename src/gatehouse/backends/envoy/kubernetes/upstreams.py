@@ -86,7 +86,8 @@ def resources(cluster: ir.ApiCluster, token: str) -> Iterator[Resource]:
             )
         else:
             yield clusters.assignment(made.name, endpoints)
-        yield Resource.make(CLUSTER, made.name, written(made), secret=bool(token))
+        about = (names.api(cluster.name),)
+        yield Resource.make(CLUSTER, made.name, written(made), origins=about, secret=bool(token))
 
 
 def prefix(cluster: ir.ApiCluster) -> str:

@@ -104,11 +104,11 @@ local function decided(config, user, method, target)
   if not request then return { status = status, why = why } end
   local policy = policy_for(user.rules, request)
   found = { request = request, policy = policy, events = request.events }
-  found.harmless = method == "GET" or method == "HEAD"
   if policy then
     local long = request.long and "l" or ""
     found.scope, found.logged = policy.scope, policy.logged
-    found.way, found.upgrade = policy.subset .. long, policy.subset .. long .. "u"
+    local changing = (method == "GET" or method == "HEAD") and "" or "m"
+    found.way, found.upgrade = policy.subset .. long .. changing, policy.subset .. long .. "u"
     if found.way == "" then found.way = nil end
   end
   if #target <= LONGEST_TARGET then

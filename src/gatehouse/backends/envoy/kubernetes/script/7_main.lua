@@ -86,8 +86,6 @@ function envoy_on_request(handle)
   end
   local said = user.headers
   for i = 1, #said do headers:add(said[i][1], said[i][2]) end
-  -- What changes nothing may be asked again even if a server has seen it (the router's own header).
-  if found.harmless then headers:add("x-envoy-retry-on", "reset") end
   local way = found.way
   if seen.upgrade then
     way = found.upgrade

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import sys
 from collections.abc import AsyncIterator
 from typing import Any
@@ -173,6 +174,14 @@ async def test_users_of_nlk_change_nothing(cluster: kube.Client) -> None:
         both = {"data": {"nginx-hosts": f"{first},{url}"}}
         await cluster.patch(resources.CONFIG_MAPS, "nlk-config", both, "nlk")
         await holds(two, "http/nginx-lb-http", *servers)
+
+        async def told() -> bool:
+            with contextlib.suppress(kube.NotFound):
+                found = await cluster.get(resources.CONFIG_MAPS, "nlk-config-status", "nlk")
+                return bool(json.loads(found["data"]["status"])["hostsInStep"] == "2/2")
+            return False
+
+        await until(told)
         await cluster.delete(resources.SERVICES, "ingress", "nginx-ingress")
         await holds(two, "http/nginx-lb-http")
         await cluster.delete(resources.CONFIG_MAPS, "nlk-config", "nlk")

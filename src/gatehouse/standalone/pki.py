@@ -132,10 +132,11 @@ def ensure_machine(
     ca = Pair(authority / "ca.crt", authority / "ca.key")
     pair = Pair(directory / "tls.crt", directory / "tls.key")
     made: dict[str, datetime] = {}
+    authorities = ca.cert.read_bytes()
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     trusted = directory / "ca.crt"
-    if not trusted.exists() or trusted.read_bytes() != ca.cert.read_bytes():
-        _write(trusted, ca.cert.read_bytes(), 0o644)
+    if not trusted.exists() or trusted.read_bytes() != authorities:
+        _write(trusted, authorities, 0o644)
         made[trusted.name] = _end(trusted)
     if not (_lasts(pair.cert, now) and _signed(pair, ca) and _names(pair.cert) == {uri}):
         # No subject: an API server that trusts the same authority must see nobody in it.

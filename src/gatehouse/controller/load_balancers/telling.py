@@ -133,7 +133,7 @@ class Teller:
             "data": {"status": msgspec.json.encode(status).decode()},
         }
         try:
-            await self._client.patch(CONFIG_MAPS, NLK_STATUS[2], made, NLK_STATUS[1])
+            await self._client.update(CONFIG_MAPS, made)
         except kube.NotFound:
             await self._client.create(CONFIG_MAPS, made)
 

@@ -35,6 +35,11 @@ class Pass(msgspec.Struct, frozen=True):
     fetches: tuple[gateway_api.Fetch, ...] = ()
     """What is to be fetched from elsewhere."""
 
+    @property
+    def planned(self) -> tuple[Mapping[query.Key, Any], ...]:
+        """What data planes are provisioned by; another pass' that is equal changes none."""
+        return self.ports, self.controllers, self.provisioning
+
 
 class Compilation:
     """The objects as last seen and everything computed from them."""

@@ -178,7 +178,7 @@ class Loop:
             # What a data plane cannot do, and whether it has it already, is known only now.
             found = self._published()
         self._write(found)
-        if (found.ports, found.controllers) != (self._last.ports, self._last.controllers):
+        if found.planned != self._last.planned:
             self._provision(found)
         if found.fetches != self._last.fetches:
             self._fetch(found.fetches)

@@ -107,16 +107,24 @@ def _labels(installation: Installation) -> dict[str, str]:
 
 
 def _daemon_set(options: Options, installation: Installation) -> Manifest:
-    flags = _flags(options)
-    locks = options.tracking in ("auto", "iptables")
-    mounts = [{"name": "run", "mountPath": str(options.directory)}]
-    volumes: list[Manifest] = [{"name": "run", "emptyDir": {"medium": "Memory"}}]
-    if locks:
-        # Shared with everybody on the node who writes rules of iptables.
-        mounts.append({"name": "lock", "mountPath": LOCK})
-        volumes.append({"name": "lock", "hostPath": {"path": LOCK, "type": "FileOrCreate"}})
-    common = {"image": installation.image, "volumeMounts": mounts}
-    pod = {
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": _metadata(installation),
+        "spec": {
+            "revisionHistoryLimit": 2,
+            "selector": {"matchLabels": _labels(installation)},
+            "updateStrategy": {"type": "RollingUpdate"},
+            "template": {
+                "metadata": {"labels": _labels(installation)},
+                "spec": _pod(options, installation),
+            },
+        },
+    }
+
+
+def _pod(options: Options, installation: Installation) -> Manifest:
+    pod: Manifest = {
         "serviceAccountName": installation.name,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -131,6 +139,29 @@ def _daemon_set(options: Options, installation: Installation) -> Manifest:
         ],
         "nodeSelector": {"kubernetes.io/os": "linux"},
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        **_containers(options, installation),
+        "volumes": [{"name": "run", "emptyDir": {"medium": "Memory"}}],
+    }
+    if _locks(options):
+        # Shared with everybody on the node who writes rules of iptables.
+        shared = {"name": "lock", "hostPath": {"path": LOCK, "type": "FileOrCreate"}}
+        pod["volumes"].append(shared)
+    if installation.pull_secrets:
+        pod["imagePullSecrets"] = [{"name": each} for each in installation.pull_secrets]
+    return pod
+
+
+def _locks(options: Options) -> bool:
+    return options.tracking in ("auto", "iptables")
+
+
+def _containers(options: Options, installation: Installation) -> Manifest:
+    flags = _flags(options)
+    mounts = [{"name": "run", "mountPath": str(options.directory)}]
+    if _locks(options):
+        mounts.append({"name": "lock", "mountPath": LOCK})
+    common = {"image": installation.image, "volumeMounts": mounts}
+    return {
         "initContainers": [
             {
                 "name": "setup",
@@ -151,20 +182,6 @@ def _daemon_set(options: Options, installation: Installation) -> Manifest:
                 "readinessProbe": _probe(options, "/readyz", 2, 3),
             }
         ],
-        "volumes": volumes,
-    }
-    if installation.pull_secrets:
-        pod["imagePullSecrets"] = [{"name": each} for each in installation.pull_secrets]
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": _metadata(installation),
-        "spec": {
-            "revisionHistoryLimit": 2,
-            "selector": {"matchLabels": _labels(installation)},
-            "updateStrategy": {"type": "RollingUpdate"},
-            "template": {"metadata": {"labels": _labels(installation)}, "spec": pod},
-        },
     }
 
 

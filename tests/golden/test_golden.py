@@ -249,6 +249,7 @@ def _elsewhere(resources: Resources) -> Iterator[Resource]:
         for each in named.values():
             if kind == LISTENER:
                 listener = listener_pb2.Listener.FromString(each.body)
-                listener.address.socket_address.port_value = 0
+                if listener.address.HasField("socket_address"):
+                    listener.address.socket_address.port_value = 0
                 each = Resource.make(kind, each.name, listener.SerializeToString())
             yield each

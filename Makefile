@@ -101,6 +101,17 @@ gatehouse-dev: env-dev  ## Rewrite the definitions of gatehouse.dev
 kubegateway: env-dev  ## Rewrite the definitions of proxy.kubegateway.io
 	$(BIN)/python scripts/kubegateway.py src/gatehouse/apiserver/bundled
 
+HELM ?= $(CURDIR)/.cache/helm/helm
+HELM_VERSION := v3.19.2
+
+$(CURDIR)/.cache/helm/helm:
+	GOBIN=$(CURDIR)/.cache/helm go install helm.sh/helm/v3/cmd/helm@$(HELM_VERSION)
+
+helm: $(CURDIR)/.cache/helm/helm  ## Build helm, for the chart's tests (needs Go)
+
+chart: env-dev $(HELM)  ## Rewrite what of the chart follows from the code, and deploy/
+	$(BIN)/python scripts/chart.py $(HELM)
+
 cover: env-dev  ## Run the tests and report coverage
 	$(BIN)/pytest -n 2 --dist loadfile --cov=gatehouse --cov-report=term
 

@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import chart
 import pytest
 import yaml
 from pod_security import violations
@@ -107,6 +108,12 @@ def test_pods_pass_the_restricted_standard(case: str) -> None:
 def test_values_that_mean_nothing_are_refused_by_their_place(values: str, said: str) -> None:
     with pytest.raises(AssertionError, match=said):
         rendered("--set", values)
+
+
+def test_plain_manifests_are_what_the_chart_makes() -> None:
+    assert HELM is not None
+    expected = (ROOT / "deploy" / "gatehouse.yaml").read_text(encoding="utf-8")
+    assert chart.manifests(HELM) == expected, "run make chart"
 
 
 def test_the_controllers_flags_are_flags_that_it_has() -> None:

@@ -68,6 +68,10 @@ _PROVISIONED = (
 """What is watched only to notice that somebody changed what was made for a Gateway."""
 
 
+WATCHED: tuple[Resource, ...] = tuple(dict.fromkeys((*joined.KINDS, *_PROVISIONED)))
+"""Everything of which changes are followed."""
+
+
 class Options(msgspec.Struct, frozen=True):
     """How one controller runs."""
 
@@ -121,7 +125,7 @@ class Controller:
                 on_changes=self._on_changes,
                 optional=resource in joined.OPTIONAL_KINDS,
             )
-            for resource in dict.fromkeys((*joined.KINDS, *_PROVISIONED))
+            for resource in WATCHED
         }
         identities = Identities(
             client, SERVER_NAME, lambda: self.informers["ServiceAccount"].objects
@@ -132,7 +136,7 @@ class Controller:
             self.recorder, self._published_for, trespass
         )
         self.statuses = StatusWriter(
-            client, {resource.kind: resource for resource in joined.KINDS}, self._current
+            client, {resource.kind: resource for resource in joined.REPORTED}, self._current
         )
         self.provisioning = Provisioning(
             client,

@@ -71,6 +71,12 @@ INDEXES: Mapping[str, tuple[Index, ...]] = {
 }
 """The index buckets of each kind, for :class:`gatehouse.query.Snapshot`."""
 
+REPORTED: tuple[resources.Resource, ...] = (
+    *gateway_api.REPORTED,
+    *(kind for guest in GUESTS for kind in guest.KINDS),
+)
+"""Those of which we write statuses."""
+
 _BY_KIND = {kind.kind: guest for guest in GUESTS for kind in guest.KINDS}
 
 

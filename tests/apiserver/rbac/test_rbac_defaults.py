@@ -104,7 +104,7 @@ def test_roles_of_people(text: str, group: str, least: str) -> None:
         (CONTROLLER, "watch secrets", "", True),
         (CONTROLLER, "create deployments", "apps", True),
         (CONTROLLER, "create deployments", "", False),
-        (CONTROLLER, "delete secrets", "", False),
+        (CONTROLLER, "delete secrets", "", True),
         (CONTROLLER, "create gatewayclasses", GATEWAY_API, True),
         (CONTROLLER, "update gatewayclasses", GATEWAY_API, False),
         (CONTROLLER, "patch gatewayclasses", GATEWAY_API, False),

@@ -247,3 +247,8 @@ INDEXES: Mapping[str, tuple[Index, ...]] = {
     "Service": (_service_buckets,),
 }
 """The index buckets of each kind, for :class:`gatehouse.query.Snapshot`."""
+
+REPORTED: tuple[resources.Resource, ...] = tuple(
+    each for each in KINDS if _subject_buckets in INDEXES.get(each.kind, ())
+)
+"""Those of which we write statuses."""

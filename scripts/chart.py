@@ -1,0 +1,78 @@
+"""Write what of the chart follows from the code: rules of RBAC, definitions, plain manifests.
+
+Run by `make chart`, which needs helm for the manifests.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from gatehouse.controller import permissions
+
+ROOT = Path(__file__).parents[1]
+CHART = ROOT / "charts" / "gatehouse"
+BUNDLED = ROOT / "src" / "gatehouse" / "apiserver" / "bundled"
+OURS = ("gatehouse.dev", "gateway.nginx.org", "proxy.kubegateway.io")
+"""Groups whose definitions nobody else installs."""
+
+RULES = {
+    "cluster": permissions.reading()
+    | permissions.reporting()
+    | permissions.provisioning()
+    | permissions.knowing(),
+    "copies": permissions.copying(),
+    "own-namespace": permissions.electing(),
+}
+
+
+def rules() -> dict[str, str]:
+    """Give the files of rules."""
+    return {
+        f"rules/{name}.yaml": yaml.safe_dump(
+            permissions.rules(found), sort_keys=False, default_flow_style=None, width=100
+        )
+        for name, found in RULES.items()
+    }
+
+
+def definitions() -> dict[str, str]:
+    """Give the files of definitions."""
+    found = {}
+    for file in sorted(BUNDLED.glob("*.json")):
+        made = json.loads(file.read_text(encoding="utf-8"))
+        if made["spec"]["group"] in OURS:
+            found[f"crds/{file.stem}.yaml"] = yaml.safe_dump(made, sort_keys=True, width=100)
+    return found
+
+
+def manifests(helm: str) -> str:
+    """Give everything that the chart makes with its defaults, and the definitions."""
+    words = ("template", "gatehouse", str(CHART), "--namespace", "gatehouse-system")
+    done = subprocess.run(
+        [helm, *words, "--include-crds", "--kube-version", "1.34"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: gatehouse-system}\n---\n"
+    return namespace + done.stdout
+
+
+def main() -> None:
+    """Write the files; with the path of helm, the manifests, too."""
+    for path, text in {**rules(), **definitions()}.items():
+        (CHART / path).parent.mkdir(exist_ok=True)
+        (CHART / path).write_text(text, encoding="utf-8")
+    if len(sys.argv) > 1:
+        target = ROOT / "deploy"
+        target.mkdir(exist_ok=True)
+        (target / "gatehouse.yaml").write_text(manifests(sys.argv[1]), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""What a controller asks of an API server: every verb on every resource, and nothing more.
+
+Derived from the tables by which the controller works, so that a kind more or less is one here, too.
+The roles of the embedded API server and of the chart are held to this by tests.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from gatehouse.apis import resources
+from gatehouse.apis.resources import Resource
+from gatehouse.controller.run import WATCHED
+from gatehouse.frontends import external_load_balancer, joined
+from gatehouse.provisioner.reconcile import KINDS as PROVISIONED
+
+
+class Permission(NamedTuple):
+    """One verb on one resource of a group."""
+
+    group: str
+    resource: str
+    """With its subresource, if one is meant."""
+    verb: str
+
+
+def reading() -> set[Permission]:
+    """What is watched, and read again when a write met a newer object."""
+    watched = {*WATCHED, *external_load_balancer.KINDS}
+    found = _all(watched, "list watch")
+    return found | _all(joined.REPORTED, "get")
+
+
+def reporting() -> set[Permission]:
+    """What statuses and Events are written with."""
+    return (
+        _all(joined.REPORTED, "update", "status")
+        | _all([resources.EXTERNAL_LOAD_BALANCERS], "patch", "status")
+        | _all([resources.EVENTS], "create patch")
+        | {Permission("events.k8s.io", "events", verb) for verb in ("create", "patch")}
+    )
+
+
+def provisioning() -> set[Permission]:
+    """What is made for Gateways, but for Secrets."""
+    made = [each for each in PROVISIONED if each is not resources.SECRETS]
+    return _all(made, "get list create update delete") | _all([resources.GATEWAY_CLASSES], "create")
+
+
+def copying() -> set[Permission]:
+    """What Secrets are copied with."""
+    return _all([resources.SECRETS], "get list create update delete")
+
+
+def knowing() -> set[Permission]:
+    """What agents' tokens are checked with."""
+    return _all([resources.TOKEN_REVIEWS], "create")
+
+
+def electing() -> set[Permission]:
+    """What decides which of several controllers acts; in its own namespace."""
+    return _all([resources.LEASES], "get create update")
+
+
+def everything() -> set[Permission]:
+    """All of it."""
+    return reading() | reporting() | provisioning() | copying() | knowing() | electing()
+
+
+def rules(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
+    """Write permissions as rules of RBAC: a rule for each group and set of verbs."""
+    verbs: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for each in permissions:
+        verbs[(each.group, each.resource)].add(each.verb)
+    together: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
+    for (group, resource), found in sorted(verbs.items()):
+        together[(group, tuple(sorted(found)))].append(resource)
+    return [
+        {"apiGroups": [group], "resources": named, "verbs": list(found)}
+        for (group, found), named in sorted(together.items())
+    ]
+
+
+def _all(kinds: Iterable[Resource], verbs: str, subresource: str = "") -> set[Permission]:
+    tail = f"/{subresource}" if subresource else ""
+    return {
+        Permission(kind.group, kind.plural + tail, verb) for kind in kinds for verb in verbs.split()
+    }

@@ -1,0 +1,58 @@
+"""What a controller may do is what it does: its tables, the embedded role, the chart agree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import chart
+import pytest
+import yaml
+
+from gatehouse.apiserver.rbac import defaults
+from gatehouse.controller import permissions
+from gatehouse.controller.permissions import Permission
+
+CHART = Path(__file__).parents[2] / "charts" / "gatehouse"
+
+
+def granted(rules: list[dict[str, Any]]) -> set[Permission]:
+    return {
+        Permission(group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_the_embedded_role_grants_what_is_asked_for_and_nothing_else() -> None:
+    [role] = [
+        each
+        for each in defaults.objects()
+        if (each["kind"], each["metadata"]["name"]) == ("ClusterRole", defaults.CONTROLLER)
+    ]
+    assert granted(role["rules"]) == permissions.everything()
+
+
+def test_the_chart_grants_what_is_asked_for_and_nothing_else() -> None:
+    found: set[Permission] = set()
+    for name in chart.RULES:
+        found |= granted(yaml.safe_load((CHART / "rules" / f"{name}.yaml").read_text()))
+    assert found == permissions.everything()
+
+
+def test_without_copied_secrets_none_can_be_written() -> None:
+    rules = yaml.safe_load((CHART / "rules" / "cluster.yaml").read_text())
+    verbs = {each.verb for each in granted(rules) if each.resource == "secrets"}
+    assert verbs == {"list", "watch"}
+
+
+@pytest.mark.parametrize("path", sorted({**chart.rules(), **chart.definitions()}))
+def test_what_follows_from_the_code_is_up_to_date(path: str) -> None:
+    expected = {**chart.rules(), **chart.definitions()}[path]
+    assert (CHART / path).read_text(encoding="utf-8") == expected, "run make chart"
+
+
+def test_no_definition_is_left_over() -> None:
+    assert {f"crds/{each.name}" for each in (CHART / "crds").iterdir()} == set(chart.definitions())

@@ -52,42 +52,33 @@ async def confirm(
     ``on_first`` is called when ``version`` seems to be served; that is then made sure of.
     """
     deadline = asyncio.get_running_loop().time() + seconds
-    agreed, hurried, seen, complaints = 0, False, False, list[str]()
+    agreed, seen, complaints = 0, False, list[str]()
     while asyncio.get_running_loop().time() < deadline:
         lines, position = supervisor.error_log.lines(position)
         complaints += emergencies(lines)
         verdict = _final(complaints)
         if verdict:
             return verdict
-        # The master starts new workers 100 ms before it retires the old; until then both accept.
-        retired = all(processes.is_retired(worker) for worker in old)
-        answered = await _answered(supervisor, socket, version, old)
-        if answered and retired:
+        if await _agrees(supervisor, socket, version, old):
             if not seen:
                 seen = True
                 on_first()
             agreed += 1
             if agreed == NEEDED:
                 return ""
-            continue
-        agreed = 0
-        if answered and not hurried:
-            supervisor.hurry()
-            hurried = True
-        await asyncio.sleep(POLL_SECONDS / 4 if hurried else POLL_SECONDS)
+        else:
+            agreed = 0
+            await asyncio.sleep(POLL_SECONDS)
     return complaints[0] if complaints else f"{LATE} {seconds:.1f} s"
 
 
-async def _answered(
-    supervisor: Supervisor, socket: Path, version: str, old: frozenset[int]
-) -> bool:
-    """Whether a new worker answers, with the new version."""
-    if supervisor.master is None:
+async def _agrees(supervisor: Supervisor, socket: Path, version: str, old: frozenset[int]) -> bool:
+    master = supervisor.master
+    # The master starts new workers 100 ms before it retires the old; until then both accept.
+    if master is None or not all(processes.is_retired(worker) for worker in old):
         return False
     answer = await served_version(socket)
-    if answer is None or answer[0] != version or supervisor.master is None:
-        return False
-    return answer[1] in supervisor.master.workers() - old
+    return answer is not None and answer[0] == version and answer[1] in master.workers() - old
 
 
 def _final(complaints: list[str]) -> str:

@@ -75,15 +75,6 @@ class Supervisor:
         self.master.signal(signal.SIGHUP)
         return workers
 
-    def hurry(self) -> None:
-        """Have a master that reloads retire its old workers now that a new one answers.
-
-        It sleeps 100 ms in between, which any signal ends; this one only has it look for children
-        that have ended (``ngx_msleep`` and ``ngx_master_process_cycle``).
-        """
-        if self.master is not None:
-            self.master.signal(signal.SIGCHLD)
-
     async def run(self) -> None:
         """Keep a master alive until cancelled, which does not end the master."""
         pause, started = 0.0, 0.0

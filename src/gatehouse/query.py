@@ -150,8 +150,8 @@ class Ask:
 
 def _map_chunk(ask: Ask, which: tuple[Any, Chunk[Any, Any], Any]) -> Chunk[Any, Any]:
     function, chunk, failed = which
-    found = ask.each(function, chunk.own, failed)
-    keys = [key for key, value in zip(chunk.sorted, found, strict=True) if value is not None]
+    found = ask.each(function, chunk.stored, failed)
+    keys = [key for key, value in zip(chunk.ordered, found, strict=True) if value is not None]
     return Chunk(tuple(keys), tuple([value for value in found if value is not None]))
 
 

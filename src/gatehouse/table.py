@@ -24,38 +24,43 @@ CHUNK = 64
 class Chunk(Mapping[K, V]):
     """Some entries, sorted by key. Equal by content, and hashed once."""
 
-    __slots__ = ("_hash", "own", "sorted")
+    __slots__ = ("_hash", "ordered", "stored")
 
     def __init__(self, keys: tuple[K, ...], values: tuple[V, ...]) -> None:
-        self.sorted = keys
-        self.own = values
+        self.ordered = keys
+        """The keys, sorted."""
+        self.stored = values
+        """The value of each."""
         self._hash: int | None = None
 
     def __getitem__(self, key: K) -> V:
-        place = bisect_left(self.sorted, key)
-        if place < len(self.sorted) and self.sorted[place] == key:
-            return self.own[place]
+        place = bisect_left(self.ordered, key)
+        if place < len(self.ordered) and self.ordered[place] == key:
+            return self.stored[place]
         raise KeyError(key)
 
     def __iter__(self) -> Iterator[K]:
-        return iter(self.sorted)
+        return iter(self.ordered)
 
     def __len__(self) -> int:
-        return len(self.sorted)
+        return len(self.ordered)
 
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return isinstance(other, Chunk) and (self.sorted, self.own) == (other.sorted, other.own)
+        return isinstance(other, Chunk) and (self.ordered, self.stored) == (
+            other.ordered,
+            other.stored,
+        )
 
     def __hash__(self) -> int:
         if self._hash is None:
-            self._hash = hash((self.sorted, self.own))
+            self._hash = hash((self.ordered, self.stored))
         return self._hash
 
     def entries(self) -> Iterator[tuple[K, V]]:
         """Give keys with their values."""
-        return zip(self.sorted, self.own, strict=True)
+        return zip(self.ordered, self.stored, strict=True)
 
 
 class Table(Mapping[K, V]):
@@ -68,14 +73,14 @@ class Table(Mapping[K, V]):
 
     def _build(self, chunks: Iterable[Chunk[K, V]]) -> None:
         self.chunks = tuple(chunks)
-        self._firsts = [chunk.sorted[0] for chunk in self.chunks]
+        self._firsts = [chunk.ordered[0] for chunk in self.chunks]
         self._length: int | None = None
 
     @classmethod
     def joined(cls, chunks: Iterable[Chunk[K, V]]) -> Table[K, V]:
         """Make a table of chunks in the order of their keys; empty ones are left out."""
         made: Table[K, V] = cls.__new__(cls)
-        made._build([chunk for chunk in chunks if chunk.sorted])
+        made._build([chunk for chunk in chunks if chunk.ordered])
         return made
 
     @classmethod
@@ -92,11 +97,11 @@ class Table(Mapping[K, V]):
         return max(0, bisect_right(self._firsts, key) - 1)
 
     def __iter__(self) -> Iterator[K]:
-        return chain.from_iterable(chunk.sorted for chunk in self.chunks)
+        return chain.from_iterable(chunk.ordered for chunk in self.chunks)
 
     def __len__(self) -> int:
         if self._length is None:
-            self._length = sum([len(chunk.sorted) for chunk in self.chunks])
+            self._length = sum([len(chunk.ordered) for chunk in self.chunks])
         return self._length
 
     def __bool__(self) -> bool:
@@ -131,7 +136,7 @@ class Table(Mapping[K, V]):
         for key, value in chain(((key, None) for key in gone), new.items()):
             place = self._place(key)
             edits.setdefault(place, {})[key] = value
-            if key >= self.chunks[place].sorted[-1] and place + 1 < len(self.chunks):
+            if key >= self.chunks[place].ordered[-1] and place + 1 < len(self.chunks):
                 # A chunk that does not end where it did goes on in the next one.
                 edits.setdefault(place + 1, {})
         made: list[Chunk[K, V]] = []
@@ -162,10 +167,12 @@ class Table(Mapping[K, V]):
         """Give the entries from the key ``first`` on, up to ``end``, which is not among them."""
         made = []
         for chunk in self.chunks[self._place(first) :] if self.chunks else ():
-            left, right = bisect_left(chunk.sorted, first), bisect_left(chunk.sorted, end)
-            whole = right - left == len(chunk.sorted)
-            made.append(chunk if whole else Chunk(chunk.sorted[left:right], chunk.own[left:right]))
-            if right < len(chunk.sorted):
+            left, right = bisect_left(chunk.ordered, first), bisect_left(chunk.ordered, end)
+            whole = right - left == len(chunk.ordered)
+            made.append(
+                chunk if whole else Chunk(chunk.ordered[left:right], chunk.stored[left:right])
+            )
+            if right < len(chunk.ordered):
                 break
         return Table.joined(made)
 
@@ -178,7 +185,7 @@ class Values(ValuesView[V]):
         self.table = table
 
     def __iter__(self) -> Iterator[V]:
-        return chain.from_iterable(chunk.own for chunk in self.table.chunks)
+        return chain.from_iterable(chunk.stored for chunk in self.table.chunks)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Values) and (self is other or self.table == other.table)

@@ -205,6 +205,27 @@ async def test_a_routes_status_waits_for_traffic_and_programmed_does_not_blink(
     assert story.written.condition(HTTP_ROUTE, "Accepted")["status"] == "True"
 
 
+async def test_what_comes_after_a_lull_is_taken_up_at_once_and_what_follows_together(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.fleet.say()
+    story.apply(BASE)
+    await story.until(lambda: story.fleet.bundles)
+    await story.quiet()
+    # Long enough that only what is not held off at all is seen within the time that `until` gives.
+    monkeypatch.setattr(loop, "HOLDOFF", 60.0)
+    monkeypatch.setattr(loop, "LULL", 0.2)
+    await asyncio.sleep(0.2)
+    passes, published = story.loop.passes, len(story.fleet.bundles)
+    story.apply(ROUTE)
+    await story.until(lambda: len(story.fleet.bundles) > published)
+    assert story.loop.passes > passes
+    passes = story.loop.passes
+    story.apply(ROUTE.replace("a.example", "b.example"))
+    await asyncio.sleep(0.1)
+    assert story.loop.passes == passes
+
+
 async def test_a_part_that_an_instance_refuses_is_said_of_the_object_it_was_made_from(
     story: Story,
 ) -> None:

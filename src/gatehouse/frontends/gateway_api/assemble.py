@@ -188,8 +188,12 @@ def client_certificate(ask: Ask, key: Key) -> ir.Certificate | Finding | None:
 
 def gateway_certificates(ask: Ask, key: Key) -> tuple[ir.Certificate, ...]:
     """Give every certificate that a Gateway's listeners or clusters use, sorted."""
-    listeners = ask(listening.listeners, key)
-    found = {each.name: each for one in listeners if one.served for each in one.certificates}
+    found = {
+        each.name: each
+        for state in ask(listening.listeners, key)
+        if state.served and state.shape.protocol in (*HTTP, *STREAMS)
+        for each in state.certificates
+    }
     own = ask(client_certificate, key)
     if isinstance(own, ir.Certificate) and any(name for name, _ in ask(secured, key).groups):
         found[own.name] = own

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ class Estate:
         self.times: defaultdict[str, list[float]] = defaultdict(list)
         self.lost: Counter[str] = Counter()
         self._homes: Counter[tuple[str, int]] = Counter()
-        self._busy: set[str] = set()
+        self._busy: set[tuple[str, int]] = set()
         self._fresh: list[tuple[str, str]] = []
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
 
@@ -153,16 +153,20 @@ class Estate:
         await self._until(host(namespace, name), lambda status, *_: status == 404)
 
     @contextlib.contextmanager
-    def _free(self) -> Any:
-        """Give a route, by the number of its Service, that no other change is about."""
-        while True:
-            namespace, number = random.choice(self.namespaces), random.randrange(self.routes)
-            busy = f"{namespace}/{number % SERVICES}"
-            if busy not in self._busy:
-                break
+    def _free(self) -> Iterator[tuple[str, str, int]]:
+        """Give a route, with the number of its Service, that no other change is about.
+
+        Raises TimeoutError when the data plane lags behind with changes of all Services.
+        """
+        services = ((name, number) for name in self.namespaces for number in range(SERVICES))
+        free = [each for each in services if each not in self._busy]
+        if not free:
+            raise TimeoutError
+        busy = namespace, service = random.choice(free)
+        number = random.randrange(service, self.routes, SERVICES)
         self._busy.add(busy)
         try:
-            yield namespace, f"r{number}", number % SERVICES
+            yield namespace, f"r{number}", service
         finally:
             self._busy.discard(busy)
 

@@ -380,7 +380,7 @@ def of_many(pairs: list[tuple[str, str]]) -> ir_gateway.Gateway:
         one = served(value, place)
         host = next(iter(one.listeners[0].virtual_hosts))
         hosts.append(msgspec.structs.replace(host, hostname=f"h{number}.example"))
-        stream = one.streams[0].hosts[0]
+        stream = next(iter(one.streams[0].hosts))
         streams[stream.hostname] = stream
     return msgspec.structs.replace(
         one,

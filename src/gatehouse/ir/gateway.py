@@ -108,7 +108,7 @@ class StreamListener(msgspec.Struct, frozen=True):
 
     port: int
     protocol: Literal["TCP", "UDP", "TLS"]
-    hosts: tuple[StreamHost, ...]
+    hosts: Collection[StreamHost]
     """Sorted by hostname; one without hostname on TCP and UDP. A name that none covers is cut."""
 
 
@@ -120,15 +120,16 @@ class Destination(msgspec.Struct, frozen=True):
     port: int
     cluster: str
     sources: tuple[str, ...] = ()
-    """CIDR ranges of clients, as the PROXY header tells them; empty for everybody."""
+    """CIDR ranges of clients; empty for everybody. A client is who the PROXY header tells, if the
+    port knows which proxies to believe; else who connects."""
 
 
 class TunnelListener(msgspec.Struct, frozen=True):
     """A port for proxies that say by the PROXY protocol (1 or 2) which address was wanted."""
 
     port: int
-    destinations: tuple[Destination, ...]
-    """Sorted by address and port, which are distinct. Any other destination is cut."""
+    destinations: Collection[Destination]
+    """Sorted by address and port; addresses are distinct. Any other destination is cut."""
     proxies: tuple[str, ...] = ()
     """CIDR ranges of the proxies that are believed, sorted; empty for all."""
 

@@ -24,7 +24,7 @@ def apply(made: Any, edge: Edge) -> None:
         made.skip_xff_append = untold
         return
     made.use_remote_address.value = False
-    trusted = xff_pb2.XffTrustedCidrs(cidrs=[_network(each) for each in known.trusted])
+    trusted = xff_pb2.XffTrustedCidrs(cidrs=[network(each) for each in known.trusted])
     detection = xff_pb2.XffConfig(xff_trusted_cidrs=trusted, skip_xff_append=truth(untold))
     made.original_ip_detection_extensions.append(
         extension_pb2.TypedExtensionConfig(
@@ -62,7 +62,8 @@ def _everybody(trusted: tuple[str, ...]) -> bool:
     return {"0.0.0.0/0", "::/0"} <= {*trusted}
 
 
-def _network(text: str) -> Any:
+def network(text: str) -> Any:
+    """Write an address or a network. Raises UnwritableError."""
     try:
         network = ipaddress.ip_network(text, strict=False)
     except ValueError as error:

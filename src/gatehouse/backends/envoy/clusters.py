@@ -13,7 +13,7 @@ from envoy.extensions.transport_sockets.tls.v3 import common_pb2, tls_pb2
 from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2 as http_pb2
 from envoy.type.matcher.v3 import string_pb2
 
-from gatehouse.backends.envoy import balancing, names, quoting, secrets
+from gatehouse.backends.envoy import balancing, directed, names, quoting, secrets
 from gatehouse.backends.envoy.capabilities import Capabilities
 from gatehouse.backends.envoy.protobufs import address, ads, number, packed, written
 from gatehouse.ir import http as ir
@@ -30,15 +30,17 @@ _HTTP = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _Options = http_pb2.HttpProtocolOptions
 
 
-def cluster(found: ir.Cluster, capabilities: Capabilities) -> Resource:
-    """Give a cluster."""
-    made = base(found.name)
+def cluster(found: ir.Cluster, capabilities: Capabilities, name: str = "") -> Resource:
+    """Give a cluster, under another name if there is one."""
+    made = base(name or found.name)
     made.lb_policy = balancing.policy(found.settings)
     if found.tls is not None:
         made.transport_socket.CopyFrom(_tls(found, found.tls, capabilities))
     if found.protocol not in ("tcp", "udp"):
         made.typed_extension_protocol_options[_HTTP].CopyFrom(packed(_http(found)))
-    return Resource.make(CLUSTER, found.name, written(made))
+    if found.protocol == "tcp":
+        directed.kept_alive(made)
+    return Resource.make(CLUSTER, made.name, written(made))
 
 
 def base(name: str) -> Any:
@@ -70,10 +72,10 @@ def keep(made: Any, idle: float) -> None:
     made.typed_extension_protocol_options[_HTTP].CopyFrom(packed(options))
 
 
-def endpoints(found: ir.Cluster) -> Resource:
-    """Give where a cluster answers."""
+def endpoints(found: ir.Cluster, name: str = "") -> Resource:
+    """Give where a cluster answers, under another name if there is one."""
     locality = components.LocalityLbEndpoints(lb_endpoints=hosts(found.endpoints))
-    return assignment(found.name, [locality] if found.endpoints else [])
+    return assignment(name or found.name, [locality] if found.endpoints else [])
 
 
 def hosts(found: Iterable[ir.Endpoint]) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
 
@@ -14,12 +14,16 @@ from gatehouse.backends.envoy import (
     clients,
     clusters,
     compression,
+    directed,
     listeners,
     places,
     secrets,
     streams,
+    tunnels,
 )
 from gatehouse.backends.envoy.capabilities import Capabilities
+from gatehouse.backends.envoy.chains import Chain
+from gatehouse.backends.envoy.directions import Directions
 from gatehouse.backends.envoy.hosts import Hosts
 from gatehouse.backends.envoy.kubernetes import plan as kubernetes
 from gatehouse.backends.envoy.parts import Followed, Part, Parts, Unsupported
@@ -51,17 +55,29 @@ class Generator:
         self._hosts: dict[int, Hosts] = {}
         self._snippets: Counter[str] = Counter()
         """By name, those of virtual hosts."""
+        self._names: dict[int, directed.Names] = {}
+        """Of each TLS port."""
+        self._plain: set[str] = set()
+        """Clusters that chains name."""
+        self._destinations: dict[int, tunnels.Destinations] = {}
+        """Of each tunnel's port."""
+        self._moved: list[directed.Moved] = []
+        """In this pass."""
+        self._directions = Directions(self._parts, capabilities)
         self._kept: dict[str, set[str]] = {}
         """Keys of the last pass, of parts that are few."""
 
     def generate(self, gateway: ir_gateway.Gateway) -> Generated:
         """Give everything that Envoy needs to serve ``gateway``."""
         found = {secret.name: secret for secret in gateway.secrets}
-        stale = self._parts.users(self._plan_clusters(gateway))
+        new = self._follow_clusters(gateway.clusters)
+        # Datagrams and chains name clusters, but how one looks is of no matter to them.
+        stale = self._parts.users(self._looks(new))
         context = Context(self._clusters, found, self._capabilities)
         self._plan_hosts(gateway, context, stale)
-        chains = {number: hosts.chains for number, hosts in self._hosts.items()}
-        ports = tuple(listeners.ports(gateway, chains))
+        ports = self._ports(gateway)
+        self._plan_clusters(gateway, ports, new)
+        self._directions.plan(self._moved, self._clusters, new)
         self._plan_secrets(gateway, ports)
         # What hosts need is known when all of them are planned.
         self._plan_authenticator(found)
@@ -70,24 +86,69 @@ class Generator:
         resources, unsupported = self._parts.finish()
         return Generated(resources, (*_common(gateway, self._snippets), *unsupported))
 
-    def _plan_clusters(self, gateway: ir_gateway.Gateway) -> set[str]:
-        """Plan clusters with all that is theirs; give the names of those that look different."""
-        fresh, gone = self._followed.follow(gateway.clusters)
-        moved = set()
+    def _ports(self, gateway: ir_gateway.Gateway) -> tuple[listeners.Port, ...]:
+        """Give the ports; take note of what they direct otherwise than before."""
+        chains = {number: hosts.chains for number, hosts in self._hosts.items()}
+        passing = {each.port for each in gateway.streams if each.protocol == "TLS"}
+        tunneled = {each.port for each in gateway.tunnels}
+        self._moved = [self._names.pop(n).follow((), ()) for n in self._names.keys() - passing]
+        for number in self._destinations.keys() - tunneled:
+            self._moved.append(self._destinations.pop(number).follow(()))
+        return tuple(listeners.ports(gateway, chains, self._passing, self._entrance))
+
+    def _passing(
+        self, stream: ir_gateway.StreamListener, beside: Iterable[Chain]
+    ) -> tuple[ir_gateway.StreamHost, ...]:
+        known = self._names.setdefault(stream.port, directed.Names(stream.port))
+        https = [name for chain in beside if chain.certificates for name in chain.names]
+        self._moved.append(known.follow(stream.hosts, https))
+        return known.chained
+
+    def _entrance(self, tunnel: ir_gateway.TunnelListener) -> tunnels.Entrance:
+        known = self._destinations.setdefault(tunnel.port, tunnels.Destinations(tunnel.port))
+        self._moved.append(known.follow(tunnel.destinations))
+        return known.entrance(tunnel.proxies)
+
+    def _follow_clusters(self, wanted: Collection[ir.Cluster]) -> set[str]:
+        """Give the names of clusters that are others than before."""
+        fresh, gone = self._followed.follow(wanted)
         for cluster in gone:
             self._clusters.pop(cluster.name, None)
-        for cluster in fresh:
-            self._clusters[cluster.name] = cluster
-            self._parts.put(f"cluster/{cluster.name}", self._cluster(cluster, gateway))
-            look = shown(cluster)
-            if self._shown.get(cluster.name) != look:
-                self._shown[cluster.name] = look
-                moved.add(cluster.name)
-        for name in {cluster.name for cluster in gone} - self._clusters.keys():
-            self._parts.drop(f"cluster/{name}")
-            del self._shown[name]
-            moved.add(name)
+        self._clusters |= {cluster.name: cluster for cluster in fresh}
+        return {cluster.name for cluster in (*fresh, *gone)}
+
+    def _looks(self, new: Iterable[str]) -> set[str]:
+        """Give the names of those of the clusters that look different."""
+        moved = set()
+        for name in new:
+            look = shown(self._clusters.get(name))
+            if self._shown.get(name) != look:
+                moved.add(name)
+            if look is None:
+                self._shown.pop(name, None)
+            else:
+                self._shown[name] = look
         return moved
+
+    def _plan_clusters(
+        self, gateway: ir_gateway.Gateway, ports: tuple[listeners.Port, ...], new: set[str]
+    ) -> None:
+        """Plan clusters with all that is theirs.
+
+        One of TCP that no chain names has its endpoints under other names only.
+        """
+        plain = {b.cluster for p in ports for s in p.streams for h in s.hosts for b in h.backends}
+        for name in new | (plain ^ self._plain):
+            cluster = self._clusters.get(name)
+            if cluster is None or (cluster.protocol == "tcp" and name not in plain):
+                self._parts.drop(f"cluster/{name}")
+                if cluster is not None:
+                    # What it shows and trusts is asked for under its own name.
+                    found = tuple(secrets.of_cluster(cluster, gateway))
+                    self._parts.put(f"cluster/{name}", Part(found))
+            else:
+                self._parts.put(f"cluster/{name}", self._cluster(cluster, gateway))
+        self._plain = plain
 
     def _cluster(self, cluster: ir.Cluster, gateway: ir_gateway.Gateway) -> Part:
         try:
@@ -177,7 +238,7 @@ def _port(port: listeners.Port, known: dict[str, ir.Cluster], seen: tuple[Any, .
     try:
         found = [listeners.listener(port, known)]
         if port.family == "udp":
-            found += streams.mixed(port.number, port.streams[0].hosts[0], known)
+            found += streams.mixed(port.number, next(iter(port.streams[0].hosts)), known)
     except UnwritableError as error:
         return Part((), ((f"port/{port.number}", str(error)),), seen=seen)
     return Part(tuple(found), seen=seen)

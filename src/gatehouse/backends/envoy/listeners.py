@@ -7,7 +7,7 @@ of its certificates and how clients are met, not on what is served.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -15,7 +15,16 @@ from envoy.config.listener.v3 import listener_components_pb2 as components
 from envoy.config.listener.v3 import listener_pb2, udp_listener_config_pb2
 from envoy.extensions.filters.listener.tls_inspector.v3 import tls_inspector_pb2
 
-from gatehouse.backends.envoy import clients, connections, names, quoting, secrets, streams
+from gatehouse.backends.envoy import (
+    clients,
+    connections,
+    directed,
+    names,
+    quoting,
+    secrets,
+    streams,
+    tunnels,
+)
 from gatehouse.backends.envoy.chains import Chain, Chains
 from gatehouse.backends.envoy.protobufs import address, packed, written
 from gatehouse.ir import gateway as ir
@@ -37,7 +46,10 @@ class Port(msgspec.Struct, frozen=True):
     chains: tuple[Chain, ...] = ()
     client_validation: ir.ClientValidation | None = None
     streams: tuple[ir.StreamListener, ...] = ()
-    """Of TCP or TLS, or the one of UDP."""
+    """Of TCP or TLS, or the one of UDP; of TLS with the names only that have a chain."""
+    passes: bool = False
+    """Whether TLS passes through."""
+    tunnel: tunnels.Entrance | None = None
 
     @property
     def family(self) -> str:
@@ -46,23 +58,44 @@ class Port(msgspec.Struct, frozen=True):
         return "udp" if udp else "tcp"
 
 
-def ports(gateway: ir.Gateway, chains: Mapping[int, Chains]) -> Iterator[Port]:
-    """Give the ports of a gateway; TLS listeners may share theirs with HTTPS."""
+def ports(
+    gateway: ir.Gateway,
+    chains: Mapping[int, Chains],
+    passing: Callable[[ir.StreamListener, tuple[Chain, ...]], tuple[ir.StreamHost, ...]],
+    entrance: Callable[[ir.TunnelListener], tunnels.Entrance],
+) -> Iterator[Port]:
+    """Give the ports of a gateway; TLS listeners may share theirs with HTTPS.
+
+    ``passing`` gives the names of a TLS port that have a chain, beside those that it is given;
+    ``entrance`` what there is to be known of a tunnel's port.
+    """
     tls = {each.port: each for each in gateway.streams if each.protocol == "TLS"}
+
+    def of(number: int, **more: Any) -> Port:
+        made = Port(number, gateway.bind_address, gateway.edge, **more)
+        found = tls.pop(number, None)
+        if found is None:
+            return made
+        return msgspec.structs.replace(
+            made,
+            streams=(ir.StreamListener(number, "TLS", passing(found, made.chains)),),
+            passes=any(not host.certificates for host in found.hosts),
+        )
+
     for each in gateway.listeners:
-        shared = tls.pop(each.port, None)
-        yield Port(
+        yield of(
             each.port,
-            gateway.bind_address,
-            gateway.edge,
             plain=each.protocol == "HTTP",
             chains=chains[each.port].all() if each.protocol == "HTTPS" else (),
             client_validation=each.client_validation,
-            streams=(shared,) if shared is not None else (),
         )
     for stream in gateway.streams:
-        if stream.protocol != "TLS" or stream.port in tls:
+        if stream.protocol != "TLS":
             yield Port(stream.port, gateway.bind_address, gateway.edge, streams=(stream,))
+        elif stream.port in tls:
+            yield of(stream.port)
+    for tunnel in gateway.tunnels:
+        yield of(tunnel.port, tunnel=entrance(tunnel))
 
 
 def listener(port: Port, known: Mapping[str, http.Cluster]) -> Resource:
@@ -70,15 +103,20 @@ def listener(port: Port, known: Mapping[str, http.Cluster]) -> Resource:
     made = listener_pb2.Listener(
         name=names.listener(port.number, port.family), address=_address(port)
     )
+    if port.tunnel is not None:
+        tunnels.fill(made, port.number, port.tunnel)
+        return _resource(made)
     if port.family == "udp":
         made.udp_listener_config.CopyFrom(udp_listener_config_pb2.UdpListenerConfig())
         made.listener_filters.append(
-            streams.datagrams(port.number, port.streams[0].hosts[0], known)
+            streams.datagrams(port.number, next(iter(port.streams[0].hosts)), known)
         )
         return _resource(made)
     made.listener_filters.extend(clients.listener_filters(port.edge))
-    secure = bool(port.chains) or any(each.protocol == "TLS" for each in port.streams)
-    if secure:
+    tls = any(each.protocol == "TLS" for each in port.streams)
+    if tls:
+        directed.bounded(made)
+    if tls or port.chains:
         made.listener_filters.append(
             components.ListenerFilter(
                 name=_INSPECTOR, typed_config=packed(tls_inspector_pb2.TlsInspector())
@@ -111,6 +149,23 @@ def _chains(port: Port, known: Mapping[str, http.Cluster]) -> Iterable[Any]:
     for stream in port.streams:
         for host in stream.hosts:
             yield _stream(port.number, stream, host, known)
+    # With a chain for all names, every one has a chain of its own.
+    if port.passes and not any(_for_all(port)):
+        yield components.FilterChain(
+            name=names.chain(port.number, "by name"),
+            filter_chain_match=_asked(("",)),
+            filters=directed.filters(
+                f"tls_{port.number}", names.by_name(port.number), directed.SNI
+            ),
+        )
+
+
+def _for_all(port: Port) -> Iterable[bool]:
+    for chain in port.chains:
+        yield "" in chain.names and bool(chain.certificates)
+    for stream in port.streams:
+        for host in stream.hosts:
+            yield not host.hostname
 
 
 def _http(port: Port, listener: str) -> Any:
@@ -141,9 +196,14 @@ def _stream(
 ) -> Any:
     prefix = f"{stream.protocol.lower()}_{port}"
     name = names.chain(port, f"stream/{host.hostname}")
-    made = components.FilterChain(name=name, filters=[streams.forward(prefix, host, known)])
+    lasting = stream.protocol != "TLS" or bool(host.certificates)
+    onward = streams.forward(prefix, host, known, lasting=lasting)
+    made = components.FilterChain(name=name, filters=[onward])
     if stream.protocol == "TLS":
         made.filter_chain_match.CopyFrom(_asked((host.hostname,)))
+    if host.sources:
+        # Who comes from elsewhere finds no chain: no backend is asked for.
+        made.filter_chain_match.source_prefix_ranges.extend(map(clients.network, host.sources))
     # Who is sent nowhere is cut before the handshake.
     if host.certificates and any(each.cluster for each in host.backends):
         shown = [names.server_certificate(name, n) for n in range(len(host.certificates))]

@@ -36,6 +36,19 @@ def chain(port: int, hostname: str, number: int = 0) -> str:
     return f"{port}/{hostname or '-'}" + (f"/{number}" if number else "")
 
 
+def by_name(port: int) -> str:
+    """Begin the names of the clusters of a port that end in a name of a handshake."""
+    return f"sni/{port}/"
+
+
+def by_destination(port: int, sources: tuple[str, ...] = ()) -> str:
+    """Begin the names of the clusters of a port that end in a destination.
+
+    With a list of sources it is another name: whoever is led to it has been held against that list.
+    """
+    return f"dst-{digest(*sources)}/{port}/" if sources else f"dst/{port}/"
+
+
 def scope(port: int, listener: str, hostname: str) -> str:
     """Name the scope of a virtual host."""
     return f"{port}/{listener or '-'}/{hostname}"

@@ -8,27 +8,23 @@ from typing import Any
 from envoy.config.cluster.v3 import cluster_pb2
 from envoy.config.endpoint.v3 import endpoint_components_pb2 as components
 from envoy.config.listener.v3 import listener_components_pb2
-from envoy.extensions.filters.network.tcp_proxy.v3 import tcp_proxy_pb2
 from envoy.extensions.filters.udp.udp_proxy.v3 import route_pb2, udp_proxy_pb2
 from xds.core.v3 import extension_pb2
 
-from gatehouse.backends.envoy import clusters, names, quoting
+from gatehouse.backends.envoy import clusters, directed, names, quoting
 from gatehouse.backends.envoy.protobufs import number, packed, written
 from gatehouse.ir import gateway as ir
 from gatehouse.ir import http
 from gatehouse.xds.resources import CLUSTER, Resource
-
-IDLE = 3600.0
-"""Seconds; connections without traffic for so long are closed."""
 
 UDP_IDLE = 30.0
 
 Clusters = Mapping[str, http.Cluster]
 
 
-def forward(prefix: str, host: ir.StreamHost, known: Clusters) -> Any:
+def forward(prefix: str, host: ir.StreamHost, known: Clusters, *, lasting: bool) -> Any:
     """Give the filter that sends connections on; a share that leads nowhere is cut."""
-    made = tcp_proxy_pb2.TcpProxy(stat_prefix=prefix, idle_timeout=quoting.seconds(IDLE))
+    made = directed.forward(prefix, lasting=lasting)
     shares = [(_target(each, known), each.weight) for each in host.backends if each.weight > 0]
     if len(shares) > 1:
         for name, weight in shares:

@@ -120,6 +120,8 @@ class Generator:
         hidden: dict[int, int],
         unsupported: list[tuple[str, str]],
     ) -> list[File]:
+        why = "NGINX does not choose by the destination in a PROXY header; Envoy does"
+        unsupported += [(f"port/{each.port}", why) for each in gateway.tunnels]
         if not gateway.streams:
             return []
         if not self._capabilities.stream_servers:

@@ -139,9 +139,29 @@ def _target(scope: str, host: ir.StreamHost, clusters: Clusters) -> _Target:
     secure = [*tls("proxy", ends[0])]
     if secure:
         secure.insert(0, simple("proxy_ssl", "on"))
+    sent, definitions = _sent(scope, host, wanted, served, clusters)
+    if host.sources:
+        allowed, listed = names.variable(scope, "source"), names.variable(scope, "listed")
+        ranges = [simple(quoting.literal(each), "1") for each in host.sources]
+        chosen = [simple("1", sent), simple("default", '""')]
+        definitions += (
+            block("geo", (f"${allowed}",), [simple("default", '""'), *ranges]),
+            block("map", (f"${allowed}", f"${listed}"), chosen),
+        )
+        sent = f"${listed}"
+    return _Target((*secure, simple("proxy_pass", sent)), definitions)
+
+
+def _sent(
+    scope: str,
+    host: ir.StreamHost,
+    wanted: Sequence[ir.StreamBackend],
+    served: Sequence[ir.StreamBackend],
+    clusters: Clusters,
+) -> tuple[str, tuple[Directive, ...]]:
+    """Give where connections are sent, and what must be defined for it."""
     if len(served) == len(wanted):
-        sent = simple("proxy_pass", quoting.word(upstream_name(host, clusters)))
-        return _Target((*secure, sent))
+        return quoting.word(upstream_name(host, clusters)), ()
     variable = names.variable(scope, "split")
     total = sum(backend.weight for backend in wanted)
     rows = [
@@ -152,8 +172,7 @@ def _target(scope: str, host: ir.StreamHost, clusters: Clusters) -> _Target:
         for number, backend in enumerate(wanted)
     ]
     key = '"$remote_addr$remote_port$connection$msec"'
-    definition = block("split_clients", (key, f"${variable}"), rows)
-    return _Target((*secure, simple("proxy_pass", f"${variable}")), (definition,))
+    return f"${variable}", (block("split_clients", (key, f"${variable}"), rows),)
 
 
 def _endpoints(backend: ir.StreamBackend, clusters: Clusters) -> bool:

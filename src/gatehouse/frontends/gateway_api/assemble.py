@@ -134,9 +134,7 @@ def gateway_streams(ask: Ask, key: Key) -> tuple[ir.StreamListener, ...]:
     """Give the TLS, TCP and UDP ports of a Gateway, sorted."""
     hosts = ask.map(stream_host, ask(stream_hosts, key))
     return tuple(
-        ir.StreamListener(
-            port, _PROTOCOLS[protocol], tuple(of_port(hosts, port, protocol).values())
-        )
+        ir.StreamListener(port, _PROTOCOLS[protocol], of_port(hosts, port, protocol).values())
         for port, protocol in ask(ports, (key, STREAMS))
     )
 

@@ -1,0 +1,313 @@
+"""Kube-apiservers behind one Envoy: who is reached by which name or destination, and from where."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+
+import apiservers
+import pytest
+from apiservers import Server, apiserver, asked, connect
+from authority import Authority
+from cryptography import x509
+from envoy_serving import serving
+
+from gatehouse.ir import gateway as ir_gateway
+from gatehouse.ir import http as ir
+from gatehouse.ir.gateway import Destination, StreamBackend, StreamHost, TunnelListener
+from gatehouse.xds.resources import CLUSTER, ENDPOINTS, LISTENER
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def authority() -> Iterator[Authority]:
+    with tempfile.TemporaryDirectory() as name:
+        yield Authority(Path(name))
+
+
+@pytest.fixture
+def trust(authority: Authority) -> ssl.SSLContext:
+    """Of clients that look at the authority only: the same server may have any name."""
+    made = ssl.create_default_context(cafile=str(authority.file))
+    made.check_hostname = False
+    return made
+
+
+@contextlib.asynccontextmanager
+async def servers(authority: Authority, *names: str) -> AsyncIterator[list[Server]]:
+    async with contextlib.AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(apiserver(authority, name)) for name in names]
+
+
+def named(hostname: str, *clusters: str, sources: Sequence[str] = ()) -> StreamHost:
+    backends = tuple(StreamBackend(each) for each in clusters)
+    return StreamHost(hostname, backends, sources=tuple(sources))
+
+
+def clusters(*found: Server) -> tuple[ir.Cluster, ...]:
+    return tuple(ir.Cluster(each.name, (each.endpoint,), "tcp") for each in found)
+
+
+def outside(hosts: Sequence[StreamHost], *found: Server) -> ir_gateway.Gateway:
+    ordered = tuple(sorted(hosts, key=lambda host: host.hostname))
+    stream = ir_gateway.StreamListener(8443, "TLS", ordered)
+    return ir_gateway.Gateway("ns/gw", streams=(stream,), clusters=clusters(*found))
+
+
+def inside(
+    destinations: Sequence[Destination], *found: Server, proxies: Sequence[str] = ()
+) -> ir_gateway.Gateway:
+    tunnel = TunnelListener(8443, tuple(destinations), tuple(proxies))
+    return ir_gateway.Gateway("ns/gw", tunnels=(tunnel,), clusters=clusters(*found))
+
+
+async def test_the_name_in_the_handshake_decides_and_nothing_else_is_let_in(
+    authority: Authority, trust: ssl.SSLContext
+) -> None:
+    async with servers(authority, "a", "b") as (a, b):
+        gateway = outside([named(""), named("api.a.test", "a"), named("api.b.test", "b")], a, b)
+        async with serving(gateway) as served:
+            address = (served.address, 8443)
+            assert await asked(address, trust, "api.a.test") == "a"
+            assert await asked(address, trust, "api.b.test") == "b"
+            assert await asked(address, trust, "API.B.TEST") == "b"
+            for sni in ("api.c.test", "a.test", None, "sni", "a", "gh-broken"):
+                assert await asked(address, trust, sni) == ""
+
+
+async def test_a_clients_certificate_arrives(authority: Authority) -> None:
+    async with (
+        apiserver(authority, "a", "api.a.test", wanted=True) as a,
+        serving(outside([named("api.a.test", "a")], a)) as served,
+    ):
+        trust = ssl.create_default_context(cafile=str(authority.file))
+        trust.load_cert_chain(*authority.issue("alice", x509.DNSName("alice")))
+        client = await connect((served.address, 8443), trust, "api.a.test")
+        assert (client.server, client.shown) == ("a", "alice")
+        client.close()
+
+
+async def test_a_name_more_or_less_is_a_cluster_and_no_change_of_the_listener(
+    authority: Authority, trust: ssl.SSLContext
+) -> None:
+    async with servers(authority, "a", "b") as (a, b):
+        hosts = [named(""), named("api.a.test", "a")]
+        async with serving(outside(hosts, a)) as served:
+            address = (served.address, 8443)
+            kept = await connect(address, trust, "api.a.test")
+            changed = await served.serve(outside([*hosts, named("api.b.test", "b")], a, b))
+            assert changed == {
+                (CLUSTER, "sni/8443/api.b.test"), (ENDPOINTS, "sni/8443/api.b.test"),
+            }  # fmt: skip
+            assert await asked(address, trust, "api.b.test") == "b"
+            moved = await served.serve(outside([*hosts, named("api.b.test", "a")], a))
+            assert {type_url for type_url, _ in moved} == {ENDPOINTS}
+            assert await asked(address, trust, "api.b.test") == "a"
+            await served.serve(outside(hosts, a))
+            assert await asked(address, trust, "api.b.test") == ""
+            assert await kept.echo("still here") == "still here"
+            kept.close()
+
+
+async def test_names_under_wide_ones_have_chains_of_their_own(
+    authority: Authority, trust: ssl.SSLContext
+) -> None:
+    async with servers(authority, "a", "b", "c") as (a, b, c):
+        hosts = [
+            named("*.test", "c"),
+            named("*.no.test"),
+            named("api.a.test", "a"),
+            named("api.b.other", "b"),
+        ]
+        async with serving(outside(hosts, a, b, c)) as served:
+            address = (served.address, 8443)
+            kept = await connect(address, trust, "api.b.other")
+            assert await asked(address, trust, "api.a.test") == "a"
+            assert await asked(address, trust, "other.test") == "c"
+            assert await asked(address, trust, "x.no.test") == ""
+            assert await asked(address, trust, "api.c.other") == ""
+            for wide in ([named("", "c")], []):
+                await served.serve(outside([*hosts[1:], *wide], a, b, c))
+                assert await asked(address, trust, "api.a.test") == "a"
+                assert await asked(address, trust, "x.no.test") == ""
+                assert await asked(address, trust, "api.b.other") == "b"
+                assert await asked(address, trust, "other.test") == ("c" if wide else "")
+                assert await asked(address, trust, None) == ("c" if wide else "")
+            assert await kept.echo("still here") == "still here"
+            kept.close()
+
+
+async def test_a_list_of_sources_holds_and_nobody_elses_connections_notice(
+    authority: Authority, trust: ssl.SSLContext
+) -> None:
+    async with servers(authority, "a", "b") as (a, b):
+        open_ = [named(""), named("api.a.test", "a"), named("api.b.test", "b")]
+        listed = [*open_[:2], named("api.b.test", "b", sources=("127.0.9.0/24",))]
+        other = [*open_[:2], named("api.b.test", "b", sources=("127.0.8.1/32", "127.0.7.0/24"))]
+        async with serving(outside(open_, a, b)) as served:
+            address = (served.address, 8443)
+            kept = await connect(address, trust, "api.a.test")
+
+            async def reached(source: str) -> str:
+                return await asked(address, trust, "api.b.test", source=source)
+
+            assert await reached("127.0.8.1") == "b"
+            for hosts, good, bad in (
+                (listed, ["127.0.9.1", "127.0.9.250"], ["127.0.8.1", "127.0.10.1"]),
+                (other, ["127.0.8.1", "127.0.7.3"], ["127.0.9.1", "127.0.8.2"]),
+                (open_, ["127.0.8.2", "127.0.9.1"], []),
+            ):
+                await served.serve(outside(hosts, a, b))
+                assert [await reached(each) for each in good] == ["b"] * len(good)
+                assert [await reached(each) for each in bad] == [""] * len(bad)
+                assert await asked(address, trust, "api.a.test", source="127.0.8.1") == "a"
+            assert await kept.echo("still here") == "still here"
+            kept.close()
+
+
+async def test_a_listed_name_has_no_cluster_that_others_could_be_led_to(
+    authority: Authority, trust: ssl.SSLContext
+) -> None:
+    """Whatever Envoy takes first of a change: the shared chain leads to ``sni/…`` only."""
+    async with servers(authority, "b") as (b,):
+        hosts = [named(""), named("api.b.test", "b", sources=("127.0.9.0/24",))]
+        async with serving(outside(hosts, b)) as served:
+            told = served.generated.resources
+            assert [n for n in told.by_type[CLUSTER] if n.startswith("sni/")] == []
+            served.running.ads.tell(told.changed(gone=[(LISTENER, "tcp/8443")]))
+            await served.running.ads.settled()
+            bare = served.generator.generate(outside([named("")])).resources
+            served.running.ads.tell(told.changed(new=bare.by_type[LISTENER].values()))
+            await served.running.ads.settled()
+            address = (served.address, 8443)
+            assert await asked(address, trust, "api.b.test", source="127.0.9.1") == ""
+
+
+WANTED = (Destination("10.1.2.3", 443, "a"), Destination("fd00::5", 443, "b"))
+
+
+@pytest.mark.parametrize(
+    ("header", "server"),
+    [
+        (apiservers.version_1("192.0.2.1", "10.1.2.3", 443), "a"),
+        (apiservers.version_2("192.0.2.1", "10.1.2.3", 443), "a"),
+        (apiservers.version_1("2001:db8::1", "fd00::5", 443), "b"),
+        (apiservers.version_1("2001:db8::1", "fd00:0:0:0::0005", 443), "b"),
+        (apiservers.version_2("2001:db8::1", "fd00::5", 443), "b"),
+        (apiservers.version_1("192.0.2.1", "10.1.2.3", 444), ""),
+        (apiservers.version_2("192.0.2.1", "10.1.2.4", 443), ""),
+        (apiservers.UNKNOWN, ""),
+        (apiservers.LOCAL, ""),
+        (b"", ""),
+        (b"PROXY TCP4 nonsense\r\n", ""),
+    ],
+    ids=["v1", "v2", "v1-ipv6", "v1-ipv6-long", "v2-ipv6", "port", "address", "UNKNOWN", "LOCAL",
+         "none", "broken"],
+)  # fmt: skip
+async def test_the_destination_in_the_header_decides_and_nothing_else_is_let_in(
+    authority: Authority, trust: ssl.SSLContext, header: bytes, server: str
+) -> None:
+    async with servers(authority, "a", "b") as (a, b), serving(inside(WANTED, a, b)) as served:
+        # The name in the handshake, if there is any, means nothing here.
+        for sni in (None, "kubernetes.default.svc.cluster.local"):
+            assert await asked((served.address, 8443), trust, sni, header=header) == server
+
+
+async def test_only_trusted_proxies_are_listened_to(
+    authority: Authority, trust: ssl.SSLContext
+) -> None:
+    async with servers(authority, "a", "b") as (a, b):
+        header = apiservers.version_2("192.0.2.1", "10.1.2.3", 443)
+        gateway = inside(WANTED, a, b, proxies=("127.0.9.0/24",))
+        async with serving(gateway) as served:
+            address = (served.address, 8443)
+            assert await asked(address, trust, None, header=header, source="127.0.9.7") == "a"
+            assert await asked(address, trust, None, header=header, source="127.0.8.7") == ""
+
+
+@pytest.mark.parametrize(
+    ("proxies", "claimed", "peer", "server"),
+    [
+        (("127.0.9.0/24",), "192.0.2.7", "127.0.9.1", "a"),
+        (("127.0.9.0/24",), "192.0.3.7", "127.0.9.1", ""),
+        (("127.0.9.0/24",), "192.0.2.7", "127.0.8.1", ""),
+        ((), "192.0.2.7", "127.0.8.1", ""),
+        ((), "203.0.113.9", "127.0.7.1", "a"),
+    ],
+    ids=["listed", "not-listed", "proxy-not-trusted", "claimed-to-everybody", "peer-listed"],
+)
+async def test_a_list_is_held_against_who_can_be_believed(
+    authority: Authority, trust: ssl.SSLContext, proxies: tuple[str, ...], claimed: str,
+    peer: str, server: str,
+) -> None:  # fmt: skip
+    sources = ("127.0.7.0/24", "192.0.2.0/24")
+    wanted = (Destination("10.1.2.3", 443, "a", sources), Destination("10.1.2.4", 443, "b"))
+    async with (
+        servers(authority, "a", "b") as (a, b),
+        serving(inside(wanted, a, b, proxies=proxies)) as served,
+    ):
+        address = (served.address, 8443)
+
+        async def reached(destination: str, port: int = 443) -> str:
+            header = apiservers.version_2(claimed, destination, port)
+            return await asked(address, trust, None, header=header, source=peer)
+
+        assert await reached("10.1.2.3") == server
+        assert await reached("10.1.2.3", 444) == ""
+        believed = not proxies or peer.startswith("127.0.9.")
+        assert await reached("10.1.2.4") == ("b" if believed else "")
+
+
+async def test_destinations_come_and_go_and_others_stay(
+    authority: Authority, trust: ssl.SSLContext
+) -> None:
+    async with servers(authority, "a", "b") as (a, b):
+        header = apiservers.version_1("192.0.2.1", "10.1.2.3", 443)
+        other = apiservers.version_1("192.0.2.1", "10.1.2.9", 443)
+        async with serving(inside(WANTED[:1], a)) as served:
+            address = (served.address, 8443)
+            kept = await connect(address, trust, None, header=header)
+            more = (WANTED[0], Destination("10.1.2.9", 443, "b"))
+            changed = await served.serve(inside(more, a, b))
+            assert {type_url for type_url, _ in changed} == {CLUSTER, ENDPOINTS}
+            assert await asked(address, trust, None, header=other) == "b"
+            await served.serve(inside(WANTED[:1], a))
+            assert await asked(address, trust, None, header=other) == ""
+            assert await kept.echo("still here") == "still here"
+            kept.close()
+
+
+async def test_ports_do_not_share_their_names(authority: Authority, trust: ssl.SSLContext) -> None:
+    async with servers(authority, "a", "b") as (a, b):
+        first = outside([named("api.a.test", "a")], a, b)
+        second = ir_gateway.StreamListener(9443, "TLS", (named("api.b.test", "b"),))
+        gateway = ir_gateway.Gateway(
+            "ns/gw", streams=(*first.streams, second), clusters=first.clusters
+        )
+        async with serving(gateway) as served:
+            assert await asked((served.address, 8443), trust, "api.a.test") == "a"
+            assert await asked((served.address, 8443), trust, "api.b.test") == ""
+            assert await asked((served.address, 9443), trust, "api.b.test") == "b"
+
+
+async def test_connections_are_refused_while_there_is_no_endpoint_and_spread_over_all_there_are(
+    authority: Authority, trust: ssl.SSLContext
+) -> None:
+    async with servers(authority, "a", "b") as (a, b):
+
+        def of(*found: Server) -> ir_gateway.Gateway:
+            whole = outside([named("api.test", "one")])
+            one = ir.Cluster("one", tuple(sorted(each.endpoint for each in found)), "tcp")
+            return ir_gateway.Gateway("ns/gw", streams=whole.streams, clusters=(one,))
+
+        async with serving(of()) as served:
+            address = (served.address, 8443)
+            assert await asked(address, trust, "api.test") == ""
+            await served.serve(of(a, b))
+            assert {await asked(address, trust, "api.test") for _ in range(20)} == {"a", "b"}
+            await served.serve(of(b))
+            assert {await asked(address, trust, "api.test") for _ in range(5)} == {"b"}

@@ -1,0 +1,86 @@
+"""Kube-apiservers behind one NGINX: names pass through, and a list of sources holds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from apiservers import apiserver, asked
+from authority import Authority
+
+from gatehouse.agent import nginx_binary
+from gatehouse.backends import nginx
+from gatehouse.ir import gateway as ir_gateway
+from gatehouse.ir import http as ir
+from gatehouse.ir.gateway import Destination, StreamBackend, StreamHost, TunnelListener
+
+pytestmark = pytest.mark.process
+
+ADDRESS = ("127.0.77.1", 8443)
+
+
+@contextlib.asynccontextmanager
+async def serving(gateway: ir_gateway.Gateway) -> AsyncIterator[None]:
+    binary = nginx_binary.probe(nginx_binary.find(None))
+    generated = nginx.Generator(nginx.Capabilities.parse(str(binary.version))).generate(gateway)
+    assert generated.unsupported == ()
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        for path, file in generated.bundle.files.items():
+            (directory / path).parent.mkdir(parents=True, exist_ok=True)
+            (directory / path).write_bytes(file.content)
+        (directory / "nginx.conf").write_text(
+            f"daemon off; pid {directory}/pid; error_log stderr; events {{}}"
+            "stream { include gatehouse/stream.conf; }"
+        )
+        process = await asyncio.create_subprocess_exec(
+            str(binary.path), "-p", name, "-e", "stderr", "-c", f"{directory}/nginx.conf"
+        )
+        try:
+            async with asyncio.timeout(20):
+                while True:
+                    with contextlib.suppress(ConnectionError):
+                        _, writer = await asyncio.open_connection(*ADDRESS)
+                        writer.close()
+                        break
+                    await asyncio.sleep(0.02)
+            yield
+        finally:
+            process.terminate()
+            await process.wait()
+
+
+async def test_names_pass_through_and_lists_of_sources_hold(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    trust = ssl.create_default_context(cafile=str(authority.file))
+    trust.check_hostname = False
+    async with apiserver(authority, "a") as a, apiserver(authority, "b") as b:
+        hosts = (
+            StreamHost(""),
+            StreamHost("api.a.test", (StreamBackend("a"),)),
+            StreamHost("api.b.test", (StreamBackend("b"),), sources=("127.0.9.0/24",)),
+        )
+        gateway = ir_gateway.Gateway(
+            "ns/gw",
+            ADDRESS[0],
+            streams=(ir_gateway.StreamListener(ADDRESS[1], "TLS", hosts),),
+            clusters=tuple(ir.Cluster(each.name, (each.endpoint,), "tcp") for each in (a, b)),
+        )
+        async with serving(gateway):
+            assert await asked(ADDRESS, trust, "api.a.test", source="127.0.8.1") == "a"
+            assert await asked(ADDRESS, trust, "api.b.test", source="127.0.9.1") == "b"
+            assert await asked(ADDRESS, trust, "api.b.test", source="127.0.8.1") == ""
+            assert await asked(ADDRESS, trust, "api.c.test", source="127.0.9.1") == ""
+            assert await asked(ADDRESS, trust, None, source="127.0.9.1") == ""
+
+
+def test_a_port_for_proxies_is_refused() -> None:
+    tunnel = TunnelListener(8443, (Destination("10.1.2.3", 443, "a"),))
+    gateway = ir_gateway.Gateway("ns/gw", tunnels=(tunnel,), clusters=(ir.Cluster("a", (), "tcp"),))
+    generated = nginx.Generator(nginx.Capabilities.parse("1.31.0")).generate(gateway)
+    assert [name for name, _ in generated.unsupported] == ["port/8443"]

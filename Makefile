@@ -68,6 +68,9 @@ bench-endpoints: env-dev  ## Measure how soon a change of endpoints is in traffi
 bench-discovery: env-dev  ## Measure changes on their way through the relay into an Envoy
 	$(BIN)/python bench/discovery.py $(ARGS)
 
+bench-hosted: env-dev  ## Measure hosted kube-apiservers beside HAProxy and NGINX (needs h2load)
+	$(BIN)/python bench/hosted.py $(ARGS)
+
 bench-reviews: env-dev  ## Measure what a question costs at the reviewer of kube-apiservers
 	$(BIN)/python bench/reviews.py $(ARGS)
 

@@ -50,6 +50,7 @@ HOST = fields(
     },
 )
 SECRET = fields("name", name=NAME, key={"type": "string", "maxLength": 253})
+PORT: Schema = {"type": "integer", "format": "int32", "minimum": 1, "maximum": 65535}
 TREATMENT = one_of("Keep", "Drain", "Remove")
 
 LOAD_BALANCER = fields(
@@ -113,6 +114,72 @@ STATUS = fields(
 )
 
 
+HOSTED = fields(
+    "parentRefs hosts service",
+    parentRefs=several(
+        fields(
+            "name",
+            name=NAME,
+            namespace=STRING | {"minLength": 1, "maxLength": 63},
+            sectionName=NAME
+            | {"description": "A listener of the Gateway; all that take such servers without it."},
+        ),
+        (
+            "self.all(a, self.exists_one(b, a.name == b.name"
+            " && (has(a.__namespace__) ? a.__namespace__ : '')"
+            " == (has(b.__namespace__) ? b.__namespace__ : '')"
+            " && (has(a.sectionName) ? a.sectionName : '')"
+            " == (has(b.sectionName) ? b.sectionName : '')))",
+            "a listener may be named once",
+        ),
+        least=1,
+        most=16,
+    ),
+    hosts=several(
+        {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 254,
+            "pattern": r"^[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?"
+            r"(\.[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)*\.?$",
+            "description": "Under which name it is reached from outside; no wildcard.",
+        },
+        ("self.all(a, !isIP(a))", "a host is a name, no address"),
+        ("self.all(a, size(a.lowerAscii().split('.')) > 1)", "a host has at least one dot"),
+        least=1,
+        most=16,
+    ),
+    service=fields(
+        "name",
+        name=STRING | {"minLength": 1, "maxLength": 63},
+        port=PORT | {"default": 443},
+    ),
+    advertised=fields(
+        "address",
+        ("isIP(self.address)", "address is an IPv4 or IPv6 address"),
+        address=STRING
+        | {"maxLength": 45, "description": "As of the API server's flag --advertise-address."},
+        port=PORT | {"default": 443},
+    ),
+    allowedSources=several(
+        STRING | {"maxLength": 49},
+        ("self.all(a, isCIDR(a) || isIP(a))", "a source is an address or a range (CIDR)"),
+        most=256,
+    ),
+    dns=fields(
+        publish=BOOLEAN | {"default": False, "description": "As a DNSEndpoint of external-dns."},
+        ttlSeconds=COUNT | {"default": 60, "minimum": 1, "maximum": 86400},
+    )
+    | {"default": {}},
+)
+HOSTED_STATUS = fields(
+    conditions=several(LOOSE),
+    hosts=several(STRING),
+    addresses=several(LOOSE),
+    readyEndpoints=COUNT,
+)
+
+
 def _condition(kind: str) -> str:
     return f'.status.conditions[?(@.type=="{kind}")].status'
 
@@ -123,6 +190,21 @@ COLUMNS: list[Schema] = [
     {"name": "Hosts", "type": "string", "jsonPath": ".status.hostsInStep"},
     {"name": "Version", "type": "string", "jsonPath": ".status.version", "priority": 1},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+]
+
+
+HOSTED_COLUMNS: list[Schema] = [
+    {"name": "Host", "type": "string", "jsonPath": ".spec.hosts[0]"},
+    *COLUMNS[:2],
+    {"name": "Ready", "type": "integer", "jsonPath": ".status.readyEndpoints"},
+    {"name": "Address", "type": "string", "jsonPath": ".status.addresses[0].value"},
+    {
+        "name": "Advertised",
+        "type": "string",
+        "jsonPath": ".spec.advertised.address",
+        "priority": 1,
+    },
+    COLUMNS[-1],
 ]
 
 
@@ -142,6 +224,7 @@ def definitions() -> list[Schema]:
     return [
         _definition("ExternalLoadBalancer", LOAD_BALANCER, STATUS, COLUMNS, "elb"),
         _definition("DataPlane", DATA_PLANE, fields(), COLUMNS[-1:]),
+        _definition("HostedAPIServer", HOSTED, HOSTED_STATUS, HOSTED_COLUMNS, "has"),
     ]
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ssl
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import apiservers
 import pytest
-from apiservers import Server, apiserver, asked, connect
+from apiservers import Refused, Server, apiserver, asked, connect
 from authority import Authority
 from cryptography import x509
 from envoy_serving import serving
@@ -311,3 +313,77 @@ async def test_connections_are_refused_while_there_is_no_endpoint_and_spread_ove
             assert {await asked(address, trust, "api.test") for _ in range(20)} == {"a", "b"}
             await served.serve(of(b))
             assert {await asked(address, trust, "api.test") for _ in range(5)} == {"b"}
+
+
+def _worlds(
+    kept: list[Server], spare: Server, number: int
+) -> tuple[list[StreamHost], list[Destination]]:
+    """Give what there is after so many changes, beside what is kept: names with and without list,
+    wide ones that cover none of those, destinations."""
+    hosts = [named(""), *(named(f"api.{each.name}.test", each.name) for each in kept)]
+    wanted = [Destination(f"10.8.0.{n}", 443, each.name) for n, each in enumerate(kept)]
+    for back in range(number % 7):
+        sources = ("127.0.0.0/8",) if (number + back) % 3 == 0 else ()
+        hosts.append(named(f"n{number - back}.test", spare.name, sources=sources))
+        address = f"10.9.{number // 200}.{number % 200 + back}"
+        wanted.append(Destination(address, 443, spare.name, sources))
+    if number % 5 == 0:
+        hosts.append(named("*.wide.test", spare.name))
+    return hosts, wanted
+
+
+async def test_nobody_is_cut_while_names_come_and_go_and_after_envoy_drained_them(
+    authority: Authority, trust: ssl.SSLContext
+) -> None:
+    """200 connections, 100 changes in 10 s, and Envoy ends what it drains after a second."""
+    async with servers(authority, "a", "b", "spare", "moved") as (a, b, spare, moved):
+
+        def after(number: int) -> ir_gateway.Gateway:
+            hosts, wanted = _worlds([a, b], spare, number)
+            ends = spare.endpoint, moved.endpoint
+            rotating = ir.Cluster("spare", (ends[number % 2],), "tcp")
+            # Where kept connections go is rotated, too.
+            first = ir.Cluster("a", tuple(sorted((a.endpoint, ends[1])[: 1 + number % 2])), "tcp")
+            return ir_gateway.Gateway(
+                "ns/gw",
+                streams=outside(hosts).streams,
+                tunnels=(TunnelListener(9443, tuple(wanted)),),
+                clusters=(first, *clusters(b), rotating),
+            )
+
+        async with serving(after(0), drain=1) as served:
+            held = []
+            for number in range(200):
+                name = "ab"[number // 2 % 2]
+                header = apiservers.version_1("192.0.2.1", f"10.8.0.{'ab'.index(name)}", 443)
+                where = (served.address, 8443 if number % 2 else 9443)
+                sni = f"api.{name}.test" if number % 2 else None
+                held.append(await connect(where, trust, sni, header=b"" if number % 2 else header))
+            begun = time.monotonic()
+            for number in range(1, 101):
+                await served.serve(after(number))
+                some = held[number % 10 :: 10]
+                assert [await each.echo("here") for each in some] == ["here"] * len(some)
+                await asyncio.sleep(max(0.0, begun + number * 0.1 - time.monotonic()))
+            await asyncio.sleep(3)
+            assert [await each.echo("still") for each in held] == ["still"] * len(held)
+            for each in held:
+                each.close()
+
+
+async def test_a_removed_chain_ends_its_own_connections_only(
+    authority: Authority, trust: ssl.SSLContext
+) -> None:
+    """The other way round: what the test above sees, if a connection is cut."""
+    async with servers(authority, "a", "b") as (a, b):
+        hosts = [named("api.a.test", "a"), named("api.b.test", "b", sources=("127.0.0.0/8",))]
+        async with serving(outside(hosts, a, b), drain=1) as served:
+            address = (served.address, 8443)
+            kept = await connect(address, trust, "api.a.test")
+            ended = await connect(address, trust, "api.b.test")
+            await served.serve(outside(hosts[:1], a))
+            await asyncio.sleep(3)
+            assert await kept.echo("here") == "here"
+            with pytest.raises(Refused):
+                await ended.echo("here")
+            kept.close()

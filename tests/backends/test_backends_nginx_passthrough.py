@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import ssl
 import tempfile
 from collections.abc import AsyncIterator
@@ -21,7 +22,7 @@ from gatehouse.ir.gateway import Destination, StreamBackend, StreamHost, TunnelL
 
 pytestmark = pytest.mark.process
 
-ADDRESS = ("127.0.77.1", 8443)
+ADDRESS = (f"127.{random.randint(20, 250)}.{random.randint(0, 255)}.1", 8443)
 
 
 @contextlib.asynccontextmanager
@@ -42,12 +43,9 @@ async def serving(gateway: ir_gateway.Gateway) -> AsyncIterator[None]:
             str(binary.path), "-p", name, "-e", "stderr", "-c", f"{directory}/nginx.conf"
         )
         try:
-            async with asyncio.timeout(20):
-                while True:
-                    with contextlib.suppress(ConnectionError):
-                        _, writer = await asyncio.open_connection(*ADDRESS)
-                        writer.close()
-                        break
+            async with asyncio.timeout(30):
+                # Workers are there once it has written its own number.
+                while not (directory / "pid").exists():
                     await asyncio.sleep(0.02)
             yield
         finally:

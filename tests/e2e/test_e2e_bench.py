@@ -191,3 +191,22 @@ def test_questions_to_the_reviewer_are_measured() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^tokens, asked about .* reviews +100 ", done.stdout, re.M)
     assert re.search(r"^tokens, from memory .* reviews +0 ", done.stdout, re.M)
+
+
+@pytest.mark.process
+def test_hosted_kube_apiservers_are_measured() -> None:
+    command = (sys.executable, str(ROOT / "bench" / "hosted.py"))
+    done = subprocess.run(
+        (*command, "--names", "5", "--rounds", "1", "--only", "Envoy by Gatehouse"),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    row = done.stdout.splitlines()[-1]
+    assert row.startswith("| Envoy by Gatehouse | 5 |")
+    # One name and one destination: a cluster and its endpoints for each, and no listener.
+    found = re.search(r"(\d+) bytes; the pass", row)
+    assert found is not None
+    assert 500 < int(found[1]) < 2000

@@ -76,6 +76,22 @@ def listener_set(protocol: str, port: int, hostname: str) -> Object:
     return {"spec": {"parentRef": {"name": "gw"}, "listeners": [listener]}}
 
 
+def hosted(
+    hosts: list[str], address: str, sources: list[str], section: str, created: str
+) -> Object:
+    parent = {"name": "gw", "namespace": "a", **({"sectionName": section} if section else {})}
+    spec: Object = {
+        "parentRefs": [parent],
+        "hosts": hosts,
+        "service": {"name": "s1", "port": 80},
+        "allowedSources": sources,
+        "dns": {"publish": not sources},
+    }
+    if address:
+        spec["advertised"] = {"address": address}
+    return {"spec": spec, "metadata": {"creationTimestamp": created}}
+
+
 def policy(service: str, hostname: str) -> Object:
     validation = {
         "hostname": hostname,
@@ -129,6 +145,20 @@ EDITS: dict[str, Edit] = {
         "BackendTLSPolicy",
         ["p", "q"],
         st.builds(policy, SERVICES, st.sampled_from(["b.example", "c.example"])),
+    ),
+    "HostedAPIServer": st.tuples(
+        st.tuples(
+            st.just("HostedAPIServer"), st.sampled_from(["a", "b"]), st.sampled_from(["h", "i"])
+        ),
+        st.none()
+        | st.builds(
+            hosted,
+            st.lists(st.sampled_from(["x.example", "y.example", "*.example"]), max_size=2),
+            st.sampled_from(["", "10.1.2.3", "fd00::5", "nowhere"]),
+            st.sampled_from([[], ["10.0.0.0/8"], ["10.0.0.0/8", "192.0.2.1"]]),
+            st.sampled_from(["", "tls", "proxies", "tcp"]),
+            CREATED,
+        ),
     ),
     "ClientSettingsPolicy": some(
         "ClientSettingsPolicy",

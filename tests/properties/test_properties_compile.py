@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from gatehouse.backends import envoy, nginx
 from gatehouse.bundle import Bundle
-from gatehouse.frontends import gateway_api
+from gatehouse.frontends import gateway_api, hosted_apiserver, joined
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import http as ir
 from gatehouse.ir.authentication import Authorization, Claim, Jwt, Requirement
@@ -49,6 +49,7 @@ def gateway(hostname: str | None, selector: str, port: int) -> Object:
         {"name": "m", "port": 8080, "protocol": "HTTP"},
         {"name": "tcp", "port": 9000, "protocol": "TCP"},
         {"name": "tls", "port": 9443, "protocol": "TLS", "tls": {"mode": "Passthrough"}},
+        {"name": "proxies", "port": 9444, "protocol": "gatehouse.dev/ProxyProtocol"},
     ]
     allowed = {"namespaces": {"from": "Same"}}
     spec = {"gatewayClassName": "c", "listeners": listeners, "allowedListeners": allowed}
@@ -71,7 +72,10 @@ HOSTS = st.sampled_from(["x.example", "y.example", "*.example", "z.test"])
 OBJECTS: dict[str, st.SearchStrategy[tuple[Key, Object | None]]] = {
     "GatewayClass": st.tuples(
         st.just(("GatewayClass", "", "c")),
-        st.none() | st.just({"spec": {"controllerName": "gatehouse.dev/nginx"}}),
+        st.none()
+        | st.sampled_from(gateway_api.CONTROLLERS).map(
+            lambda name: {"spec": {"controllerName": name}}
+        ),
     ),
     "Gateway": st.tuples(
         st.just(("Gateway", "a", "gw")),
@@ -143,7 +147,7 @@ EDITS = st.lists(
 
 
 def fresh() -> Engine:
-    engine = Engine(Snapshot(gateway_api.INDEXES))
+    engine = Engine(Snapshot(joined.INDEXES))
     engine.commit({gateway_api.SETTINGS_KEY: gateway_api.Settings(bind="any", snippets=True)})
     return engine
 
@@ -153,15 +157,16 @@ def decoded(key: Key, body: Object | None) -> Any:
         return None
     labels = {"kubernetes.io/service-name": key[2]} if key[0] == "EndpointSlice" else {}
     metadata = meta(key[2], key[1], labels=labels, **body.get("metadata", {}))
-    return gateway_api.decode(key[0], {**body, "metadata": metadata})
+    return joined.decode(key[0], {**body, "metadata": metadata})
 
 
 def everything(engine: Engine) -> tuple[Any, Any]:
     with engine.compile() as ask:
-        gateways = [ask(gateway_api.compile_gateway, key) for key in ask(gateway_api.gateways, "")]
-        subjects, routes = ask(gateway_api.subjects, ""), ask.read(gateway_api.ROUTES)
-        said = ask.map(gateway_api.status, subjects)
-        return gateways, (said, ask.map(gateway_api.gateways_of_route, routes))
+        gateways = [ask(joined.compile_gateway, key) for key in ask(gateway_api.gateways, "")]
+        said = ask.map(joined.status, ask(joined.subjects, ""))
+        serving = ask.map(joined.gateways_of, ask(joined.subjects, ""))
+        records = ask.map(hosted_apiserver.records, ask.read(hosted_apiserver.HOSTED))
+        return gateways, (said, serving, records)
 
 
 @settings(max_examples=150, deadline=None)

@@ -67,11 +67,11 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def serving(gateway: ir_gateway.Gateway) -> AsyncIterator[Served]:
+async def serving(gateway: ir_gateway.Gateway, *, drain: int = 600) -> AsyncIterator[Served]:
     """Serve a gateway for a while, on an address of its own."""
     address = f"127.{random.randint(20, 250)}.{random.randint(0, 255)}.1"
     with tempfile.TemporaryDirectory(prefix="ghe-") as directory:
-        async with envoys.running(Path(directory)) as running:
+        async with envoys.running(Path(directory), drain=drain) as running:
             served = Served(running, address)
             await served.serve(gateway)
             yield served

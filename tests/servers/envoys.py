@@ -57,17 +57,24 @@ def bootstrap(port: int, admin: Path) -> dict[str, Any]:
             "ads_config": stream,
         },
         "static_resources": {"clusters": [cluster]},
+        "deferred_stat_options": {"enable_deferred_creation_stats": True},
         "layered_runtime": {"layers": [{"name": "static", "static_layer": RUNTIME}]},
     }
 
 
 @contextlib.asynccontextmanager
 async def running(
-    directory: Path, level: str = "warning", *, workers: int = 1, output: Path | None = None
+    directory: Path,
+    level: str = "warning",
+    *,
+    workers: int = 1,
+    output: Path | None = None,
+    drain: int = 600,
 ) -> AsyncIterator[Envoy]:
     """Run an Envoy for a while; ``directory`` must have a short name, for a socket is in it.
 
     ``output``: the file of what it says to its standard output, such as access logs.
+    ``drain``: seconds after which it ends connections of what is no more.
     """
     async with ads.serving() as (service, port):
         admin, log = directory / "admin.sock", directory / "envoy.log"
@@ -76,6 +83,7 @@ async def running(
         process = await asyncio.create_subprocess_exec(
             str(ENVOY), "-c", str(directory / "envoy.json"), "--disable-hot-restart",
             "--concurrency", str(workers), "--file-flush-interval-msec", "50",
+            "--drain-time-s", str(drain), "--drain-strategy", "immediate",
             "--log-level", level, "--log-path", str(log),
             cwd=directory, stdout=written,
         )  # fmt: skip

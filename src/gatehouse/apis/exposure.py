@@ -5,14 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from gatehouse.apis import core
-from gatehouse.apis.meta import Meta, View
+from gatehouse.apis.meta import AnnotatedMeta, View
 from gatehouse.apis.meta import Resource as Base
-
-
-class AnnotatedMeta(Meta, frozen=True):
-    """``metadata`` with annotations."""
-
-    annotations: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class ServicePort(View, frozen=True):

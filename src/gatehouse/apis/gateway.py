@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gatehouse.apis.meta import Resource, View
+from gatehouse.apis.meta import AnnotatedMeta, Resource, View
 from gatehouse.apis.selectors import LabelSelector
 
 GROUP = "gateway.networking.k8s.io"
@@ -161,6 +161,7 @@ class GatewaySpec(View, frozen=True):
 class Gateway(Resource, frozen=True):
     """A Gateway."""
 
+    metadata: AnnotatedMeta
     spec: GatewaySpec = GatewaySpec()
 
 

@@ -35,6 +35,12 @@ class Meta(View, frozen=True):
     owner_references: tuple[OwnerReference, ...] = ()
 
 
+class AnnotatedMeta(Meta, frozen=True):
+    """``metadata`` with annotations."""
+
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+
+
 class Resource(View, frozen=True):
     """Base of every kind's view."""
 

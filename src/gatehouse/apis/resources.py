@@ -98,3 +98,5 @@ RATE_LIMIT_CONDITIONS = Resource(
     "RateLimitCondition",
     namespaced=False,
 )
+HOSTED_API_SERVERS = Resource("gatehouse.dev", "v1alpha1", "hostedapiservers", "HostedAPIServer")
+DNS_ENDPOINTS = Resource("externaldns.k8s.io", "v1alpha1", "dnsendpoints", "DNSEndpoint")

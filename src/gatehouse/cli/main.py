@@ -20,6 +20,7 @@ MODULES: Mapping[str, str] = {
     "controller": "parts",
     "counter": "counter",
     "demo": "up",
+    "dns": "dns",
     "explain": "explain",
     "node": "parts",
     "node-proxy": "node_proxy",

@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from gatehouse import query
-from gatehouse.frontends import gateway_api, joined
+from gatehouse.frontends import gateway_api, hosted_apiserver, joined
 from gatehouse.ir import gateway as ir
 from gatehouse.table import Table
 
@@ -34,6 +34,8 @@ class Pass(msgspec.Struct, frozen=True):
     """How the data plane of each of them is to be run."""
     fetches: tuple[gateway_api.Fetch, ...] = ()
     """What is to be fetched from elsewhere."""
+    records: Table[query.Key, hosted_apiserver.Records] = msgspec.field(default_factory=Table)
+    """What is to be published in the DNS, by the HostedAPIServer that wants it."""
 
     @property
     def planned(self) -> tuple[Mapping[query.Key, Any], ...]:
@@ -89,6 +91,7 @@ def _collect(ask: query.Ask) -> Pass:
         ports={key: ask(gateway_api.service_ports, key) for key in gateways},
         provisioning={key: ask(gateway_api.provisioning, key) for key in gateways},
         fetches=ask(gateway_api.fetches, ""),
+        records=ask(_records, ""),
     )
 
 
@@ -104,6 +107,10 @@ def _statuses(ask: query.Ask, _: str) -> Table[query.Key, joined.Status]:
 
 def _attached(ask: query.Ask, _: str) -> Table[query.Key, tuple[query.Key, ...]]:
     return ask.map(joined.gateways_of, ask(joined.subjects, ""), _failed)
+
+
+def _records(ask: query.Ask, _: str) -> Table[query.Key, hosted_apiserver.Records]:
+    return ask.map(hosted_apiserver.records, ask.read(hosted_apiserver.HOSTED), _failed)
 
 
 def _failed(key: query.Key, error: Exception) -> None:

@@ -20,10 +20,12 @@ from gatehouse.controller.compilation import Compilation, Pass
 from gatehouse.controller.holding import Holding
 from gatehouse.controller.publication import Publisher
 from gatehouse.controller.status_writer import StatusWriter
-from gatehouse.frontends import gateway_api
+from gatehouse.frontends import gateway_api, hosted_apiserver
 from gatehouse.frontends.upstream_cluster import replicas
 from gatehouse.query import Key
 from gatehouse.table import Table
+
+Records = Table[Key, hosted_apiserver.Records]
 
 log = structlog.get_logger("gatehouse.controller")
 
@@ -58,12 +60,15 @@ class Loop:
         statuses: StatusWriter,
         provision: Callable[[Pass], None],
         fetch: Callable[[tuple[gateway_api.Fetch, ...]], None],
+        publish: Callable[[Records], None] = lambda _: None,
     ) -> None:
+        """``publish`` is told what is to be in the DNS."""
         self._compilation = compilation
         self._publisher = publisher
         self._statuses = statuses
         self._provision = provision
         self._fetch = fetch
+        self._publish_records = publish
         self._woken = asyncio.Event()
         self._urged = asyncio.Event()
         """Something else than a report happened."""
@@ -182,6 +187,8 @@ class Loop:
             self._provision(found)
         if found.fetches != self._last.fetches:
             self._fetch(found.fetches)
+        if found is not self._last:
+            self._publish_records(found.records)
         self._last = found
         log.debug("pass", number=self.passes, seconds=round(time.perf_counter() - started, 4))
 

@@ -44,8 +44,9 @@ def reporting() -> set[Permission]:
 
 
 def provisioning() -> set[Permission]:
-    """What is made for Gateways, but for Secrets."""
+    """What is made for Gateways, but for Secrets, and for names in the DNS."""
     made = [each for each in PROVISIONED if each is not resources.SECRETS]
+    made.append(resources.DNS_ENDPOINTS)
     return _all(made, "get list create update delete") | _all([resources.GATEWAY_CLASSES], "create")
 
 

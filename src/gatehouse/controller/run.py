@@ -14,6 +14,7 @@ from cryptography import x509
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.controller.compilation import Compilation, Pass
+from gatehouse.controller.dns import DnsEndpoints
 from gatehouse.controller.fetching import Fetcher
 from gatehouse.controller.health import Figure, registry
 from gatehouse.controller.identities import Identities
@@ -25,7 +26,7 @@ from gatehouse.controller.provisioning import Provisioning
 from gatehouse.controller.publication import Publisher
 from gatehouse.controller.status_writer import StatusWriter
 from gatehouse.controller.trespasses import record
-from gatehouse.frontends import gateway_api, joined
+from gatehouse.frontends import gateway_api, hosted_apiserver, joined
 from gatehouse.health import HealthServer
 from gatehouse.kube import client as kube
 from gatehouse.kube.events import Recorder
@@ -57,6 +58,8 @@ NOT_PROVISIONED = "NotProvisioned"
 CA_SECONDS = 5.0
 """How often the file of authorities is looked at."""
 
+_OPTIONAL = (*joined.OPTIONAL_KINDS, resources.DNS_ENDPOINTS)
+
 _PROVISIONED = (
     resources.DEPLOYMENTS,
     resources.DAEMON_SETS,
@@ -68,7 +71,9 @@ _PROVISIONED = (
 """What is watched only to notice that somebody changed what was made for a Gateway."""
 
 
-WATCHED: tuple[Resource, ...] = tuple(dict.fromkeys((*joined.KINDS, *_PROVISIONED)))
+WATCHED: tuple[Resource, ...] = tuple(
+    dict.fromkeys((*joined.KINDS, *_PROVISIONED, resources.DNS_ENDPOINTS))
+)
 """Everything of which changes are followed."""
 
 
@@ -123,7 +128,7 @@ class Controller:
                 client,
                 resource,
                 on_changes=self._on_changes,
-                optional=resource in joined.OPTIONAL_KINDS,
+                optional=resource in _OPTIONAL,
             )
             for resource in WATCHED
         }
@@ -147,6 +152,11 @@ class Controller:
         )
         self.fetcher = Fetcher(lambda fetch, found: self.loop.on_fetched(fetch, found))
         self.load_balancers = LoadBalancers(client, self.informers, self.delivery)
+        self.dns = DnsEndpoints(
+            client,
+            lambda: self.informers[hosted_apiserver.KIND].objects,
+            lambda: self.informers[resources.DNS_ENDPOINTS.kind].objects,
+        )
         self.loop = Loop(
             Compilation(
                 gateway_api.Settings(options.bind, options.snippets, options.limit_counter)
@@ -160,6 +170,7 @@ class Controller:
             self.statuses,
             self._provision,
             self.fetcher.want,
+            self.dns.want,
         )
         self.delivery.on_report = self.delivery.envoys.on_report = self._on_report
 
@@ -212,7 +223,10 @@ class Controller:
             (each.namespace, each.name) in changes for each in self._copies
         ):
             self.copy_secrets()
-        if resource is resources.GATEWAYS:
+        if resource is resources.DNS_ENDPOINTS:
+            for name in changes:
+                self.dns.touch(name)
+        elif resource is resources.GATEWAYS:
             for name in changes:
                 self.provisioning.touch(name)
         elif resource in (*_PROVISIONED, resources.SERVICES, resources.SECRETS):
@@ -369,3 +383,4 @@ async def _act(controller: Controller, options: Options, client: kube.Client) ->
         group.create_task(controller.provisioning.run())
         group.create_task(controller.loop.run())
         group.create_task(controller.load_balancers.run())
+        group.create_task(controller.dns.run())

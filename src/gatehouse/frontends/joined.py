@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from gatehouse.apis import meta, resources
-from gatehouse.frontends import gateway_api, upstream_cluster
+from gatehouse.frontends import gateway_api, hosted_apiserver, upstream_cluster
 from gatehouse.frontends.contribution import NOTHING, Contribution
 from gatehouse.frontends.gateway_api.listening.sets import parent_of
 from gatehouse.frontends.gateway_api.reporting.statuses import GatewayStatus, SetStatus
@@ -21,7 +21,7 @@ from gatehouse.ir.http import Cluster
 from gatehouse.query import Ask, Index, Key
 from gatehouse.table import Table
 
-Status = gateway_api.Status | upstream_cluster.ClusterStatus
+Status = gateway_api.Status | upstream_cluster.ClusterStatus | hosted_apiserver.HostedStatus
 
 
 class Guest(Protocol):
@@ -51,7 +51,7 @@ class Guest(Protocol):
         """Give the Gateways that serve an object."""
 
 
-GUESTS: tuple[Guest, ...] = (upstream_cluster,)
+GUESTS: tuple[Guest, ...] = (upstream_cluster, hosted_apiserver)
 
 KINDS: tuple[resources.Resource, ...] = (
     *gateway_api.KINDS,
@@ -99,6 +99,8 @@ def compile_gateway(ask: Ask, key: Key) -> ir.Gateway | None:
     found = ask(gateway_api.compile_gateway, key)
     if found is None:
         return None
+    # Thousands of names, and their clusters, are no contribution that is copied each time.
+    found = hosted_apiserver.extended(ask, key, found)
     added = [each for guest in GUESTS if (each := ask(guest.contribution, key)) != NOTHING]
     return _with(found, added) if added else found
 
@@ -192,4 +194,6 @@ def merge_status(
     """Give the whole status to write; None when ``current`` says the same. ``now``: RFC 3339."""
     if isinstance(desired, upstream_cluster.ClusterStatus):
         return upstream_cluster.merge_status(current, desired, now)
+    if isinstance(desired, hosted_apiserver.HostedStatus):
+        return hosted_apiserver.merge_status(current, desired, now)
     return gateway_api.merge_status(current, desired, now)

@@ -36,6 +36,7 @@ _DISCOVERY = "discovery.k8s.io"
 _EVENTS = "events.k8s.io"
 _GATEWAY_API = "gateway.networking.k8s.io"
 _GATEHOUSE = "gatehouse.dev"
+_EXTERNAL_DNS = "externaldns.k8s.io"
 _NGINX = "gateway.nginx.org"
 _POLICY = "policy"
 _PROXY = "proxy.kubegateway.io"
@@ -129,6 +130,7 @@ _CONTROLLER = (
     _rule(_READ, _NGINX, _OF_NGINX),
     _rule(_FOLLOW, _NGINX, "nginxproxies"),
     _rule(_FOLLOW, _GATEHOUSE, "dataplanes externalloadbalancers"),
+    _rule(_READ, _GATEHOUSE, "hostedapiservers"),
     _rule(_READ, _PROXY, "upstreamclusters"),
     _rule("create update delete", _CORE, _MADE),
     _rule("create update delete", _APPS, "daemonsets deployments"),
@@ -139,7 +141,9 @@ _CONTROLLER = (
     _rule("update", _GATEWAY_API, _statuses(f"gatewayclasses {_OF_GATEWAYS}")),
     _rule("update", _NGINX, _statuses(_OF_NGINX)),
     _rule("update", _PROXY, "upstreamclusters/status"),
+    _rule("update", _GATEHOUSE, "hostedapiservers/status"),
     _rule("patch", _GATEHOUSE, "externalloadbalancers/status"),
+    _rule(f"{_READ} create update delete", _EXTERNAL_DNS, "dnsendpoints"),
     _rule("create", _AUTHENTICATION, "tokenreviews"),
     _EVENTS_WRITER,
 )

@@ -19,6 +19,7 @@ from gatehouse.frontends.gateway_api.attaching.hosts import (
     HTTP,
     STREAMS,
     HostKey,
+    Name,
     of_port,
     ports,
     serving,
@@ -132,11 +133,16 @@ def gateway_listeners(ask: Ask, key: Key) -> tuple[ir.Listener, ...]:
 
 def gateway_streams(ask: Ask, key: Key) -> tuple[ir.StreamListener, ...]:
     """Give the TLS, TCP and UDP ports of a Gateway, sorted."""
-    hosts = ask.map(stream_host, ask(stream_hosts, key))
+    hosts = ask(gateway_stream_hosts, key)
     return tuple(
         ir.StreamListener(port, _PROTOCOLS[protocol], of_port(hosts, port, protocol).values())
         for port, protocol in ask(ports, (key, STREAMS))
     )
+
+
+def gateway_stream_hosts(ask: Ask, key: Key) -> Table[Name, ir.StreamHost]:
+    """Give the names of TLS, TCP and UDP ports of a Gateway, with where their connections go."""
+    return ask.map(stream_host, ask(stream_hosts, key))
 
 
 def stream_host(ask: Ask, host: HostKey) -> ir.StreamHost:

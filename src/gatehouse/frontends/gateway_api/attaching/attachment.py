@@ -105,7 +105,7 @@ def _attach(
         places += [
             Place(shape.port, shape.protocol, shape.place, name)
             for name in common
-            if shape.accepted and not _isolated(name, shape, everyone)
+            if shape.accepted and not isolated(name, shape, everyone)
         ]
     if not joined:
         names = ", ".join(shape.name for shape in allowed)
@@ -122,7 +122,7 @@ def _common(kind: str, route: routes.Route, shape: Shape) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in found if name is not None))
 
 
-def _isolated(name: str, shape: Shape, everyone: tuple[Shape, ...]) -> bool:
+def isolated(name: str, shape: Shape, everyone: tuple[Shape, ...]) -> bool:
     """Whether a more specific listener of the port owns ``name`` (listener isolation)."""
     own, family = hostnames.specificity(shape.hostname), PROTOCOLS[shape.protocol].family
     return any(

@@ -11,7 +11,13 @@ from gatehouse.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.frontends.gateway_api.listening import clients
 from gatehouse.frontends.gateway_api.listening.certificates import listener_certificates
 from gatehouse.frontends.gateway_api.listening.conflicts import Entry, conflicts
-from gatehouse.frontends.gateway_api.listening.protocols import PROTOCOLS, objection, refusal
+from gatehouse.frontends.gateway_api.listening.protocols import (
+    PROTOCOLS,
+    PROXY_PROTOCOL,
+    objection,
+    refusal,
+)
+from gatehouse.frontends.gateway_api.listening.proxies import trusted
 from gatehouse.frontends.gateway_api.listening.sets import owners
 from gatehouse.ir.gateway import Certificate
 from gatehouse.query import Ask, Key
@@ -59,7 +65,7 @@ def listeners(ask: Ask, key: Key) -> tuple[ListenerState, ...]:
     controller = ask(controller_of, key)
     for owner in ask(owners, key):
         for listener in ask(own_listeners, owner):
-            findings = _validity(listener, controller)
+            findings = _validity(listener, controller) or _distrust(ask, key, listener)
             invalid.append(findings)
             entries.append(Entry(owner, listener, not findings))
     found = zip(entries, invalid, conflicts(entries), strict=True)
@@ -157,6 +163,14 @@ def _validity(listener: gateway.Listener, controller: str) -> list[Finding]:
         return [Finding(Reason.UNSUPPORTED_PROTOCOL, f"{where}: {refused}")]
     bad = objection(listener)
     return [Finding(Reason.UNSUPPORTED_VALUE, f"{where}: {bad}")] if bad else []
+
+
+def _distrust(ask: Ask, key: Key, listener: gateway.Listener) -> list[Finding]:
+    if listener.protocol != PROXY_PROTOCOL:
+        return []
+    found = ask(trusted, key)
+    said = f"listener {listener.name}: {found}"
+    return [Finding(Reason.UNSUPPORTED_VALUE, said)] if isinstance(found, str) else []
 
 
 def _kinds(listener: gateway.Listener, controller: str) -> tuple[tuple[str, ...], list[Finding]]:

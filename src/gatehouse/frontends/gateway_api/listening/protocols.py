@@ -16,6 +16,10 @@ from gatehouse.frontends.gateway_api.inputs import CONTROLLERS, ENVOY
 KUBE_APISERVER = "gatehouse.dev/KubeAPIServer"
 """TLS ends here, and requests are for kube-apiservers (decision 0011)."""
 
+PROXY_PROTOCOL = "gatehouse.dev/ProxyProtocol"
+"""Connections that node proxies of hosted clusters took, with where they were wanted to go."""
+
+_HOSTED = gateway.RouteGroupKind("HostedAPIServer", "gatehouse.dev")
 _UPSTREAM_CLUSTER = gateway.RouteGroupKind("UpstreamCluster", "proxy.kubegateway.io")
 
 
@@ -67,6 +71,7 @@ _LISTED = (
         named=False,
         controllers=(ENVOY,),
     ),
+    Protocol(PROXY_PROTOCOL, PROXY_PROTOCOL, (_HOSTED,), named=False, controllers=(ENVOY,)),
 )
 
 PROTOCOLS = {each.name: each for each in _LISTED}

@@ -1,0 +1,58 @@
+"""HostedAPIServer of ``gatehouse.dev/v1alpha1``, with the defaults of its definition."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gatehouse.apis.meta import Resource, View
+
+GROUP = "gatehouse.dev"
+
+
+class ParentRef(View, frozen=True):
+    """A Gateway, or one listener of it."""
+
+    name: str
+    namespace: str = ""
+    """Empty: the object's own."""
+    section_name: str = ""
+
+
+class Service(View, frozen=True):
+    """The Service in front of the kube-apiserver's Pods, in the object's namespace."""
+
+    name: str
+    port: int = 443
+
+
+class Advertised(View, frozen=True):
+    """Where clients inside of the hosted cluster connect to; a node proxy takes them from there."""
+
+    address: str
+    port: int = 443
+
+
+class Dns(View, frozen=True):
+    """How its names come into the DNS."""
+
+    publish: bool = False
+    """Whether a DNSEndpoint is written for external-dns."""
+    ttl_seconds: int = 60
+
+
+class Spec(View, frozen=True):
+    """``spec`` of a HostedAPIServer."""
+
+    service: Service
+    parent_refs: tuple[ParentRef, ...] = ()
+    hosts: tuple[str, ...] = ()
+    advertised: Advertised | None = None
+    allowed_sources: tuple[str, ...] = ()
+    """Empty: everybody."""
+    dns: Dns = msgspec.field(default_factory=Dns)
+
+
+class HostedAPIServer(Resource, frozen=True):
+    """A kube-apiserver of a cluster that is hosted here."""
+
+    spec: Spec

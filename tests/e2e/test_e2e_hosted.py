@@ -1,0 +1,319 @@
+"""Hosted kube-apiservers through a whole `gatehouse up`: who reaches which, and nobody is cut."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import ssl
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import apiservers
+import pytest
+from apiservers import Client, Refused, Server, apiserver, asked, connect
+from authority import Authority
+from cryptography import x509
+from installation import Installation, apply, holds, until
+
+from gatehouse.apis import resources
+from gatehouse.ir.http import Endpoint
+from gatehouse.kube import client as kube
+
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
+
+SECONDS = float(os.environ.get("CHURN_SECONDS", "20"))
+HELD = 200
+"""Connections that live through all changes."""
+
+OUTSIDE, INSIDE = 8443, 9443
+Object = dict[str, Any]
+
+DNS_ENDPOINT: Object = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "dnsendpoints.externaldns.k8s.io"},
+    "spec": {
+        "group": "externaldns.k8s.io",
+        "names": {
+            "kind": "DNSEndpoint", "listKind": "DNSEndpointList",
+            "plural": "dnsendpoints", "singular": "dnsendpoint",
+        },
+        "scope": "Namespaced",
+        "versions": [{
+            "name": "v1alpha1", "served": True, "storage": True,
+            "schema": {"openAPIV3Schema": {
+                "type": "object", "x-kubernetes-preserve-unknown-fields": True,
+            }},
+        }],
+    },
+}  # fmt: skip
+
+
+def meta(name: str, **more: Any) -> Object:
+    return {"name": name, "namespace": "default", **more}
+
+
+def gateway(*listeners: Object) -> Object:
+    every = {"allowedRoutes": {"namespaces": {"from": "All"}}}
+    names = {"name": "names", "port": OUTSIDE, "protocol": "TLS", "tls": {"mode": "Passthrough"}}
+    inside = {"name": "inside", "port": INSIDE, "protocol": "gatehouse.dev/ProxyProtocol"}
+    return {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "Gateway",
+        "metadata": meta("apis", annotations={"gatehouse.dev/trusted-proxies": "127.0.66.0/24"}),
+        "spec": {
+            "gatewayClassName": "gatehouse-envoy",
+            "listeners": [names | every, inside | every, *listeners],
+        },
+    }
+
+
+def endpoints(name: str, *found: Endpoint) -> Object:
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": meta(f"{name}-1", labels={"kubernetes.io/service-name": name}),
+        "addressType": "IPv4",
+        "ports": [{"name": "https", "port": found[0].port, "protocol": "TCP"}],
+        "endpoints": [{"addresses": [each.address]} for each in found],
+    }
+
+
+def service(name: str) -> Object:
+    ports = [{"name": "https", "port": 443, "protocol": "TCP"}]
+    return {"apiVersion": "v1", "kind": "Service", "metadata": meta(name), "spec": {"ports": ports}}
+
+
+def hosted(name: str, *hosts: str, address: str = "", **spec: Any) -> Object:
+    wanted: Object = {
+        "parentRefs": [{"name": "apis"}],
+        "hosts": list(hosts) or [f"api.{name}.test"],
+        "service": {"name": name},
+        **spec,
+    }
+    if address:
+        wanted["advertised"] = {"address": address}
+    return {
+        "apiVersion": "gatehouse.dev/v1alpha1",
+        "kind": "HostedAPIServer",
+        "metadata": meta(name),
+        "spec": wanted,
+    }
+
+
+async def serve(client: kube.Client, server: Server, **spec: Any) -> None:
+    name = server.name
+    await apply(
+        client, [service(name), endpoints(name, server.endpoint), hosted(name, **spec)]
+    )  # fmt: skip
+    await holds(client, "HostedAPIServer", name, "Programmed")
+
+
+async def remove(client: kube.Client, name: str) -> None:
+    await client.delete(resources.HOSTED_API_SERVERS, name, "default")
+    await client.delete(resources.SERVICES, name, "default")
+    await client.delete(resources.ENDPOINT_SLICES, f"{name}-1", "default")
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+def trust(authority: Authority) -> ssl.SSLContext:
+    made = ssl.create_default_context(cafile=str(authority.file))
+    made.check_hostname = False
+    made.load_cert_chain(*authority.issue("alice", x509.DNSName("alice")))
+    return made
+
+
+@pytest.fixture
+async def address(client: kube.Client) -> str:
+    await apply(client, [gateway()])
+    found = await holds(client, "Gateway", "apis", "Programmed")
+    return str(found["addresses"][0]["value"])
+
+
+async def test_clients_outside_and_inside_reach_their_own_cluster(
+    client: kube.Client, authority: Authority, trust: ssl.SSLContext, address: str,
+    installation: Installation, tmp_path: Path,
+) -> None:  # fmt: skip
+    names, inside = (address, OUTSIDE), (address, INSIDE)
+    async with apiserver(authority, "a", wanted=True) as a, apiserver(authority, "b") as b:
+        await serve(client, a, address="10.1.2.3", dns={"publish": True})
+        await serve(client, b, address="fd00::5", allowedSources=["127.0.9.0/24", "192.0.2.0/24"])
+        alice = await connect(names, trust, "API.a.test")
+        assert (alice.server, alice.shown) == ("a", "alice")
+        assert await asked(names, trust, "api.b.test", source="127.0.9.1") == "b"
+        assert await asked(names, trust, "api.b.test", source="127.0.8.1") == ""
+        assert await asked(names, trust, "api.c.test") == ""
+        assert await asked(names, trust, None) == ""
+
+        async def through(header: bytes, source: str = "127.0.66.1") -> str:
+            return await asked(inside, trust, None, header=header, source=source)
+
+        first, second = apiservers.version_1, apiservers.version_2
+        assert await through(first("192.0.2.1", "10.1.2.3", 443)) == "a"
+        assert await through(second("192.0.2.1", "10.1.2.3", 443)) == "a"
+        assert await through(second("2001:db8::1", "fd00::5", 443)) == ""
+        assert await through(first("192.0.2.1", "10.1.2.3", 6443)) == ""
+        assert await through(first("192.0.2.1", "10.1.2.3", 443), "127.0.67.1") == ""
+        assert await through(apiservers.LOCAL) == await through(apiservers.UNKNOWN) == ""
+
+        found = await client.get(resources.HOSTED_API_SERVERS, "a", "default")
+        assert found["status"]["readyEndpoints"] == 1
+        assert found["status"]["addresses"] == [{"type": "IPAddress", "value": address}]
+
+        await apply(client, [hosted("late", "api.a.test")])
+        await holds(client, "HostedAPIServer", "late", "Accepted", "False")
+        assert await asked(names, trust, "api.a.test") == "a"
+
+        zone = tmp_path / "zone"
+        command = [sys.executable, "-m", "gatehouse", "dns", "zone", "--zone", "test"]
+        where = ["--kubeconfig", str(installation.kubeconfig), "--output", str(zone)]
+        process = await asyncio.create_subprocess_exec(*command, *where)
+        assert await process.wait() == 0
+        assert zone.read_text() == (
+            f"$ORIGIN test.\napi.a 60 IN A {address}\napi.b 60 IN A {address}\n"
+        )
+        # Chains, lists and names change around it.
+        await apply(client, [hosted("b", address="fd00::5", allowedSources=["127.0.8.0/24"])])
+
+        async def other_list() -> bool:
+            return await asked(names, trust, "api.b.test", source="127.0.8.1") == "b"
+
+        await until(other_list)
+        assert await asked(names, trust, "api.b.test", source="127.0.9.1") == ""
+        for name in ("b", "late"):
+            await client.delete(resources.HOSTED_API_SERVERS, name, "default")
+
+        async def gone() -> bool:
+            return await asked(names, trust, "api.b.test", source="127.0.8.1") == ""
+
+        await until(gone)
+        assert await alice.echo("still here") == "still here"
+        alice.close()
+        await remove(client, "a")
+
+
+async def test_dnsendpoints_follow_servers(
+    client: kube.Client, authority: Authority, address: str
+) -> None:
+    definitions = resources.Resource(
+        "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition",
+        namespaced=False,
+    )  # fmt: skip
+    with contextlib.suppress(kube.AlreadyExists):
+        await client.create(definitions, DNS_ENDPOINT)
+
+    async def published() -> Any:
+        with contextlib.suppress(kube.NotFound):
+            found = await client.get(resources.DNS_ENDPOINTS, "d", "default")
+            return [(e["dnsName"], e["targets"]) for e in found["spec"]["endpoints"]]
+        return []
+
+    async with apiserver(authority, "d") as d:
+        await serve(client, d, dns={"publish": True, "ttlSeconds": 30})
+        wanted = [("api.d.test", [address])]
+        await until(lambda: _is(published, wanted), seconds=90)
+        more = hosted("d", "api.d.test", "other.d.test", dns={"publish": True})
+        await apply(client, [more])
+        await until(lambda: _is(published, [*wanted, ("other.d.test", [address])]), seconds=90)
+        await apply(client, [hosted("d", dns={"publish": False})])
+        await until(lambda: _is(published, []), seconds=90)
+        await remove(client, "d")
+
+
+async def _is(read: Any, wanted: Any) -> bool:
+    return bool(await read() == wanted)
+
+
+class Held:
+    """Connections that say something all the time."""
+
+    def __init__(self, clients: list[Client]) -> None:
+        self.clients = clients
+        self.said = Counter[str]()
+        self.lost: list[str] = []
+
+    async def run(self, ends: float) -> None:
+        await asyncio.gather(*(self._talk(each, ends) for each in self.clients))
+
+    async def _talk(self, client: Client, ends: float) -> None:
+        number = 0
+        while time.monotonic() < ends:
+            number += 1
+            try:
+                async with asyncio.timeout(20):
+                    assert await client.echo(str(number)) == str(number)
+            except (Refused, TimeoutError) as error:
+                self.lost.append(f"{client.server}: {error!r}")
+                return
+            self.said[client.server] += 1
+            await asyncio.sleep(0.5)
+
+
+async def _change(client: kube.Client, number: int, kept: list[tuple[Server, Server]]) -> None:
+    """Do the next of: a name more, endpoints that move, a list, a name less."""
+    name = f"churn-{number // 4}"
+    one, other = kept[number % len(kept)]
+    match number % 4:
+        case 0:
+            sources = {"allowedSources": ["127.0.0.0/8"]} if number % 8 else {}
+            made = hosted(name, address=f"10.9.{number // 250}.{number % 250 + 1}", **sources)
+            await apply(client, [service(name), endpoints(name, one.endpoint), made])
+        case 1:
+            ready = [one.endpoint, other.endpoint]
+            await apply(client, [endpoints(one.name, ready[number // 4 % 2])])
+        case 2:
+            await apply(client, [endpoints(name, other.endpoint)])
+        case _:
+            if number > 40:
+                await remove(client, f"churn-{number // 4 - 10}")
+
+
+async def test_no_connection_ends_while_names_come_and_go(
+    client: kube.Client, authority: Authority, trust: ssl.SSLContext, address: str
+) -> None:
+    """That none ends later, when Envoy has drained what changed, is tested with the back end."""
+    async with contextlib.AsyncExitStack() as stack:
+        kept = []
+        for number in range(5):
+            one = await stack.enter_async_context(apiserver(authority, f"kept-{number}"))
+            other = await stack.enter_async_context(apiserver(authority, f"kept-{number}"))
+            kept.append((one, other))
+            await serve(client, one, address=f"10.8.0.{number + 1}")
+        connections = []
+        for number in range(HELD):
+            name = f"kept-{number % 5}"
+            header = apiservers.version_2("192.0.2.1", f"10.8.0.{number % 5 + 1}", 443)
+            if number % 2:
+                made = await connect((address, OUTSIDE), trust, f"api.{name}.test")
+            else:
+                made = await connect(
+                    (address, INSIDE), trust, None, header=header, source="127.0.66.1"
+                )
+            assert made.server == name
+            connections.append(made)
+        held, begun = Held(connections), time.monotonic()
+        talking = asyncio.create_task(held.run(begun + SECONDS))
+        number = 0
+        while time.monotonic() - begun < SECONDS:
+            await _change(client, number, kept)
+            number += 1
+            await asyncio.sleep(max(0.0, begun + number * 0.1 - time.monotonic()))
+        await talking
+        last = f"churn-{(number - 1) // 4}"
+        await holds(client, "HostedAPIServer", last, "Programmed")
+        reached = await asked((address, OUTSIDE), trust, f"api.{last}.test")
+        for made in connections:
+            made.close()
+    print(f"{number} changes in {SECONDS:.0f} s; {sum(held.said.values())} echoes over {HELD}")
+    assert not held.lost, f"{len(held.lost)} of {HELD}: {held.lost[:10]}"
+    assert min(held.said.values()) > HELD / 5
+    assert reached.startswith("kept-")

@@ -1,0 +1,275 @@
+"""HostedAPIServers: what one may say, whose a name is, who is listened to, what the DNS is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gatehouse.frontends import gateway_api, hosted_apiserver, joined
+from gatehouse.frontends.hosted_apiserver.dns import Record, pointed
+from gatehouse.frontends.hosted_apiserver.inputs import wanted
+from gatehouse.query import Engine, Key, Snapshot
+
+Object = dict[str, Any]
+OLD, YOUNG = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
+
+
+def server(**spec: Any) -> Object:
+    return {
+        "metadata": {"name": "s", "namespace": "ns"},
+        "spec": {"hosts": ["api.test"], "service": {"name": "s"}} | spec,
+    }
+
+
+def advertised(address: str, port: int = 443) -> Object:
+    return {"advertised": {"address": address, "port": port}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"hosts": []}, "spec.hosts"),
+        ({"hosts": ["api.test", "*.test"]}, "spec.hosts[1]"),
+        ({"hosts": ["api"]}, "spec.hosts[0]"),
+        ({"hosts": ["api."]}, "spec.hosts[0]"),
+        ({"hosts": ["a_b.test"]}, "spec.hosts[0]"),
+        ({"hosts": ["api..test"]}, "spec.hosts[0]"),
+        ({"hosts": ["api.test/x"]}, "spec.hosts[0]"),
+        ({"hosts": ["api%25.test"]}, "spec.hosts[0]"),
+        ({"hosts": ["10.0.0.1"]}, "spec.hosts[0]"),
+        ({"hosts": [f"{'a' * 64}.test"]}, "spec.hosts[0]"),
+        ({"hosts": [".".join(["a" * 60] * 5)]}, "spec.hosts[0]"),
+        (advertised("api.test"), "spec.advertised.address"),
+        (advertised("10.0.0.0/8"), "spec.advertised.address"),
+        (advertised("0.0.0.0"), "spec.advertised.address"),
+        (advertised("ff02::1"), "spec.advertised.address"),
+        (advertised("fe80::1%eth0"), "spec.advertised.address"),
+        (advertised("::ffff:10.1.2.3"), "spec.advertised.address"),
+        (advertised("10.1.2.3", 0), "spec.advertised.port"),
+        (advertised("10.1.2.3", 65536), "spec.advertised.port"),
+        ({"allowedSources": ["10.0.0.0/8", "10.0.0.0/33"]}, "spec.allowedSources[1]"),
+        ({"allowedSources": ["everybody"]}, "spec.allowedSources[0]"),
+        ({"service": None}, "service"),
+        ({"hosts": "api.test"}, "hosts"),
+    ],
+)
+def test_a_value_that_cannot_be_is_told_with_its_field(spec: Object, field: str) -> None:
+    found = wanted(hosted_apiserver.decode("HostedAPIServer", server(**spec)))
+    assert field in found.problem
+    assert (found.hosts, found.address, found.sources) == ((), "", ())
+
+
+def test_values_have_one_form() -> None:
+    spec = {
+        "hosts": ["API.One.Test.", "api.one.test", "b.test"],
+        "allowedSources": ["10.1.2.3/8", "192.0.2.1", "10.0.0.0/8", "2001:DB8::1/32"],
+        **advertised("FD00:0:0::0005"),
+    }
+    found = wanted(hosted_apiserver.decode("HostedAPIServer", server(**spec)))
+    assert found.problem == ""
+    assert found.hosts == ("api.one.test", "b.test")
+    assert found.address == "fd00::5"
+    assert found.sources == ("10.0.0.0/8", "192.0.2.1/32", "2001:db8::/32")
+
+
+class World:
+    """A Gateway with a listener of each kind, and HostedAPIServers."""
+
+    def __init__(self, **annotations: str) -> None:
+        self.engine = Engine(Snapshot(joined.INDEXES))
+        self.engine.commit({gateway_api.SETTINGS_KEY: gateway_api.Settings(bind="any")})
+        self.put("GatewayClass", "", "c", {"spec": {"controllerName": gateway_api.ENVOY}})
+        tls = {"name": "tls", "port": 443, "protocol": "TLS", "tls": {"mode": "Passthrough"}}
+        inside = {"name": "in", "port": 8443, "protocol": "gatehouse.dev/ProxyProtocol"}
+        every = {"allowedRoutes": {"namespaces": {"from": "All"}}}
+        spec = {"gatewayClassName": "c", "listeners": [tls | every, inside | every]}
+        self.put("Gateway", "ns", "gw", {"spec": spec}, annotations=annotations)
+
+    def put(self, kind: str, namespace: str, name: str, body: Object | None, **more: Any) -> None:
+        key: Key = (kind, namespace, name)
+        if body is None:
+            self.engine.commit({key: None})
+            return
+        metadata = {"name": name, "namespace": namespace, "creationTimestamp": OLD} | more
+        self.engine.commit({key: joined.decode(kind, {"metadata": metadata, **body})})
+
+    def service(self, name: str, namespace: str = "ns") -> None:
+        self.put("Service", namespace, name, {"spec": {"ports": [{"name": "h", "port": 443}]}})
+
+    def server(
+        self, name: str, *hosts: str, namespace: str = "ns", created: str = OLD, **spec: Any
+    ) -> None:
+        parents = [{"name": "gw", "namespace": "ns"}]
+        known = {"parentRefs": parents, "hosts": list(hosts), "service": {"name": name}} | spec
+        self.put("HostedAPIServer", namespace, name, {"spec": known}, creationTimestamp=created)
+
+    def said(self, name: str, kind: str = "Accepted", namespace: str = "ns") -> tuple[str, ...]:
+        with self.engine.compile() as ask:
+            status: Any = ask.map(joined.status, ask(joined.subjects, ""))[
+                ("HostedAPIServer", namespace, name)
+            ]
+        found = next(each for each in status.conditions if each.type == kind)
+        return found.status, found.reason, found.message
+
+    def gateway(self) -> Any:
+        with self.engine.compile() as ask:
+            return joined.compile_gateway(ask, ("Gateway", "ns", "gw"))
+
+    def names(self) -> list[str]:
+        return [host.hostname for host in self.gateway().streams[0].hosts if host.hostname]
+
+
+@pytest.mark.parametrize(
+    ("old", "young", "what"),
+    [
+        ({"hosts": ["a.test", "b.test"]}, {"hosts": ["c.test", "B.test."]}, "b.test"),
+        (advertised("fd00::5"), advertised("FD00::0005", 6443), "fd00::5"),
+        ({"service": {"name": "x"}}, {"service": {"name": "x", "port": 443}}, "x:443"),
+    ],
+    ids=["host", "address", "service"],
+)
+def test_the_older_keeps_what_two_want_and_the_other_is_told_whose_it_is(
+    old: Object, young: Object, what: str
+) -> None:
+    world = World()
+    first: Any = {"hosts": ["z.test"]} | old
+    second: Any = {"hosts": ["y.test"]} | young
+    world.server("z", **first)
+    world.server("a", created=YOUNG, **second)
+    assert world.said("z")[:2] == ("True", "Accepted")
+    status, reason, message = world.said("a")
+    assert (status, reason) == ("False", "Conflicted")
+    assert what in message
+    assert "HostedAPIServer ns/z" in message
+    assert not {"y.test", "c.test"} & {*world.names()}
+    world.put("HostedAPIServer", "ns", "z", None)
+    assert world.said("a")[:2] == ("True", "Accepted")
+
+
+def test_of_two_of_the_same_age_the_first_by_name_is_the_older() -> None:
+    world = World()
+    world.server("b", "api.test", service={"name": "b"})
+    world.server("a", "api.test", service={"name": "a"}, namespace="other")
+    assert world.said("b")[0] == "True"
+    assert world.said("a", namespace="other")[1] == "Conflicted"
+
+
+def test_services_of_the_same_name_in_two_namespaces_are_two() -> None:
+    world = World()
+    world.server("a", "a.test", namespace="n1")
+    world.server("a", "b.test", namespace="n2")
+    assert world.said("a", namespace="n1")[0] == world.said("a", namespace="n2")[0] == "True"
+    assert world.names() == ["a.test", "b.test"]
+
+
+def test_a_bad_annotation_takes_the_port_away_from_everybody() -> None:
+    for text in ("10.0.0.0/8,nonsense", "", "10.0.0.0/8,"):
+        world = World(**{"gatehouse.dev/trusted-proxies": text})
+        world.server("a", "a.test", **advertised("10.1.2.3"))
+        assert world.gateway().tunnels == ()
+        with world.engine.compile() as ask:
+            status: Any = ask.map(joined.status, ask(joined.subjects, ""))[("Gateway", "ns", "gw")]
+        inside = next(each for each in status.listeners if each.name == "in")
+        accepted = next(each for each in inside.conditions if each.type == "Accepted")
+        assert accepted.status == "False"
+        assert "gatehouse.dev/trusted-proxies" in accepted.message
+
+
+def test_proxies_that_are_trusted_are_told_in_order() -> None:
+    world = World(**{"gatehouse.dev/trusted-proxies": " fd00::/8 , 10.0.0.1"})
+    world.service("a")
+    world.server("a", "a.test", **advertised("10.1.2.3"))
+    (tunnel,) = world.gateway().tunnels
+    assert tunnel.proxies == ("10.0.0.1/32", "fd00::/8")
+    (destination,) = tunnel.destinations
+    assert (destination.address, destination.port) == ("10.1.2.3", 443)
+
+
+def test_a_name_with_a_list_is_not_a_tlsroutes() -> None:
+    world = World()
+    world.service("a")
+    world.service("b")
+    rules = [{"backendRefs": [{"name": "b", "port": 443}]}]
+    spec = {"parentRefs": [{"name": "gw"}], "hostnames": ["a.test"], "rules": rules}
+    world.put("TLSRoute", "ns", "r", {"spec": spec})
+    world.server("a", "a.test", allowedSources=["10.0.0.0/8"])
+    (host,) = [each for each in world.gateway().streams[0].hosts if each.hostname]
+    assert host.sources == ("10.0.0.0/8",)
+    assert host.backends[0].cluster.startswith("h-ns-a-443-")
+
+
+def test_a_policy_of_the_service_does_not_touch_the_tls() -> None:
+    world = World()
+    world.service("a")
+    validation = {"hostname": "x.test", "wellKnownCACertificates": "System"}
+    target = {"group": "", "kind": "Service", "name": "a"}
+    world.put(
+        "BackendTLSPolicy", "ns", "p", {"spec": {"targetRefs": [target], "validation": validation}}
+    )
+    world.server("a", "a.test")
+    (cluster,) = world.gateway().clusters
+    assert (cluster.protocol, cluster.tls) == ("tcp", None)
+
+
+def test_a_missing_service_is_a_name_that_is_refused() -> None:
+    world = World()
+    world.server("a", "a.test", allowedSources=["10.0.0.0/8"])
+    assert world.said("a", "ResolvedRefs")[:2] == ("False", "BackendNotFound")
+    (host,) = [each for each in world.gateway().streams[0].hosts if each.hostname]
+    assert (host.backends, host.sources) == ((), ("10.0.0.0/8",))
+
+
+def test_one_more_costs_what_it_is() -> None:
+    """A pass after one more server runs as many queries among 2,000 as among 50."""
+    runs = []
+    for number in (50, 2000):
+        world = World()
+        for each in range(number):
+            world.service(f"s{each}")
+            world.server(
+                f"s{each}", f"s{each}.test", **advertised(f"10.0.{each // 250}.{each % 250 + 1}")
+            )
+        with world.engine.compile() as ask:
+            joined.compile_gateway(ask, ("Gateway", "ns", "gw"))
+            ask.map(joined.status, ask(joined.subjects, ""))
+        before = world.engine.runs
+        world.service("new")
+        world.server("new", "new.test", **advertised("10.9.9.9"))
+        with world.engine.compile() as ask:
+            made: Any = joined.compile_gateway(ask, ("Gateway", "ns", "gw"))
+            ask.map(joined.status, ask(joined.subjects, ""))
+        assert len(made.streams[0].hosts) == number + 2
+        runs.append(world.engine.runs - before)
+    assert runs[1] < 2 * runs[0]
+
+
+@pytest.mark.parametrize(
+    ("targets", "records"),
+    [
+        (["192.0.2.1"], [("A", ("192.0.2.1",))]),
+        (["192.0.2.1", "fd00::1"], [("A", ("192.0.2.1",)), ("AAAA", ("fd00::1",))]),
+        (["192.0.2.1", "192.0.2.2"], [("A", ("192.0.2.1", "192.0.2.2"))]),
+        (["lb.example"], [("CNAME", ("lb.example",))]),
+        (["lb.example", "192.0.2.1"], [("A", ("192.0.2.1",))]),
+        ([], []),
+    ],
+)
+def test_names_point_to_the_load_balancer(targets: list[str], records: list[Any]) -> None:
+    found = pointed(["b.test", "a.test"], targets, 60)
+    assert found == [
+        Record(name, kind, shown, 60) for name in ("a.test", "b.test") for kind, shown in records
+    ]
+
+
+def test_a_zone_has_the_names_below_it() -> None:
+    found = [
+        *pointed(["api.one.example", "example", "api.other.test", "notexample"], ["192.0.2.1"], 60),
+        *pointed(["two.example"], ["lb.cloud.test"], 30),
+    ]
+    assert hosted_apiserver.zone("Example.", found) == (
+        "$ORIGIN example.\n"
+        "api.one 60 IN A 192.0.2.1\n"
+        "@ 60 IN A 192.0.2.1\n"
+        "two 30 IN CNAME lb.cloud.test.\n"
+    )

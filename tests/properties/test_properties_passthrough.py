@@ -1,0 +1,103 @@
+"""Names that pass through: what came before does not matter, and no list is gone around."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gatehouse.backends import envoy
+from gatehouse.frontends.gateway_api import hostnames
+from gatehouse.ir import gateway as ir_gateway
+from gatehouse.ir import http as ir
+from gatehouse.ir.gateway import Destination, StreamBackend, StreamHost, TunnelListener
+from gatehouse.xds.resources import CLUSTER
+
+NAMES = ("", "*.a.b", "*.b", "x.a.b", "y.a.b", "x.b", "z.other")
+ADDRESSES = ("10.0.0.1", "10.0.0.2", "fd00::5")
+CLUSTERS = ("one", "two")
+SOURCES = st.sampled_from([(), (), ("10.0.0.0/8",), ("192.0.2.1/32",)])
+
+HOSTS = st.dictionaries(
+    st.sampled_from(NAMES),
+    st.tuples(st.lists(st.sampled_from((*CLUSTERS, "")), max_size=2, unique=True), SOURCES),
+)
+DESTINATIONS = st.dictionaries(
+    st.sampled_from(ADDRESSES), st.tuples(st.sampled_from(CLUSTERS), SOURCES)
+)
+ENDPOINTS = st.lists(st.sampled_from([1, 2, 3]), unique=True).map(sorted)
+WORLD = st.tuples(
+    HOSTS,
+    DESTINATIONS,
+    st.fixed_dictionaries(dict.fromkeys(CLUSTERS, ENDPOINTS)),
+    st.sampled_from([None, "", "*.b", "z.web"]),
+    st.sampled_from([(), ("10.0.0.0/8",)]),
+)
+
+
+def gateway(
+    hosts: dict[str, tuple[list[str], tuple[str, ...]]],
+    destinations: dict[str, tuple[str, tuple[str, ...]]],
+    endpoints: dict[str, list[int]],
+    web: str | None,
+    proxies: tuple[str, ...],
+) -> ir_gateway.Gateway:
+    stream = tuple(
+        StreamHost(name, tuple(map(StreamBackend, backends)), sources=sources)
+        for name, (backends, sources) in sorted(hosts.items())
+        if name != web
+    )
+    secure = ir.VirtualHost(web or "", (), ("web",), web or "")
+    return ir_gateway.Gateway(
+        "ns/gw",
+        listeners=() if web is None else (ir_gateway.Listener(443, "HTTPS", (secure,)),),
+        streams=(ir_gateway.StreamListener(443, "TLS", stream),) if stream else (),
+        tunnels=(
+            TunnelListener(
+                8443,
+                tuple(
+                    Destination(address, 443, cluster, sources)
+                    for address, (cluster, sources) in sorted(destinations.items())
+                ),
+                proxies,
+            ),
+        ),
+        clusters=tuple(
+            ir.Cluster(name, tuple(ir.Endpoint("10.1.0.1", port) for port in ports), "tcp")
+            for name, ports in sorted(endpoints.items())
+        ),
+        certificates=(ir_gateway.Certificate("web", b"c", ir_gateway.SecretBytes(b"k")),),
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(WORLD, min_size=1, max_size=6))
+def test_what_came_before_does_not_matter(worlds: list[tuple]) -> None:  # type: ignore[type-arg]
+    kept = envoy.Generator(envoy.Capabilities())
+    for world in worlds:
+        wanted = gateway(*world)
+        told, whole = kept.generate(wanted), envoy.Generator(envoy.Capabilities()).generate(wanted)
+        assert told == whole
+        assert not told.resources.differing(whole.resources)
+
+
+@settings(max_examples=300, deadline=None)
+@given(WORLD)
+def test_a_name_has_a_cluster_only_if_everybody_may_come(world: tuple) -> None:  # type: ignore[type-arg]
+    """Whoever is led by name alone was held against no list, and is covered by no chain."""
+    wanted = gateway(*world)
+    clusters = envoy.Generator(envoy.Capabilities()).generate(wanted).resources.by_type
+    named = set(clusters.get(CLUSTER, {}))
+    hosts = {host.hostname: host for each in wanted.streams for host in each.hosts}
+    for name in (each.removeprefix("sni/443/") for each in named if each.startswith("sni/")):
+        host = hosts[name]
+        assert host.sources == ()
+        assert len(host.backends) == 1
+        wide = [
+            each for each in hosts.values()
+            if each.hostname != name and hostnames.covers(each.hostname, name)
+            and (each.sources or any(share.cluster for share in each.backends))
+        ]  # fmt: skip
+        assert not [each for each in wide if each.hostname.startswith("*") or not each.hostname]
+    listed = {each.address for each in wanted.tunnels[0].destinations if each.sources}
+    shown = {address: f"[{address}]" if ":" in address else address for address in listed}
+    assert not named & {f"dst/8443/{shown[address]}:443" for address in listed}

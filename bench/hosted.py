@@ -209,7 +209,8 @@ async def by_gatehouse(directory: Path, count: int) -> AsyncIterator[Proxy]:
     plane = EnvoyControlPlane(directory)
     await plane.start()
     async with discovery.relayed(plane, directory) as pids:
-        await plane.served(generated.resources)
+        plane.publish(generated.resources)
+        await plane.until(lambda report: report.programmed, 600)
 
         async def add(host: str) -> str:
             number, before = int(re.findall(r"\d+", host)[0]), counting.bytes

@@ -157,22 +157,24 @@ class Controller:
             lambda: self.informers[hosted_apiserver.KIND].objects,
             lambda: self.informers[resources.DNS_ENDPOINTS.kind].objects,
         )
-        self.loop = Loop(
-            Compilation(
-                gateway_api.Settings(options.bind, options.snippets, options.limit_counter)
-            ),
-            Publisher(
-                {
-                    gateway_api.NGINX: nginx_line(self.delivery),
-                    gateway_api.ENVOY: envoy_line(self.delivery.envoys),
-                }
-            ),
+        self.loop = self._loop(
+            gateway_api.Settings(options.bind, options.snippets, options.limit_counter)
+        )
+        self.delivery.on_report = self.delivery.envoys.on_report = self._on_report
+
+    def _loop(self, settings: gateway_api.Settings) -> Loop:
+        lines = {
+            gateway_api.NGINX: nginx_line(self.delivery),
+            gateway_api.ENVOY: envoy_line(self.delivery.envoys),
+        }
+        return Loop(
+            Compilation(settings),
+            Publisher(lines),
             self.statuses,
             self._provision,
             self.fetcher.want,
             self.dns.want,
         )
-        self.delivery.on_report = self.delivery.envoys.on_report = self._on_report
 
     def _on_report(self, name: str) -> None:
         if is_machines(name):

@@ -146,7 +146,8 @@ def trust(gateway: ir_gateway.Gateway) -> Iterator[tuple[str, str, bool]]:
     """
     for listener in gateway.apis:
         for cluster in listener.clusters:
-            yield names.api_clients(listener.port, cluster.name), cluster.client_trust, True
+            if chains.certificates(listener, cluster):
+                yield names.api_clients(listener.port, cluster.name), cluster.client_trust, True
     for cluster in _clusters(gateway.apis):
         if cluster.tls is not None and cluster.tls.trust:
             yield names.backend_trust(names.servers(cluster.name)), cluster.tls.trust, False

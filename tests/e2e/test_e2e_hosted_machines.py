@@ -1,143 +1,43 @@
-"""Hosted kube-apiservers as a whole, over machines: kubectl outside, Pods behind a node proxy.
-
-Real embedded API servers, `gatehouse up` with Envoy, `gatehouse node-proxy`, HAProxy and NGINX.
-"""
+"""Who reaches which hosted kube-apiserver: kubectl outside, Pods behind a node proxy."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Awaitable
 from pathlib import Path
-from typing import Any
 
 import pytest
+import watching
+import yaml
+from apiservers import version_2
 from dns_serving import serving
-from hosting import NODE, POOL, Cluster, Estate, NodeProxy
-from installation import Installation, apply, holds, until
-from machines import CUT, POSSIBLE
+from hosted_running import (
+    INSIDE,
+    MARKS,
+    ONE,
+    PROXIES,
+    TWO,
+    address,
+    clusters,
+    estate,
+    gateway,
+    installation,
+    node_proxy,
+    programmed,
+    reached,
+    refused,
+    served,
+)  # fmt: skip
+from hosting import NODE, SERVICE_NAME, Cluster, Estate, NodeProxy
+from installation import apply, until
 
 from gatehouse.kube import client as kube
 
-Object = dict[str, Any]
+__all__ = ["address", "clusters", "estate", "installation", "node_proxy"]
 
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(not POSSIBLE, reason=CUT),
-    pytest.mark.skipif(not shutil.which("kubectl"), reason="needs kubectl"),
-]
-
-NAMES, INSIDE = 443, 8443
-ONE, TWO = ("10.1.2.3", "fd00:1::3"), ("10.1.2.4", "fd00:1::4")
-PROXIES = [
-    "nginx",
-    pytest.param(
-        "haproxy", marks=pytest.mark.skipif(not shutil.which("haproxy"), reason="no haproxy")
-    ),
-]
-
-
-@pytest.fixture(scope="module")
-def estate() -> Iterator[Estate]:
-    made = Estate()
-    # This process is on the hosting machine from here on.
-    with made.hosting.entered():
-        yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
-def installation(estate: Estate) -> Iterator[Installation]:
-    with tempfile.TemporaryDirectory(prefix="gh-") as directory:
-        made = Installation(Path(directory), "--address-pool", POOL)
-        made.start()
-        yield made
-        made.stop()
-
-
-@pytest.fixture(scope="module")
-def clusters(estate: Estate, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Cluster]]:
-    directory = tmp_path_factory.mktemp("clusters")
-    made = [Cluster(directory, "one", *ONE), Cluster(directory, "two", *TWO)]
-    for each in made:
-        each.start(each.directory / "log")
-    yield made
-    for each in made:
-        each.stop()
-
-
-@pytest.fixture
-def node_proxy(estate: Estate, tmp_path: Path) -> Iterator[NodeProxy]:
-    made = NodeProxy(estate.node, tmp_path)
-    yield made
-    made.stop()
-
-
-def gateway(name: str = "apis", trusted: str = f"{NODE}/32") -> Object:
-    every = {"allowedRoutes": {"namespaces": {"from": "All"}}}
-    names = {"name": "names", "port": NAMES, "protocol": "TLS", "tls": {"mode": "Passthrough"}}
-    inside = {"name": "inside", "port": INSIDE, "protocol": "gatehouse.dev/ProxyProtocol"}
-    annotations = {"gatehouse.dev/trusted-proxies": trusted} if trusted else {}
-    return {
-        "apiVersion": "gateway.networking.k8s.io/v1",
-        "kind": "Gateway",
-        "metadata": {"name": name, "namespace": "default", "annotations": annotations},
-        "spec": {
-            "gatewayClassName": "gatehouse-envoy",
-            "listeners": [names | every, inside | every],
-        },
-    }
-
-
-def served(
-    cluster: Cluster, *gateways: str, address: str = "127.0.0.1", **spec: Any
-) -> list[Object]:
-    """Give the Service of a cluster's kube-apiserver, its endpoints, and the HostedAPIServer."""
-    name, port = cluster.name, {"name": "https", "protocol": "TCP"}
-    meta: Object = {"name": name, "namespace": "default"}
-    return [
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": meta,
-            "spec": {"ports": [port | {"port": 443}]},
-        },
-        {
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
-            "metadata": meta | {"labels": {"kubernetes.io/service-name": name}},
-            "addressType": "IPv4",
-            "ports": [port | {"port": cluster.port}],
-            "endpoints": [{"addresses": [address]}],
-        },
-        {
-            "apiVersion": "gatehouse.dev/v1alpha1",
-            "kind": "HostedAPIServer",
-            "metadata": meta,
-            "spec": {
-                "parentRefs": [{"name": each} for each in gateways or ("apis",)],
-                "hosts": [f"api.{name}.test"],
-                "service": {"name": name},
-                "advertised": {"address": cluster.advertised[0]},
-                **spec,
-            },
-        },
-    ]
-
-
-@pytest.fixture
-async def address(client: kube.Client, clusters: list[Cluster]) -> str:
-    """The address of a Gateway before two clusters."""
-    await apply(client, [gateway()])
-    for each in clusters:
-        await apply(client, served(each))
-        await holds(client, "HostedAPIServer", each.name, "Programmed")
-    found = await holds(client, "Gateway", "apis", "Programmed")
-    return str(found["addresses"][0]["value"])
+pytestmark = MARKS
 
 
 @pytest.mark.parametrize("proxy", PROXIES)
@@ -168,18 +68,88 @@ async def test_kubectl_outside_chooses_its_cluster_by_name(
         assert "failed" in one.user_seen(estate.outside, "https://api.three.test", dns.file)
         # An address is no name: nothing is chosen.
         assert "failed" in one.user_seen(estate.outside, f"https://{address}")
-        # Who comes from elsewhere than the list says meets nobody; the other way is open still.
+        # Who comes from elsewhere than the list says meets nobody.
         await apply(client, served(two, allowedSources=["192.0.2.128/25"]))
         ask = functools.partial(two.user_seen, estate.outside, "https://api.two.test", dns.file)
-        await until(lambda: _refused(ask))
+        await until(lambda: refused(ask))
         await apply(client, served(two, allowedSources=["192.0.2.0/25"]))
-        await until(lambda: _reached(ask))
-        await apply(client, served(two, allowedSources=[]))
+        await until(lambda: reached(ask))
 
 
-async def _refused(ask: Callable[[], str]) -> bool:
-    return "failed" in await asyncio.to_thread(ask)
+@pytest.mark.parametrize("proxy", PROXIES)
+async def test_the_name_of_the_master_service_leads_to_the_own_cluster(
+    estate: Estate, clusters: list[Cluster], address: str, node_proxy: NodeProxy, proxy: str
+) -> None:
+    flags = ["--gateway", f"{address}:{INSIDE}", "--address", ONE[0], "--image", "some"]
+    printed = estate.node.run(
+        *(sys.executable, "-m", "gatehouse", "node-proxy", "manifests", *flags),
+        *("--master", "names"),
+    )
+    (zone,) = (
+        each["data"]["kubernetes.zone"]
+        for each in yaml.safe_load_all(printed)
+        if each["kind"] == "ConfigMap"
+    )
+    start = functools.partial(node_proxy.start, f"{address}:{INSIDE}", ONE[:1], "--proxy", proxy)
+    await asyncio.to_thread(start)
+    with serving(estate.pod) as dns:
+        dns.serve(zone)
+        for name in ("kubernetes.default.svc", SERVICE_NAME):
+            words = clusters[0].user_seen(estate.pod, f"https://{name}", dns.file)
+            assert words == "one-admin"
+        # The shortest name is resolved as well, and no name of the certificate.
+        words = clusters[0].user_seen(estate.pod, "https://kubernetes", dns.file)
+        assert "not kubernetes" in words
 
 
-async def _reached(ask: Callable[[], str]) -> bool:
-    return "failed" not in await asyncio.to_thread(ask)
+async def test_connections_of_pods_are_not_tracked(
+    estate: Estate, clusters: list[Cluster], address: str, node_proxy: NodeProxy
+) -> None:
+    # With a rule that needs tracking the kernel tracks what it is not told to leave alone.
+    for words in (
+        "add table inet other",
+        "add chain inet other seen { type filter hook input priority 10 ; policy accept ; }",
+        "add rule inet other seen ct state established accept",
+    ):
+        estate.node.run("nft", *words.split())
+    await asyncio.to_thread(node_proxy.start, f"{address}:{INSIDE}", ONE[:1])
+    held = await watching.watch(estate.pod, (ONE[0], 443), clusters[0], SERVICE_NAME)
+    tracked = estate.node.run("conntrack", "-L", "-f", "ipv4", check=False).splitlines()
+    held.close()
+    estate.node.run("nft", "delete", "table", "inet", "other")
+    assert any(address in line for line in tracked), "nothing is tracked at all"
+    assert not [line for line in tracked if ONE[0] in line]
+
+
+async def test_who_may_claim_a_destination(
+    estate: Estate, clusters: list[Cluster], client: kube.Client, address: str
+) -> None:
+    """A proxy that is trusted is believed all it says; without trust its own address counts."""
+    two = clusters[1]
+    inside = (address, INSIDE)
+
+    async def claimed(source: str, wanted: str = TWO[0], port: int = 443) -> bool:
+        header = version_2(source, wanted, port)
+        return await watching.answers(estate.node, inside, two, header)
+
+    assert await claimed(NODE)
+    assert not await claimed(NODE, "10.1.2.9")
+    assert not await claimed(NODE, port=6443)
+    outside = watching.answers(estate.outside, inside, two, version_2(NODE, TWO[0], 443))
+    assert not await outside
+    # A list does not bind a trusted proxy that lies about where a connection is from.
+    await apply(client, served(two, allowedSources=["198.51.100.128/25"]))
+    await until(lambda: _not(claimed(NODE)))
+    assert await claimed("198.51.100.200")
+    # Where nobody is trusted the list is about the proxies: other nodes reach nobody.
+    await apply(client, [gateway("untrusting", trusted="")])
+    await apply(client, served(two, "untrusting", allowedSources=["198.51.100.128/25"]))
+    inside = (await programmed(client, "untrusting"), INSIDE)
+    await until(lambda: _not(claimed(NODE)))
+    assert not await claimed("198.51.100.200")
+    await apply(client, served(two, "untrusting", allowedSources=[f"{NODE}/32"]))
+    await until(lambda: claimed("192.0.2.77"))
+
+
+async def _not(asked: Awaitable[bool]) -> bool:
+    return not await asked

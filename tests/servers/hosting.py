@@ -15,12 +15,14 @@ import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from authority import Authority
 from cryptography import x509
 from machines import Machine, join, resolving
 from process import Process, free_port
+
+from gatehouse.kube import client as kube
 
 POOL = "203.0.113.0/24"
 """Addresses of Gateways, all of the hosting machine."""
@@ -51,6 +53,14 @@ class Estate:
             machine.close()
 
 
+class Place(NamedTuple):
+    """Where a kube-apiserver is: the name of its Service, the port, the advertised addresses."""
+
+    name: str
+    port: int
+    advertised: tuple[str, ...]
+
+
 class Cluster(Process):
     """The kube-apiserver of a hosted cluster, with an authority of its own for its clients."""
 
@@ -78,6 +88,31 @@ class Cluster(Process):
             *("--tls-cert", str(self._pair[0]), "--tls-key", str(self._pair[1])),
             *("--client-ca", str(self.authority.file)),
         ]
+
+    def client(self) -> kube.Client:
+        """Give a client of the administrator's, past every gateway."""
+        data = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "direct",
+            "contexts": [{"name": "direct", "context": {"cluster": "direct", "user": "direct"}}],
+            "clusters": [{
+                "name": "direct",
+                "cluster": {
+                    "server": f"https://127.0.0.1:{self.port}",
+                    "certificate-authority": str(self.authority.file),
+                },
+            }],
+            "users": [{
+                "name": "direct",
+                "user": {
+                    "client-certificate": str(self.files[0]), "client-key": str(self.files[1]),
+                },
+            }],
+        }  # fmt: skip
+        file = self.directory / "kubeconfig"
+        file.write_text(json.dumps(data))
+        return kube.Client.from_kubeconfig(file)
 
     def ready(self) -> bool:
         try:

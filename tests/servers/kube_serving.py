@@ -235,8 +235,11 @@ class Connection:
 
 
 @contextlib.asynccontextmanager
-async def world(workers: int = 1) -> AsyncIterator[World]:
-    """Run an Envoy, a kube-apiserver and a reviewer for a while; nothing is served yet."""
+async def world(workers: int = 1, drain: int = 600) -> AsyncIterator[World]:
+    """Run an Envoy, a kube-apiserver and a reviewer for a while; nothing is served yet.
+
+    ``drain``: seconds after which connections of what is no more end.
+    """
     address = f"127.{random.randint(20, 250)}.{random.randint(0, 255)}.1"
     async with contextlib.AsyncExitStack() as stack:
         name = stack.enter_context(tempfile.TemporaryDirectory(prefix="ghk-"))
@@ -248,7 +251,7 @@ async def world(workers: int = 1) -> AsyncIterator[World]:
         upstream = await stack.enter_async_context(kube_upstream.serving("one", context))
         running = await stack.enter_async_context(
             envoys.running(
-                directory, workers=workers, output=directory / "access.log"
+                directory, workers=workers, output=directory / "access.log", drain=drain
             )
         )  # fmt: skip
         made = World(directory, Served(running, address), upstream, servers)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from gatehouse.agent.envoy import kubernetes
 from gatehouse.xds.limits import RUNTIME
 
 RELAY = "gatehouse-relay"
@@ -35,6 +36,7 @@ def bootstrap(
             "layered_runtime": {"layers": [{"name": "static", "static_layer": RUNTIME}]},
             # A third of the memory of idle clusters is statistics that nobody counted anything in.
             "deferred_stat_options": {"enable_deferred_creation_stats": True},
+            "stats_config": {"histogram_bucket_settings": [_buckets()]},
             "overload_manager": _overload(max_connections),
         },
         indent=1,
@@ -73,6 +75,11 @@ def _dynamic() -> dict[str, Any]:
         "cds_config": source,
         "lds_config": source,
     }
+
+
+def _buckets() -> dict[str, Any]:
+    # Those of Envoy are twice as many, most of them where no kube-apiserver answers.
+    return {"match": {"prefix": kubernetes.PREFIX}, "buckets": list(kubernetes.BUCKETS)}
 
 
 def _overload(max_connections: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import structlog
 
 from gatehouse.agent import companions, life, orphans, pages
 from gatehouse.agent.envoy import binary as binaries
-from gatehouse.agent.envoy import places
+from gatehouse.agent.envoy import kubernetes, places
 from gatehouse.agent.envoy.admin import Admin
 from gatehouse.agent.envoy.bootstrap import bootstrap
 from gatehouse.agent.envoy.company import Company
@@ -139,6 +139,7 @@ class Agent:
             )
         except OSError:
             text = ""
+        text = kubernetes.renamed(text)
         text += await pages.ask(self.places.run / reviewing.REVIEWER, "/metrics") or ""
         return page(self.figures(), text, labels)
 

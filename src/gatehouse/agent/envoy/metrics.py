@@ -19,6 +19,7 @@ FAMILIES = (
     r"|listener\..*\.(ssl\.(handshake|connection_error)|no_filter_chain_match)"
     r"|tcp\..*\.downstream_cx_(total|no_route)"
     r"|server\.(live|memory_allocated|uptime|total_connections|days_until_first_cert_expiring)"
+    r"|gatehouse_kube\..*|cluster\..*\.endpoint\..*\.(healthy|rq_active)"
     r"|overload\..*|(cluster|listener)_manager\.[a-z_]+)$"
 )
 """What is asked of Envoy, of hundreds of measurements of each cluster."""

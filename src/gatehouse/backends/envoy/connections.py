@@ -88,11 +88,14 @@ def manager(port: int, listener: str, edge: Edge) -> Any:
     return made
 
 
-def scopes() -> Any:
-    """Find the virtual host by the header that says which; a port is not part of a name."""
+def scopes(place: int = 0) -> Any:
+    """Find the virtual host by the header that says which; a port is not part of a name.
+
+    ``place``: how many words stand in front of it, each with a colon.
+    """
     builder = manager_pb2.ScopedRoutes.ScopeKeyBuilder()
     extractor = builder.fragments.add().header_value_extractor
-    extractor.name, extractor.element_separator, extractor.index = names.SCOPE_HEADER, ":", 0
+    extractor.name, extractor.element_separator, extractor.index = names.SCOPE_HEADER, ":", place
     return manager_pb2.ScopedRoutes(
         name="scopes",
         scope_key_builder=builder,

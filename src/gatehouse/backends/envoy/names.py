@@ -83,6 +83,23 @@ REVIEWER = "gh-reviewer"
 FLOW_SCOPES = "flow/"
 """How the names of scopes begin in which requests for kube-apiservers go on."""
 
+VERB_WIDTH = 16
+"""Characters of a verb where the script says what a request is: ``deletecollection`` is longest.
+Envoy can cut a text, not split it."""
+
+SCOPE_PLACE = 1
+"""Where the scope of a request for kube-apiservers stands in what is said of it."""
+
+
+def told(scope: str) -> str:
+    """Say a scope, in the header for it, of a request of which nothing else is known yet.
+
+    Later it is ``verb:scope:resource``, the verb with spaces behind it to a fixed width. No scope
+    has a colon. The script and the agent know this form too.
+    """
+    return f":{scope}"
+
+
 UPSTREAM_SOCKET = "upstream.sock"
 REVIEWER_SOCKET = "reviewer.sock"
 """Both in the directory where Envoy runs."""

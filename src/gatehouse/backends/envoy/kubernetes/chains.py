@@ -25,7 +25,7 @@ from envoy.extensions.http.early_header_mutation.header_mutation.v3 import (
 from envoy.type.matcher.v3 import string_pb2
 
 from gatehouse.backends.envoy import clients, connections, headers, names, quoting, secrets
-from gatehouse.backends.envoy.kubernetes import flow, logs, replies, script
+from gatehouse.backends.envoy.kubernetes import flow, logs, measures, replies, script
 from gatehouse.backends.envoy.protobufs import address, number, packed, truth, written
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import kubernetes as ir
@@ -84,6 +84,8 @@ def of_cluster(asked: ir.ApiListener, cluster: ir.ApiCluster, edge: Edge) -> Any
     manager = _manager(f"kube_{asked.port}_{quoting.text(cluster.name)}", scope, edge)
     manager.local_reply_config.CopyFrom(replies.of_cluster())
     manager.access_log.append(logs.log())
+    manager.access_log.extend(measures.loggers(cluster.name))
+    manager.access_log_options.access_log_flush_interval.CopyFrom(quoting.seconds(measures.PERIOD))
     manager.http_filters.extend(_filters(asked))
     return components.FilterChain(
         name=name,
@@ -126,8 +128,8 @@ def _manager(prefix: str, scope: str, edge: Edge) -> Any:
     made = _Manager(
         codec_type=_Manager.AUTO,
         stat_prefix=prefix,
-        scoped_routes=connections.scopes(),
-        early_header_mutation_extensions=[arrival(quoting.literal(scope))],
+        scoped_routes=connections.scopes(names.SCOPE_PLACE),
+        early_header_mutation_extensions=[arrival(quoting.literal(names.told(scope)))],
         server_header_transformation=_Manager.PASS_THROUGH,
         # What is understood of a path is what is sent on: nothing here makes it another.
         normalize_path=truth(False),
@@ -188,7 +190,11 @@ def _filters(asked: ir.ApiListener) -> list[Any]:
         # It says itself when a request is to go another way.
         clear_route_cache=truth(False),
     )
-    found = [_filter(names.SCRIPT, understood), _filter(flow.BUCKET, flow.idle_bucket())]
+    found = [
+        _filter(names.SCRIPT, understood),
+        _filter(measures.FILTER, measures.keeping()),
+        _filter(flow.BUCKET, flow.idle_bucket()),
+    ]
     if asked.counter:
         found.append(_filter(flow.SHARED, flow.shared_filter(asked.counter)))
     return [*found, _router()]

@@ -1,8 +1,4 @@
-"""The access log of requests for kube-apiservers: one JSON object for each that is logged.
-
-Envoy has no labels of its own. Counts by verb, resource and code are to be made from these lines
-by who reads them: their values are as many as clients like, and only a reader can bound them.
-"""
+"""The access log of requests for kube-apiservers: one JSON object for each that is logged."""
 
 from __future__ import annotations
 
@@ -13,6 +9,7 @@ from envoy.config.core.v3 import substitution_format_string_pb2
 from envoy.extensions.access_loggers.stream.v3 import stream_pb2
 
 from gatehouse.backends.envoy import names
+from gatehouse.backends.envoy.kubernetes import measures
 from gatehouse.backends.envoy.protobufs import packed, truth
 
 _TOLD = (
@@ -44,10 +41,12 @@ def log() -> Any:
         name="envoy.access_loggers.stdout",
         typed_config=packed(stream_pb2.StdoutAccessLog(log_format=line)),
     )
-    wanted = made.filter.metadata_filter
+    held = accesslog_pb2.AccessLogFilter()
+    wanted = held.metadata_filter
     wanted.matcher.filter = names.SCRIPT
     wanted.matcher.path.add(key="request")
     wanted.matcher.path.add(key="cluster")
     wanted.matcher.value.present_match = True
     wanted.match_if_key_not_found.CopyFrom(truth(False))
+    made.filter.and_filter.filters.extend([measures.ended(), held])
     return made

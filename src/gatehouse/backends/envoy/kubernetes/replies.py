@@ -62,7 +62,7 @@ def _limits() -> Iterator[Any]:
     """A limit is met by a breaker (the flag UO), or by a filter while the scope is still known."""
     told = accesslog_pb2.AccessLogFilter()
     told.header_filter.header.name = names.SCOPE_HEADER
-    told.header_filter.header.string_match.prefix = names.FLOW_SCOPES
+    told.header_filter.header.string_match.contains = f":{names.FLOW_SCOPES}"
     refused = accesslog_pb2.AccessLogFilter()
     refused.and_filter.filters.extend([_code(429), told])
     for met in (_flag("UO"), refused):

@@ -132,6 +132,7 @@ def _cluster(cluster: ir.ApiCluster, copy: Copy, token: str) -> Any:
     made.lb_subset_config.CopyFrom(_subsets())
     made.common_lb_config.healthy_panic_threshold.value = 0
     made.ignore_health_on_host_removal = True
+    made.track_cluster_stats.per_endpoint_stats = True
     made.health_checks.append(_health(cluster, copy, token))
     made.outlier_detection.CopyFrom(_ejection())
     made.upstream_connection_options.tcp_keepalive.keepalive_time.value = 30
@@ -142,6 +143,11 @@ def _cluster(cluster: ir.ApiCluster, copy: Copy, token: str) -> Any:
         made.transport_socket.CopyFrom(_tls(cluster, cluster.tls, copy))
     made.typed_extension_protocol_options[_HTTP].CopyFrom(packed(_http(cluster, copy)))
     return made
+
+
+def _is_first(copy: Copy) -> bool:
+    """Whether this is the copy that there always is, and that speaks for the servers' health."""
+    return copy.schema == "" and not copy.upgrades
 
 
 def _limited(thresholds: Any, most: int) -> Any:
@@ -161,7 +167,6 @@ def _subsets() -> Any:
 
 def _health(cluster: ir.ApiCluster, copy: Copy, token: str) -> Any:
     seconds = quoting.seconds
-    used = copy.schema == "" and not copy.upgrades
     made = health_check_pb2.HealthCheck(
         timeout=seconds(_PATIENCE),
         interval=seconds(_EVERY),
@@ -169,7 +174,7 @@ def _health(cluster: ir.ApiCluster, copy: Copy, token: str) -> Any:
         unhealthy_edge_interval=seconds(_AGAIN),
         healthy_edge_interval=seconds(_AGAIN),
         # One cluster of each server is always watched; its copies once they are in use.
-        no_traffic_interval=seconds(_EVERY if used else _IDLE),
+        no_traffic_interval=seconds(_EVERY if _is_first(copy) else _IDLE),
         unhealthy_threshold=number(_OUT),
         healthy_threshold=number(_BACK),
     )

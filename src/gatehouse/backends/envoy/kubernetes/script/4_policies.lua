@@ -41,7 +41,7 @@ local function compiled(told, version)
   local made = {
     version = version, cluster = told.cluster, denied = told.denied, anonymous = told.anonymous,
     believed = told.believed, good_for = told.good_for, bad_for = told.bad_for,
-    allowed_for = told.allowed_for, denied_for = told.denied_for, policies = {},
+    allowed_for = told.allowed_for, denied_for = told.denied_for, policies = {}, named = {},
   }
   for place, each in ipairs(told.policies or {}) do
     local policy = {
@@ -52,6 +52,11 @@ local function compiled(told, version)
       local fields = {}
       for name, value in pairs(rule) do fields[name] = compiled_names(value) end
       policy.rules[i] = fields
+      if type(rule.resources) == "table" then
+        for _, each in ipairs(rule.resources.exact or {}) do
+          if is_label(each) then made.named[each] = true end
+        end
+      end
     end
     made.policies[place] = policy
   end
@@ -106,7 +111,7 @@ local function decided(config, user, method, target)
   found = { request = request, policy = policy, events = request.events }
   if policy then
     local long = request.long and "l" or ""
-    found.scope, found.logged = policy.scope, policy.logged
+    found.scope, found.logged = labelled(config, policy.scope, request), policy.logged
     local changing = (method == "GET" or method == "HEAD") and "" or "m"
     found.way, found.upgrade = policy.subset .. long .. changing, policy.subset .. long .. "u"
     if found.way == "" then found.way = nil end

@@ -1,0 +1,104 @@
+"""What is counted of requests for kube-apiservers: by Envoy itself, with labels.
+
+The script says what a request is in the header that names its scope (:func:`names.told`), which
+costs no look into Envoy more; a filter keeps that until the request ends, when the header is long
+gone. The labels are put in the words of our metrics by the agent (:mod:`gatehouse.agent.envoy`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from envoy.config.accesslog.v3 import accesslog_pb2
+from envoy.data.accesslog.v3 import accesslog_pb2 as data_pb2
+from envoy.extensions.filters.http.set_filter_state.v3 import set_filter_state_pb2
+from xds.type.v3 import typed_struct_pb2
+
+from gatehouse.backends.envoy import names, quoting
+from gatehouse.backends.envoy.protobufs import packed
+
+FILTER = "envoy.filters.http.set_filter_state"
+
+PERIOD = 5.0
+"""Seconds after which a request is one that takes long."""
+
+_BOUND = {
+    "prefix": "gatehouse_kube", "max_counters": 10_000, "max_gauges": 2_000, "max_histograms": 50,
+}  # fmt: skip
+"""Of one cluster: what a client makes Envoy remember has an end, whatever it asks for."""
+
+_KEPT = "gatehouse.told"
+_TOLD = f"%FILTER_STATE({_KEPT}:PLAIN)%"
+_VERB = f"%FILTER_STATE({_KEPT}:PLAIN):{names.VERB_WIDTH}%"
+
+_Filter = accesslog_pb2.AccessLogFilter
+
+
+def keeping() -> Any:
+    """Give the filter, after the script, that keeps what the script said of a request."""
+    made = set_filter_state_pb2.Config()
+    value = made.on_request_headers.add(object_key=_KEPT, factory_key="envoy.string")
+    value.format_string.text_format_source.inline_string = f"%REQ({names.SCOPE_HEADER})%"
+    return made
+
+
+def loggers(cluster: str) -> Iterator[Any]:
+    """Give what counts the requests of a cluster. Raises UnwritableError."""
+    labels = {"cluster": quoting.literal(quoting.text(cluster))}
+    counted = labels | {
+        "told": _TOLD,
+        "code": "%RESPONSE_CODE%",
+        "flags": "%RESPONSE_FLAGS%",
+        "server": "%UPSTREAM_HOST%",
+    }
+    requests = {"stat": _stat("requests", counted), "value_fixed": 1}
+    took = {
+        "stat": _stat("milliseconds", labels | {"verb": _VERB}),
+        "unit": "Milliseconds",
+        "value_format": "%DURATION%",
+    }
+    yield _logger(ended(), counters=[requests], histograms=[took])
+    long_ones = {
+        "stat": _stat("long_running", labels | {"told": _TOLD}),
+        "value_fixed": 1,
+        "add_subtract": {"add_log_type": "DownstreamPeriodic", "sub_log_type": "DownstreamEnd"},
+    }
+    yield _logger(_first_period(), gauges=[long_ones])
+
+
+def ended() -> Any:
+    """Hold requests at their end, not those that take long and are told of meanwhile."""
+    return _of_type(data_pb2.DownstreamEnd)
+
+
+def _first_period() -> Any:
+    # Envoy adds at every period, and takes away once.
+    made, first = _Filter(), _Filter()
+    first.duration_filter.comparison.op = accesslog_pb2.ComparisonFilter.LE
+    first.duration_filter.comparison.value.default_value = int(PERIOD * 1500)
+    first.duration_filter.comparison.value.runtime_key = "gatehouse.unused"
+    made.and_filter.filters.extend([_of_type(data_pb2.DownstreamPeriodic), first])
+    return made
+
+
+def _of_type(kind: Any) -> Any:
+    made = _Filter()
+    made.log_type_filter.types.append(kind)
+    return made
+
+
+def _logger(held: Any, **stats: list[dict[str, Any]]) -> Any:
+    """Give a logger, written by the names of fields: the classes we have lack the newer ones."""
+    config = typed_struct_pb2.TypedStruct(
+        type_url="type.googleapis.com/envoy.extensions.access_loggers.stats.v3.Config"
+    )
+    config.value.update({"stats_scope": _BOUND, **stats})
+    return accesslog_pb2.AccessLog(
+        name="envoy.access_loggers.stats", filter=held, typed_config=packed(config)
+    )
+
+
+def _stat(name: str, tags: dict[str, str]) -> dict[str, Any]:
+    told = [{"name": key, "value_format": value} for key, value in tags.items()]
+    return {"name": name, "tags": told}

@@ -1,4 +1,4 @@
-"""Nothing that changes around a hosted kube-apiserver ends a watch, or keeps a Pod away for long."""
+"""No change around a hosted kube-apiserver ends a watch, or keeps a Pod away for long."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
@@ -11,8 +11,17 @@ from prometheus_client import CollectorRegistry, generate_latest
 class HealthServer:
     """Serves the endpoints on one address."""
 
-    def __init__(self, not_ready: Callable[[], str], registry: CollectorRegistry) -> None:
-        """``not_ready`` gives why nobody should come here; empty: they should."""
+    def __init__(
+        self,
+        not_ready: Callable[[], str],
+        registry: CollectorRegistry,
+        without: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
+        """``not_ready`` gives why nobody should come here; empty: they should.
+
+        ``without``: what a server that is ready does without, told to who asks.
+        """
+        self._without = without
         self._not_ready = not_ready
         self._registry = registry
         self._runner: web.AppRunner | None = None
@@ -40,7 +49,8 @@ class HealthServer:
 
     async def _readyz(self, _request: web.Request) -> web.Response:
         reason = self._not_ready()
-        return web.Response(status=503 if reason else 200, text=f"{reason or 'ok'}\n")
+        lines = [reason or "ok", *(f"without {each}" for each in self._without())]
+        return web.Response(status=503 if reason else 200, text="\n".join(lines) + "\n")
 
     async def _metrics(self, _request: web.Request) -> web.Response:
         headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from aiohttp import web
 from kube_fake_api import FakeApi, config_map, line, serving, status, stream
 
 from gatehouse.apis.resources import CONFIG_MAPS, Resource
@@ -172,6 +173,69 @@ async def test_a_needed_kind_that_is_not_served_is_waited_for() -> None:
         async with following(api, client) as follower:
             await follower.informer.synced.wait()
             assert api.listed() == 4
+
+
+async def test_an_optional_kind_that_is_forbidden_is_empty_until_it_is_permitted() -> None:
+    async with serving() as (api, client):
+        api.lists.extend([status(403, "Forbidden", "not for you")] * 5)
+        async with following(api, client, optional=True) as follower:
+            await follower.informer.synced.wait()
+            # Not the first time: roles may be written a moment after whoever needs them starts.
+            assert api.listed() == 3
+            assert follower.informer.trouble == "forbidden: not for you"
+            api.put("a")
+            await follower.until("a")
+            assert follower.informer.trouble == ""
+        assert api.listed() == 6
+
+
+async def test_what_is_forbidden_later_stays_as_it_was_last_seen() -> None:
+    async with serving() as (api, client):
+        api.put("a")
+        gate = asyncio.Event()
+
+        async def once_refused(request: Any) -> Any:
+            await gate.wait()
+            return await status(403, "Forbidden", "no more")(request)
+
+        api.watches.extend([once_refused, status(403, "Forbidden", "no more")] * 2)
+        async with following(api, client) as follower:
+            await follower.until("a")
+            gate.set()
+            async with asyncio.timeout(10):
+                while not follower.informer.trouble:
+                    await asyncio.sleep(0.01)
+            assert [*follower.informer.objects] == [("ns", "a")]
+            api.put("b")
+            await follower.until("a", "b")
+            assert follower.informer.trouble == ""
+
+
+async def test_whoever_is_urged_asks_at_once() -> None:
+    async with serving() as (api, client):
+        api.lists.append(status(404, "NotFound"))
+        slow = Backoff(first=1000, last=1000)
+        async with following(api, client, slow, optional=True) as follower:
+            await follower.informer.synced.wait()
+            assert follower.informer.trouble == "configmaps/v1 is not served here"
+            api.put("a")
+            follower.informer.urge()
+            await follower.until("a")
+
+
+async def test_metadata_alone_is_asked_for_where_it_is_enough() -> None:
+    accepted: list[str] = []
+
+    async def noting(request: Any) -> Any:
+        accepted.append(request.headers["Accept"])
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
+
+    async with serving() as (api, client):
+        api.lists.extend([noting, noting])
+        await client.list(CONFIG_MAPS)
+        await client.list(CONFIG_MAPS, metadata_only=True)
+    assert accepted[0] == "application/json"
+    assert accepted[1].startswith("application/json;as=PartialObjectMetadataList;g=meta.k8s.io")
 
 
 async def test_a_server_that_keeps_refusing_the_watch_is_listed_again() -> None:

@@ -120,6 +120,11 @@ class Loop:
         if self._compilation.put_input(fetch.key, found):
             self._changed()
 
+    def on_bundle(self, bundle: gateway_api.Bundle) -> None:
+        """Take in which Gateway API the cluster has."""
+        if self._compilation.put_input(gateway_api.BUNDLE_KEY, bundle):
+            self._changed()
+
     def _changed(self) -> None:
         self._stale = True
         self._urged.set()

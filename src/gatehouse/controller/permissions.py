@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
-from gatehouse.controller.run import WATCHED
+from gatehouse.controller.watching import WATCHED
 from gatehouse.frontends import external_load_balancer, joined
 from gatehouse.provisioner.reconcile import KINDS as PROVISIONED
 

@@ -26,11 +26,12 @@ from gatehouse.controller.provisioning import Provisioning
 from gatehouse.controller.publication import Publisher
 from gatehouse.controller.status_writer import StatusWriter
 from gatehouse.controller.trespasses import record
+from gatehouse.controller.watching import PROVISIONED, Watching
 from gatehouse.frontends import gateway_api, hosted_apiserver, joined
 from gatehouse.health import HealthServer
 from gatehouse.kube import client as kube
+from gatehouse.kube.backoff import Backoff
 from gatehouse.kube.events import Recorder
-from gatehouse.kube.informer import Informer
 from gatehouse.provisioner.copies import Source, read_all
 from gatehouse.provisioner.manifests import Plan, ProvisionerSettings
 from gatehouse.provisioner.pod import Proxy
@@ -57,24 +58,6 @@ NOT_PROVISIONED = "NotProvisioned"
 
 CA_SECONDS = 5.0
 """How often the file of authorities is looked at."""
-
-_OPTIONAL = (*joined.OPTIONAL_KINDS, resources.DNS_ENDPOINTS)
-
-_PROVISIONED = (
-    resources.DEPLOYMENTS,
-    resources.DAEMON_SETS,
-    resources.AUTOSCALERS,
-    resources.DISRUPTION_BUDGETS,
-    resources.CONFIG_MAPS,
-    resources.SERVICE_ACCOUNTS,
-)
-"""What is watched only to notice that somebody changed what was made for a Gateway."""
-
-
-WATCHED: tuple[Resource, ...] = tuple(
-    dict.fromkeys((*joined.KINDS, *_PROVISIONED, resources.DNS_ENDPOINTS))
-)
-"""Everything of which changes are followed."""
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -123,15 +106,10 @@ class Controller:
         self.leadership = Leadership(client, options.lease)
         self.serving = False
         """Whether agents can connect."""
-        self.informers = {
-            resource.kind: Informer(
-                client,
-                resource,
-                on_changes=self._on_changes,
-                optional=resource in _OPTIONAL,
-            )
-            for resource in WATCHED
-        }
+        self.watching = Watching(
+            client, self._on_changes, lambda bundle: self.loop.on_bundle(bundle)
+        )
+        self.informers = self.watching.informers
         identities = Identities(
             client, SERVER_NAME, lambda: self.informers["ServiceAccount"].objects
         )
@@ -207,12 +185,16 @@ class Controller:
         return self.informers[key[0]].objects.get((key[1], key[2]))
 
     def _kept(self) -> set[tuple[str, str]]:
-        """Give the Gateways whose class is missing: nobody else can have taken them over."""
-        classes = {name for _, name in self.informers["GatewayClass"].objects}
+        """Give the Gateways that nobody else can have taken over: of no class, or one of ours."""
+        others = {
+            name
+            for (_, name), raw in self.informers["GatewayClass"].objects.items()
+            if raw.get("spec", {}).get("controllerName") not in gateway_api.CONTROLLERS
+        }
         return {
             name
             for name, raw in self.informers["Gateway"].objects.items()
-            if raw.get("spec", {}).get("gatewayClassName") not in classes
+            if raw.get("spec", {}).get("gatewayClassName") not in others
         }
 
     def _on_changes(
@@ -231,7 +213,7 @@ class Controller:
         elif resource is resources.GATEWAYS:
             for name in changes:
                 self.provisioning.touch(name)
-        elif resource in (*_PROVISIONED, resources.SERVICES, resources.SECRETS):
+        elif resource in (*PROVISIONED, resources.SERVICES, resources.SECRETS):
             for (namespace, _), raw in changes.items():
                 for owner in (raw or {}).get("metadata", {}).get("ownerReferences", ()):
                     if owner.get("kind") == "Gateway":
@@ -239,20 +221,21 @@ class Controller:
 
     def not_ready(self) -> str:
         """Why agents should not come here; empty if they should."""
-        missing = [kind for kind, each in self.informers.items() if not each.synced.is_set()]
-        if missing:
-            return f"waiting for {', '.join(missing)}"
+        if waiting := self.watching.waiting():
+            return f"waiting for {waiting}"
         if not self.leadership.leading:
             return "another controller leads"
         return "" if self.serving else "not listening yet"
 
     def figures(self) -> dict[str, Figure]:
         """What can be measured from outside."""
-        objects = sum(len(each.objects) for each in self.informers.values())
         gateways, instances = self.loop.reported()
         return {
             "leading": Figure(self.leadership.leading, "Whether this controller acts."),
-            "objects": Figure(objects, "Objects watched."),
+            "objects": Figure(self.watching.objects(), "Objects watched."),
+            "kinds_missing": Figure(
+                len(self.watching.without()), "Kinds that the API server does not give."
+            ),
             "passes": Figure(self.loop.passes, "Passes over the snapshot.", total=True),
             "status_writes": Figure(self.statuses.writes, "Statuses written.", total=True),
             "gateways": Figure(gateways, "Gateways that are ours."),
@@ -268,13 +251,6 @@ class Controller:
                 self.provisioning.trust(authorities(file))
             except (OSError, ValueError) as error:
                 log.warning("authorities kept", file=str(file), reason=str(error))
-
-    async def watch(self, group: asyncio.TaskGroup) -> None:
-        """Start watching; returns when everything there is has been seen."""
-        for informer in self.informers.values():
-            group.create_task(informer.run())
-        for informer in self.informers.values():
-            await informer.synced.wait()
 
 
 def planned(found: Pass) -> dict[tuple[str, str], Plan]:
@@ -322,18 +298,30 @@ async def _ensure_class(client: kube.Client, name: str, controller: str) -> None
         "metadata": {"name": name},
         "spec": {"controllerName": controller},
     }
-    try:
-        await client.create(resources.GATEWAY_CLASSES, wanted)
-    except kube.AlreadyExists:
-        return
-    log.info("made GatewayClass", name=name)
+    backoff = Backoff()
+    while True:
+        try:
+            await client.create(resources.GATEWAY_CLASSES, wanted)
+        except kube.AlreadyExists:
+            return
+        except kube.Unavailable as error:
+            await asyncio.sleep(backoff.next_delay(error.retry_after))
+        except kube.ApiError as error:
+            # Whoever forbids it makes the class, or wants none.
+            log.warning("GatewayClass not made", name=name, error=str(error))
+            return
+        else:
+            log.info("made GatewayClass", name=name)
+            return
 
 
 async def run(options: Options, stop: asyncio.Event) -> None:
     """Run a controller until ``stop`` is set. Data planes keep serving when it ends."""
     async with _connect(options) as client:
         controller = Controller(client, options)
-        health = HealthServer(controller.not_ready, registry(controller.figures))
+        health = HealthServer(
+            controller.not_ready, registry(controller.figures), controller.watching.without
+        )
         if options.health:
             await health.start(options.health)
         try:
@@ -361,7 +349,7 @@ def _connect(options: Options) -> kube.Client:
 
 async def _act(controller: Controller, options: Options, client: kube.Client) -> None:
     async with asyncio.TaskGroup() as group:
-        await controller.watch(group)
+        await controller.watching.start(group)
         controller.copy_secrets()
         await controller.leadership.elected()
         for name, controller_name in CLASSES.items():

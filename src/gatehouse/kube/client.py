@@ -57,6 +57,15 @@ Object = dict[str, Any]
 WATCH_SLACK = 30.0
 """Seconds beyond a watch's own timeout after which a silent connection counts as dead."""
 
+METADATA = {
+    False: "application/json",
+    True: ",".join(
+        f"application/json;as={kind};g=meta.k8s.io;v=v1"
+        for kind in ("PartialObjectMetadataList", "PartialObjectMetadata")
+    ),
+}
+"""What is accepted: objects, or their metadata alone."""
+
 MERGE_PATCH = "application/merge-patch+json"
 
 
@@ -165,6 +174,7 @@ class Client:
         label_selector: str = "",
         field_selector: str = "",
         limit: int = 500,
+        metadata_only: bool = False,
     ) -> ListResult:
         """Read a collection (of all namespaces for None), ``limit`` objects per request.
 
@@ -174,12 +184,12 @@ class Client:
         query = _selectors(label_selector, field_selector)
         path = paths.collection(resource, namespace)
         try:
-            return await self._pages(resource, path, query, limit)
+            return await self._pages(resource, path, query, limit, METADATA[metadata_only])
         except Gone:
-            return await self._pages(resource, path, query, 0)
+            return await self._pages(resource, path, query, 0, METADATA[metadata_only])
 
     async def _pages(
-        self, resource: Resource, path: str, query: Mapping[str, str], limit: int
+        self, resource: Resource, path: str, query: Mapping[str, str], limit: int, accept: str
     ) -> ListResult:
         items: Sequence[Object] = ()
         token = ""
@@ -187,7 +197,8 @@ class Client:
             page = {**query, **({"limit": str(limit)} if limit else {})}
             if token:
                 page["continue"] = token
-            body = _decode(await self._connection.request("GET", path, query=page), _ListBody)
+            answer = await self._connection.request("GET", path, query=page, accept=accept)
+            body = _decode(answer, _ListBody)
             items = [*items, *(body.items or ())]
             token = body.metadata.continue_
             if not token:
@@ -289,6 +300,7 @@ class Client:
         timeout_seconds: int | None = None,
         label_selector: str = "",
         field_selector: str = "",
+        metadata_only: bool = False,
     ) -> AsyncGenerator[tuple[WatchEvent, ...], None]:
         """Like :meth:`watch`, but gives together what arrived together; at least one event each."""
         # Random, so that a fleet that connected at once does not come back at once.
@@ -303,7 +315,9 @@ class Client:
             total=None, sock_connect=CONNECT_TIMEOUT, sock_read=timeout + WATCH_SLACK
         )
         path = paths.collection(resource, namespace)
-        response = await self._connection.open("GET", path, query=query, timeout=limits)
+        response = await self._connection.open(
+            "GET", path, query=query, timeout=limits, accept=METADATA[metadata_only]
+        )
         try:
             async with aclosing(decoded_batches(response.content)) as batches:
                 async for batch in batches:

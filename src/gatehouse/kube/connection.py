@@ -45,7 +45,7 @@ class Connection:
         )
         self._session = aiohttp.ClientSession(
             connector=connector,
-            headers={"Accept": "application/json", "User-Agent": "gatehouse"},
+            headers={"User-Agent": "gatehouse"},
             read_bufsize=2**18,
         )
 
@@ -63,11 +63,18 @@ class Connection:
         query: Mapping[str, str] | None = None,
         body: Any = None,
         content_type: str = "application/json",
+        accept: str = "application/json",
     ) -> bytes:
         """Send and give the body of a 2xx answer; any other raises its ApiError."""
         limits = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT, sock_connect=CONNECT_TIMEOUT)
         response = await self.open(
-            method, path, query=query, body=body, content_type=content_type, timeout=limits
+            method,
+            path,
+            query=query,
+            body=body,
+            content_type=content_type,
+            accept=accept,
+            timeout=limits,
         )
         try:
             return await response.read()
@@ -85,10 +92,11 @@ class Connection:
         query: Mapping[str, str] | None = None,
         body: Any = None,
         content_type: str = "application/json",
+        accept: str = "application/json",
     ) -> aiohttp.ClientResponse:
         """Send; gives a response with a 2xx status. A refused token is replaced once."""
         data = None if body is None else msgspec.json.encode(body)
-        headers = {} if body is None else {"Content-Type": content_type}
+        headers = {"Accept": accept} | ({} if body is None else {"Content-Type": content_type})
         for attempt in (1, 2):
             response = await self._send(method, path, query or {}, data, headers, timeout)
             if response.status < 300:

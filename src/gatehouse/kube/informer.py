@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
@@ -11,7 +12,7 @@ import structlog
 
 from gatehouse.apis.resources import Resource
 from gatehouse.kube.backoff import Backoff
-from gatehouse.kube.client import ApiError, Client, Gone, NotFound
+from gatehouse.kube.client import ApiError, Client, Forbidden, Gone, NotFound
 from gatehouse.kube.mirror import Changes, Mirror, Name, Object
 
 log = structlog.get_logger("gatehouse.kube.informer")
@@ -26,14 +27,19 @@ REFUSALS_BEFORE_RELIST = 3
 """A server that answers a watch with an error this often in a row, without calling the version
 gone, may have lost its history (a store put back to a backup): only a new list helps then."""
 
+PATIENCE = 3
+"""Refusals in a row after which an optional kind counts as forbidden: while an installation is
+upgraded, roles may be written a moment after the process that needs them starts."""
+
 
 class Informer:
     """Mirrors one resource (of all namespaces unless one is named) until cancelled.
 
     ``on_changes`` is called in the event loop with every non-empty batch of changes, the first
     list included, after ``objects`` shows them; it must not block. What it raises ends ``run``.
-    ``optional``: a server that does not know the resource counts as one that has no objects of it,
-    until it does.
+    ``optional``: a server that does not know the resource, or forbids it ``patience`` times,
+    counts as one that has no objects of it, until it gives them. ``metadata_only``: objects have
+    nothing but their metadata, for kinds of which the rest is large.
     """
 
     def __init__(
@@ -45,6 +51,8 @@ class Informer:
         namespace: str | None = None,
         label_selector: str = "",
         optional: bool = False,
+        patience: int = PATIENCE,
+        metadata_only: bool = False,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -54,16 +62,27 @@ class Informer:
         self._namespace = namespace
         self._label_selector = label_selector
         self._optional = optional
+        self._patience = patience
+        self._metadata_only = metadata_only
+        self._urged = asyncio.Event()
+        self._refusals = 0
         self._backoff = backoff or Backoff()
         self._clock = clock
         self._mirror = Mirror()
         self.synced = asyncio.Event()
         """Set when the first list is in ``objects``, and never cleared."""
+        self.trouble = ""
+        """Why nothing is known of this kind, or nothing new; empty while it is followed."""
 
     @property
     def objects(self) -> Mapping[Name, Object]:
         """The objects now, by (namespace, name). Do not change them."""
         return self._mirror.objects
+
+    def urge(self) -> None:
+        """Ask again at once where the server is waited for: it may serve the kind now."""
+        self._backoff.reset()
+        self._urged.set()
 
     async def run(self) -> None:
         """Mirror for ever; no failure of the server or the network ends it."""
@@ -81,9 +100,12 @@ class Informer:
                 else:
                     self._backoff.next_delay()
             except NotFound as error:
-                if self._optional and not self.synced.is_set():
-                    log.info("not served here; going on without", **self._where())
-                    self.synced.set()
+                self._lack(f"{self._definition()} is not served here")
+                await self._pause(error)
+            except Forbidden as error:
+                self._refusals += 1
+                if self._refusals >= self._patience:
+                    self._lack(f"forbidden: {error.message}")
                 await self._pause(error)
             except ApiError as error:
                 refused = error.status != 0 and error.status != 429
@@ -91,10 +113,34 @@ class Informer:
                     self._mirror.forget_version()
                 await self._pause(error)
 
+    def _lack(self, trouble: str) -> None:
+        """Note that the server does not give the kind; an optional one is done without."""
+        if trouble != self.trouble:
+            what = "going on without" if self._optional else "waiting for it"
+            say = log.info if self._optional else log.warning
+            say(f"kind missing, {what}", **self._where(), reason=trouble)
+        self.trouble = trouble
+        if self._optional:
+            self.synced.set()
+
+    def _found(self) -> None:
+        if self.trouble:
+            log.info("kind is there", **self._where())
+        self.trouble, self._refusals = "", 0
+
+    def _definition(self) -> str:
+        resource = self._resource
+        group = f".{resource.group}" if resource.group else ""
+        return f"{resource.plural}{group}/{resource.version}"
+
     async def _list(self) -> None:
         result = await self._client.list(
-            self._resource, self._namespace, label_selector=self._label_selector
+            self._resource,
+            self._namespace,
+            label_selector=self._label_selector,
+            metadata_only=self._metadata_only,
         )
+        self._found()
         self._publish(self._mirror.replace(result.items, result.resource_version))
         if not self.synced.is_set():
             log.debug("synced", **self._where(), objects=len(result.items))
@@ -107,11 +153,13 @@ class Informer:
             self._namespace,
             resource_version=self._mirror.resource_version,
             label_selector=self._label_selector,
+            metadata_only=self._metadata_only,
         )
         async with aclosing(batches) as stream:
             async for events in stream:
                 received = True
                 self._backoff.reset()
+                self._found()
                 self._publish(self._mirror.receive(events))
         if not received and self._clock() - started < SHORT_WATCH:
             await self._pause(None)
@@ -125,10 +173,13 @@ class Informer:
     async def _pause(self, error: ApiError | None) -> None:
         delay = self._backoff.next_delay(error.retry_after if error else None)
         message = str(error) if error else "the server ended the watch at once"
-        missing = self._optional and isinstance(error, NotFound)
-        say = log.debug if missing else log.warning
+        told = isinstance(error, NotFound | Forbidden) and self.trouble
+        say = log.debug if told else log.warning
         say("watch interrupted", **self._where(), error=message, retry_in=round(delay, 2))
-        await asyncio.sleep(delay)
+        self._urged.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay):
+                await self._urged.wait()
 
     def _where(self) -> dict[str, str]:
         return {"kind": self._resource.kind, "namespace": self._namespace or ""}

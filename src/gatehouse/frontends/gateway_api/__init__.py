@@ -15,6 +15,7 @@ from gatehouse.frontends.gateway_api.classes import controller_of, gateways
 from gatehouse.frontends.gateway_api.extensions.authentication import fetches
 from gatehouse.frontends.gateway_api.extensions.parameters import Provisioning, provisioning
 from gatehouse.frontends.gateway_api.inputs import (
+    BUNDLE_KEY,
     CONTROLLERS,
     ENVOY,
     INDEXES,
@@ -25,6 +26,7 @@ from gatehouse.frontends.gateway_api.inputs import (
     ROUTE_KINDS,
     ROUTES,
     SETTINGS_KEY,
+    Bundle,
     Fetch,
     Fetched,
     Programming,
@@ -39,6 +41,8 @@ from gatehouse.frontends.gateway_api.reporting.status import gateways_of_route, 
 from gatehouse.frontends.gateway_api.reporting.statuses import Status
 
 __all__ = [
+    "BUNDLE_KEY",
+    "Bundle",
     "CONTROLLERS",
     "ENVOY",
     "INDEXES",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gatehouse.apis import gateway
+from gatehouse.frontends.gateway_api import bundle
 from gatehouse.frontends.gateway_api.inputs import CONTROLLERS, SETTINGS_KEY, Settings
 from gatehouse.query import Ask, Key
 
@@ -19,7 +20,9 @@ def classes(ask: Ask, _: str = "") -> tuple[Key, ...]:
 
 
 def gateways(ask: Ask, _: str = "") -> tuple[Key, ...]:
-    """Give the Gateways of our classes, sorted."""
+    """Give the Gateways of our classes, sorted; none of a Gateway API that is another one."""
+    if ask(bundle.foreign, ""):
+        return ()
     found = [key for owner in ask(classes, "") for key in ask.read(("@gateways", owner[2]))]
     return tuple(sorted(key for key in found if isinstance(ask.read(key), gateway.Gateway)))
 

@@ -15,6 +15,9 @@ class Reason(enum.Enum):
     """Every reason that a condition can have: (condition type, status, reason)."""
 
     ACCEPTED = ("Accepted", True, "Accepted")
+    SUPPORTED_VERSION = ("SupportedVersion", True, "SupportedVersion")
+    OTHER_VERSION = ("SupportedVersion", False, "UnsupportedVersion")
+    UNSUPPORTED_VERSION = ("Accepted", False, "UnsupportedVersion")
     GATEWAY_LISTENERS_INVALID = ("Accepted", False, "ListenersNotValid")
     GATEWAY_SOME_LISTENERS_INVALID = ("Accepted", True, "ListenersNotValid")
     INVALID_PARAMETERS = ("Accepted", False, "InvalidParameters")
@@ -66,7 +69,12 @@ class Reason(enum.Enum):
 
 
 OPTIONAL = frozenset(
-    {"PartiallyInvalid", "InsecureFrontendValidationMode", "OverlappingTLSConfig"}
+    {
+        "PartiallyInvalid",
+        "SupportedVersion",
+        "InsecureFrontendValidationMode",
+        "OverlappingTLSConfig",
+    }
     | {kind for kind, _, reason in (each.value for each in Reason) if reason == "PolicyAffected"}
 )
 """Types of conditions that are only there when something is to be said."""

@@ -89,10 +89,21 @@ KINDS: tuple[resources.Resource, ...] = (
 )
 """The resources to watch."""
 
-OPTIONAL_KINDS = tuple(
-    each for each in KINDS if each.group in (nginx_gateway.GROUP, resources.DATA_PLANES.group)
+NEEDED_KINDS = (
+    resources.NAMESPACES,
+    resources.SERVICES,
+    resources.ENDPOINT_SLICES,
+    resources.SECRETS,
+    resources.CONFIG_MAPS,
+    resources.GATEWAY_CLASSES,
+    resources.GATEWAYS,
+    resources.HTTP_ROUTES,
 )
-"""Those that a cluster need not know."""
+"""Those without which nothing is said or served: to go on with half of them would take down what
+data planes serve."""
+
+OPTIONAL_KINDS = tuple(each for each in KINDS if each not in NEEDED_KINDS)
+"""Those that a cluster need not know, such as what its channel of Gateway API lacks."""
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 SERVICE_NAME = "kubernetes.io/service-name"
@@ -120,6 +131,19 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 SETTINGS_KEY: Key = ("Settings", "", "")
+
+BUNDLE_VERSION = (1, 6)
+"""Major and minor of Gateway API's definitions that this was made for."""
+
+
+class Bundle(msgspec.Struct, frozen=True):
+    """The versions of Gateway API's definitions in the cluster; at :data:`BUNDLE_KEY`."""
+
+    versions: tuple[tuple[str, str], ...] = ()
+    """Name of a definition, and its annotation ``gateway.networking.k8s.io/bundle-version``."""
+
+
+BUNDLE_KEY: Key = ("Bundle", "", "")
 
 
 class Programming(msgspec.Struct, frozen=True):

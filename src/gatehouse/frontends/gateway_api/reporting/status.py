@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from gatehouse.apis import gateway
+from gatehouse.frontends.gateway_api import bundle
 from gatehouse.frontends.gateway_api.attaching.exclusion import attachments
 from gatehouse.frontends.gateway_api.classes import classes, controller_of
 from gatehouse.frontends.gateway_api.extensions import parameters
-from gatehouse.frontends.gateway_api.findings import Finding, Reason, condition
+from gatehouse.frontends.gateway_api.findings import Finding, Reason, conditions
 from gatehouse.frontends.gateway_api.inputs import (
     FILTER_KINDS,
     POLICY_KINDS,
@@ -66,4 +67,5 @@ def _class_status(ask: Ask, key: Key) -> ClassStatus | None:
     said = Finding(Reason.ACCEPTED, f"accepted by {ask(controller_of, key)}")
     if problem:
         said = Finding(Reason.INVALID_PARAMETERS, f"spec.parametersRef: {problem}")
-    return ClassStatus((condition(said, found.metadata.generation),), FEATURES)
+    everything = conditions(bundle.findings(ask), (said,), found.metadata.generation)
+    return ClassStatus(everything, FEATURES)

@@ -1,0 +1,187 @@
+"""A cluster that lacks kinds, forbids them, or has another Gateway API, at a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from inprocess import Server
+from replica import Replica
+
+from gatehouse.apis.resources import (
+    DEFINITIONS,
+    DEPLOYMENTS,
+    GATEWAY_CLASSES,
+    GATEWAYS,
+    SERVICES,
+    Resource,
+)
+from gatehouse.controller.watching import BUNDLE_VERSION
+from gatehouse.kube import client as kube
+from gatehouse.standalone.state import State
+
+ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
+CONTROLLER_ROLE = "system:gatehouse:controller"
+
+GATEWAY = {
+    "metadata": {"name": "g", "namespace": "default"},
+    "spec": {
+        "gatewayClassName": "gatehouse-nginx",
+        "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}],
+    },
+}
+
+
+class Cluster:
+    """An API server with a client that may do everything."""
+
+    def __init__(self, server: Server, client: kube.Client) -> None:
+        self.server = server
+        self.client = client
+
+    async def without(self, *plurals: str) -> list[dict[str, Any]]:
+        """Remove definitions of Gateway API; gives them."""
+        removed = []
+        for plural in plurals:
+            found = await self.client.get(DEFINITIONS, f"{plural}.gateway.networking.k8s.io")
+            removed.append({"metadata": _bare(found), "spec": found["spec"]})
+            await self.client.delete(DEFINITIONS, found["metadata"]["name"])
+        async with asyncio.timeout(20):
+            while any(
+                each["metadata"]["name"] == gone["metadata"]["name"]
+                for each in (await self.client.list(DEFINITIONS)).items
+                for gone in removed
+            ):
+                await asyncio.sleep(0.05)
+        return removed
+
+    async def bundle(self, version: str, plural: str = "httproutes") -> None:
+        patch = {"metadata": {"annotations": {BUNDLE_VERSION: version}}}
+        await self.client.patch(DEFINITIONS, f"{plural}.gateway.networking.k8s.io", patch)
+
+    async def until(self, resource: Resource, name: str, holds: Callable[[Any], Any]) -> Any:
+        namespace = "default" if resource.namespaced else ""
+        found: Any = None
+        try:
+            async with asyncio.timeout(20):
+                while True:
+                    try:
+                        found = await self.client.get(resource, name, namespace)
+                    except kube.NotFound:
+                        found = None
+                    if holds(found):
+                        return found
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise AssertionError(f"last seen: {found}") from None
+
+
+def _bare(found: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: found["metadata"][key]
+        for key in ("name", "annotations", "labels")
+        if key in found["metadata"]
+    }
+
+
+def said(found: Any) -> dict[str, tuple[str, str]]:
+    conditions = (found or {}).get("status", {}).get("conditions", ())
+    return {each["type"]: (each["status"], each["reason"]) for each in conditions}
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    server = Server(State(tmp_path / "s"))
+    async with server.running(), server.client() as client:
+        yield Cluster(server, client)
+
+
+async def test_missing_definitions_are_named_waited_for_and_picked_up(cluster: Cluster) -> None:
+    needed = await cluster.without("gateways", "gatewayclasses")
+    [optional] = await cluster.without("tcproutes")
+    replica = Replica(cluster.server)
+    try:
+        told = await replica.until(lambda status, text: "Gateway (" in text)
+        assert told.startswith("waiting for ")
+        assert "Gateway (gateways.gateway.networking.k8s.io/v1 is not served here)" in told
+        assert "gatewayclasses.gateway.networking.k8s.io/v1" in told
+        assert "without TCPRoute (tcproutes.gateway.networking.k8s.io/v1" in told
+        for each in needed:
+            await cluster.client.create(DEFINITIONS, each)
+        told = await replica.until_ready()
+        assert "without TCPRoute" in told
+        assert "gatehouse_controller_kinds_missing 1.0" in (await replica.asked("/metrics"))[1]
+        await cluster.client.create(GATEWAYS, GATEWAY)
+        await cluster.until(DEPLOYMENTS, "g-gatehouse-nginx", bool)
+        await cluster.client.create(DEFINITIONS, optional)
+        assert await replica.until(lambda _, text: "TCPRoute" not in text) == "ok\n"
+    finally:
+        await replica.stop()
+
+
+async def test_another_version_of_gateway_api_shows_in_the_class(cluster: Cluster) -> None:
+    replica = Replica(cluster.server)
+    name = "gatehouse-nginx"
+
+    async def until(**wanted: tuple[str, str]) -> None:
+        await cluster.until(
+            GATEWAY_CLASSES, name, lambda found: wanted.items() <= said(found).items()
+        )
+
+    try:
+        await until(Accepted=("True", "Accepted"), SupportedVersion=("True", "SupportedVersion"))
+        await cluster.client.create(GATEWAYS, GATEWAY)
+        made = await cluster.until(DEPLOYMENTS, "g-gatehouse-nginx", bool)
+        await cluster.bundle("v1.7.0")
+        await until(Accepted=("True", "Accepted"), SupportedVersion=("False", "UnsupportedVersion"))
+        await cluster.bundle("v2.0.1")
+        await until(
+            Accepted=("False", "UnsupportedVersion"),
+            SupportedVersion=("False", "UnsupportedVersion"),
+        )
+        # What it serves is not taken down by whoever upgrades definitions.
+        ports = [{"name": "more", "port": 81, "protocol": "HTTP"}]
+        listeners = [*GATEWAY["spec"]["listeners"], *ports]  # type: ignore[index]
+        await cluster.client.patch(GATEWAYS, "g", {"spec": {"listeners": listeners}}, "default")
+        await asyncio.sleep(1)
+        kept = await cluster.until(DEPLOYMENTS, "g-gatehouse-nginx", bool)
+        assert kept["metadata"]["uid"] == made["metadata"]["uid"]
+        service = await cluster.client.get(SERVICES, "g-gatehouse-nginx", "default")
+        assert [port["port"] for port in service["spec"]["ports"]] == [80]
+        await cluster.bundle("v1.6.0")
+        await until(Accepted=("True", "Accepted"), SupportedVersion=("True", "SupportedVersion"))
+        await cluster.until(
+            SERVICES, "g-gatehouse-nginx", lambda found: len(found["spec"]["ports"]) == 2
+        )
+    finally:
+        await replica.stop()
+
+
+async def test_what_is_forbidden_is_done_without_until_it_is_permitted(cluster: Cluster) -> None:
+    role = await cluster.client.get(ROLES, CONTROLLER_ROLE)
+    fewer = [
+        rule
+        for rule in role["rules"]
+        if not {"gateway.nginx.org", "autoscaling"} & {*rule["apiGroups"]}
+    ]
+    assert len(fewer) < len(role["rules"])
+    cut = await cluster.client.update(ROLES, {**role, "rules": fewer})
+    replica = Replica(cluster.server, cluster.server.state.controller_kubeconfig)
+    try:
+        told = await replica.until(lambda status, _: status == 200, 40)
+        assert "without NginxProxy (forbidden: " in told
+        assert "without HorizontalPodAutoscaler (forbidden: " in told
+        await cluster.client.create(GATEWAYS, GATEWAY)
+        await cluster.until(
+            GATEWAYS, "g", lambda found: said(found).get("Accepted") == ("True", "Accepted")
+        )
+        await cluster.until(DEPLOYMENTS, "g-gatehouse-nginx", bool)
+        await cluster.client.update(ROLES, {**cut, "rules": role["rules"]})
+        await replica.until(
+            lambda _, text: "NginxProxy" not in text and "Autoscaler" not in text, 60
+        )
+    finally:
+        await replica.stop()

@@ -1,0 +1,41 @@
+"""Which Gateway API the cluster has, and how far that is from ours."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+import msgspec
+import pytest
+
+from gatehouse.controller.watching import bundle_of
+from gatehouse.frontends.gateway_api import bundle
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("v1.6.0", "same"),
+        ("v1.6.1-rc1", "same"),
+        ("1.6.2", "same"),
+        ("v1.5.1", "near"),
+        ("v1.16.0", "near"),
+        ("v0.8.1", "foreign"),
+        ("v2.0.0", "foreign"),
+        ("v16.0.0", "foreign"),
+        ("main", "near"),
+        ("", "near"),
+    ],
+)
+def test_versions_are_compared_by_major_and_minor(version: str, expected: str) -> None:
+    assert bundle.standing(version) == expected
+
+
+def test_the_definitions_that_come_with_us_are_of_our_version() -> None:
+    directory = resources.files("gatehouse.apiserver").joinpath("bundled")
+    found = bundle_of(
+        msgspec.json.decode(file.read_bytes())
+        for file in directory.iterdir()
+        if file.name.endswith(".json")
+    )
+    assert len(found.versions) >= 10
+    assert {bundle.standing(version) for _, version in found.versions} == {"same"}

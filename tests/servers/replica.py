@@ -1,0 +1,71 @@
+"""A controller in the test's own process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+from inprocess import Server
+
+from gatehouse.controller import run as controllers
+from gatehouse.standalone import pki
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+class Replica:
+    """A controller over a server; ``options`` overrides how it is run."""
+
+    def __init__(self, server: Server, kubeconfig: Path | None = None, **options: Any) -> None:
+        agents = free_port()
+        self.health = f"127.0.0.1:{free_port()}"
+        self._stop = asyncio.Event()
+        pair = server.state.pki.leaf(pki.CHANNEL)
+        made = controllers.Options(
+            kubeconfig=kubeconfig or server.state.kubeconfig,
+            agent_bind=f"127.0.0.1:{agents}",
+            agent_advertise=f"127.0.0.1:{agents}",
+            tls_cert=pair.cert,
+            tls_key=pair.key,
+            ca=server.state.pki.ca().cert,
+            health=self.health,
+        )
+        made = msgspec.structs.replace(made, **options)
+        self.task = asyncio.create_task(controllers.run(made, self._stop))
+
+    async def stop(self) -> None:
+        self._stop.set()
+        await asyncio.wait([self.task])
+
+    async def asked(self, path: str) -> tuple[int, str]:
+        url = f"http://{self.health}{path}"
+        async with aiohttp.ClientSession() as http, http.get(url) as response:
+            return response.status, await response.text()
+
+    async def until(self, holds: Callable[[int, str], bool], seconds: float = 20) -> str:
+        """Wait for an answer of /readyz."""
+        answer = (0, "")
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    with contextlib.suppress(aiohttp.ClientError):
+                        answer = await self.asked("/readyz")
+                        if holds(*answer):
+                            return answer[1]
+                    assert not self.task.done(), self.task
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise AssertionError(f"last answer: {answer}") from None
+
+    async def until_ready(self) -> str:
+        return await self.until(lambda status, _: status == 200)

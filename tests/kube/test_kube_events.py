@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 from kube_fake_api import FakeApi, Handler, serving, status
 
+from gatehouse.kube.errors import Unavailable
 from gatehouse.kube.events import MESSAGE_LIMIT, Ledger, Note, Recorder
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -60,6 +61,18 @@ async def test_an_event_that_expired_is_made_again() -> None:
             recorder.record(GATEWAY, "Normal", "Made", "it")
             await recorder.flush()
         assert [method for method, _ in sent(api)] == ["POST", "PATCH", "POST"]
+
+
+async def test_what_is_noted_while_the_server_cannot_be_asked_is_written_later() -> None:
+    async with serving() as (api, client):
+        recorder = Recorder(client, "gatehouse")
+        api.others.extend([status(503, "ServiceUnavailable"), *accepted(2)])
+        recorder.record(GATEWAY, "Warning", "One", "first")
+        recorder.record(GATEWAY, "Warning", "Two", "second")
+        with pytest.raises(Unavailable):
+            await recorder.flush()
+        await recorder.flush()
+        assert [body["reason"] for body in api.bodies] == ["One", "One", "Two"]
 
 
 async def test_what_the_server_refuses_is_dropped_and_the_next_is_written() -> None:

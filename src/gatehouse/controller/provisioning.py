@@ -123,7 +123,7 @@ class Provisioning:
         except (kube.ApiError, reconcile.ReconcileError) as error:
             log.warning("not provisioned", gateway="/".join(name), error=str(error))
             self._on_provisioned(name, str(error))
-            self._again(name)
+            self._again(name, error.retry_after)
         else:
             self._failures.pop(name, None)
             self._made[name] = plan
@@ -142,7 +142,8 @@ class Provisioning:
         self._sweep = True
         self._woken.set()
 
-    def _again(self, name: Name) -> None:
+    def _again(self, name: Name, at_least: float | None) -> None:
         failures = self._failures[name] = self._failures.get(name, 0) + 1
-        delay = min(LAST_RETRY, FIRST_RETRY * 2.0 ** (failures - 1))
+        delay = min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(failures - 1, 16))
+        delay = max(delay, at_least or 0.0)
         asyncio.get_running_loop().call_later(delay, self.touch, name)

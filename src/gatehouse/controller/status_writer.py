@@ -108,6 +108,7 @@ class StatusWriter:
 
     def _retry(self, key: Key, error: kube.ApiError) -> None:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
-        delay = min(LAST_RETRY, FIRST_RETRY * 2.0 ** (failures - 1))
+        delay = min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(failures - 1, 16))
+        delay = max(delay, error.retry_after or 0.0)
         log.warning("not written", kind=key[0], namespace=key[1], name=key[2], error=str(error))
         asyncio.get_running_loop().call_later(delay, self._enqueue, key)

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from gatehouse.kube import proxies
 from gatehouse.kube.credentials import (
     ExecPlugin,
     ExecToken,
@@ -98,10 +99,12 @@ def in_cluster(environ: Mapping[str, str], directory: Path = SERVICE_ACCOUNT_DIR
         namespace = namespace_file.read_text().strip() if namespace_file.exists() else "default"
     except OSError as error:
         raise ConfigError(f"the Pod's ServiceAccount: {error}") from error
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     return Configuration(
-        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        server=server,
         tokens=TokenFile(directory / "token"),
         ca=ca,
+        proxy=proxies.proxy_for(server, environ),
         namespace=namespace,
     )
 
@@ -134,7 +137,7 @@ def from_kubeconfig(path: Path | str, context: str = "") -> Configuration:
         client_key=reader.material(user, "client-key"),
         verify=not cluster.get("insecure-skip-tls-verify", False),
         server_name=str(cluster.get("tls-server-name") or ""),
-        proxy=str(cluster.get("proxy-url") or ""),
+        proxy=str(cluster.get("proxy-url") or proxies.proxy_for(server, os.environ)),
         namespace=str(where.get("namespace") or "default"),
     )
 

@@ -13,7 +13,14 @@ import msgspec
 import structlog
 
 from gatehouse.apis.resources import EVENTS
-from gatehouse.kube.client import AlreadyExists, ApiError, Client, NotFound, Object
+from gatehouse.kube.client import (
+    AlreadyExists,
+    ApiError,
+    Client,
+    NotFound,
+    Object,
+    Unavailable,
+)
 
 log = structlog.get_logger("gatehouse.kube.events")
 
@@ -25,6 +32,12 @@ MESSAGE_LIMIT = 1024
 
 PAUSE = 1.0
 """Seconds between two rounds of writing: what repeats within is one write."""
+
+LATER = frozenset({0, 429, 503})
+"""Statuses, 0 for no answer, with which a server asks for another attempt, whatever is written."""
+
+UNAVAILABLE_PAUSE = 5.0
+"""Seconds before a server that could not be asked is asked again."""
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -159,16 +172,27 @@ class Recorder:
         while True:
             await self._woken.wait()
             self._woken.clear()
-            await self.flush()
-            await asyncio.sleep(self._pause)
+            pause = self._pause
+            try:
+                await self.flush()
+            except Unavailable as error:
+                log.debug("events wait", reason=str(error))
+                pause = max(pause, UNAVAILABLE_PAUSE, error.retry_after or 0.0)
+                self._woken.set()
+            await asyncio.sleep(pause)
 
     async def flush(self) -> None:
-        """Write everything that is not written. What the server refuses is dropped, and logged."""
+        """Write everything that is not written. What the server refuses is dropped, and logged.
+
+        Raises Unavailable where it cannot be asked: what is not written yet stays noted.
+        """
         for note, tally in self._ledger.unwritten():
             count, first_write = tally.count, tally.written == 0
             try:
                 await self._write(event_object(note, tally, self._component), first_write)
             except ApiError as error:
+                if isinstance(error, Unavailable) and error.status in LATER:
+                    raise
                 log.warning("event dropped", object=note.name, reason=note.reason, error=str(error))
             tally.written = count
 

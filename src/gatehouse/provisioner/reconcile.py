@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import structlog
@@ -20,7 +20,7 @@ from gatehouse.apis.resources import (
     Resource,
 )
 from gatehouse.kube.apply import NotOurs, Outcome, controller_of, ensure, never
-from gatehouse.kube.client import ApiError, Client, Conflict, NotFound
+from gatehouse.kube.client import ApiError, Client, Conflict, Forbidden, NotFound
 from gatehouse.provisioner import names, scaling, service
 from gatehouse.provisioner.manifests import Plan, ProvisionerSettings, desired
 from gatehouse.provisioner.patching import PatchError
@@ -45,6 +45,11 @@ _OURS = f"{names.MANAGED_BY}={names.MANAGER},{names.GATEWAY_NAME}"
 class ReconcileError(Exception):
     """Not everything could be made or removed; the message names each object and its trouble."""
 
+    def __init__(self, troubles: Iterable[str], retry_after: float | None = None) -> None:
+        super().__init__("; ".join(troubles))
+        self.retry_after = retry_after
+        """Seconds that the API server asks to wait before the next attempt, if it did."""
+
 
 async def reconcile(
     client: Client,
@@ -65,10 +70,11 @@ async def reconcile(
     try:
         wanted = desired(gateway, settings, plan)
     except PatchError as error:
-        raise ReconcileError(str(error)) from error
+        raise ReconcileError([str(error)]) from error
     settled = plan.workload.daemon_set is None and plan.workload.deployment.autoscaling.enable
     outcomes: list[Outcome] = []
     troubles: list[str] = []
+    patience: float | None = None
     for resource, obj in wanted:
         try:
             done = await ensure(
@@ -84,6 +90,7 @@ async def reconcile(
         except ApiError as error:
             metadata = obj["metadata"]
             troubles.append(f"{resource.kind} {metadata['namespace']}/{metadata['name']}: {error}")
+            patience = max(patience or 0.0, error.retry_after or 0.0)
     for outcome in outcomes:
         if outcome.action != "unchanged":
             log.info("object provisioned", object=str(outcome))
@@ -92,7 +99,7 @@ async def reconcile(
         keep = {(resource.kind, obj["metadata"]["name"]) for resource, obj in wanted}
         outcomes += await _remove_renamed(client, gateway["metadata"], keep)
     if troubles:
-        raise ReconcileError("; ".join(troubles))
+        raise ReconcileError(troubles, patience)
     return tuple(outcomes)
 
 
@@ -129,8 +136,15 @@ async def _remove_where(
 ) -> tuple[Outcome, ...]:
     outcomes: list[Outcome] = []
     troubles: list[str] = []
+    patience: float | None = None
     for resource in KINDS:
-        for found in (await client.list(resource, namespace, label_selector=selector)).items:
+        try:
+            listed = await client.list(resource, namespace, label_selector=selector)
+        except (Forbidden, NotFound) as error:
+            # What we may not see, or what is not served, was not made by us either.
+            log.debug("not looked for", kind=resource.kind, reason=str(error))
+            continue
+        for found in listed.items:
             if not condemned(resource, found):
                 continue
             where = found["metadata"]
@@ -144,11 +158,12 @@ async def _remove_where(
                 continue
             except ApiError as error:
                 troubles.append(f"{resource.kind} {where['namespace']}/{where['name']}: {error}")
+                patience = max(patience or 0.0, error.retry_after or 0.0)
             else:
                 outcomes.append(outcome)
                 log.info("leftover removed", object=str(outcome))
     if troubles:
-        raise ReconcileError("; ".join(troubles))
+        raise ReconcileError(troubles, patience)
     return tuple(outcomes)
 
 

@@ -55,6 +55,13 @@ ports: [{name: http, port: 9000, protocol: TCP}]
 endpoints: [{addresses: [127.0.0.1]}]
 """
 
+PARAMETERS = """
+apiVersion: gateway.nginx.org/v1alpha2
+kind: NginxProxy
+metadata: {{name: p, namespace: ns, generation: {replicas}}}
+spec: {{kubernetes: {{deployment: {{replicas: {replicas}}}}}}}
+"""
+
 ROUTE = """
 apiVersion: gateway.networking.k8s.io/v1
 kind: HTTPRoute
@@ -353,6 +360,23 @@ async def test_a_refusal_shows_in_the_gateway_and_goes_when_mended(story: Story)
     await story.until(lambda: len(story.fleet.bundles) == 2)
     story.fleet.say(confirmed=True)
     await story.until(lambda: story.written.condition(GATEWAY, "Programmed")["status"] == "True")
+
+
+async def test_parameters_that_change_are_provisioned_without_a_change_of_ports(
+    story: Story,
+) -> None:
+    reference = "{group: gateway.nginx.org, kind: NginxProxy, name: p}"
+    asked = f"  infrastructure: {{parametersRef: {reference}}}\n  listeners:\n"
+    story.apply(BASE.replace("  listeners:\n", asked))
+    await story.until(lambda: story.provisioned)
+    for replicas in (2, 3):
+        story.apply(PARAMETERS.format(replicas=replicas))
+        await story.until(
+            lambda replicas=replicas: any(  # type: ignore[misc]
+                each.workload.deployment.replicas == replicas
+                for each in story.provisioned[-1].provisioning.values()
+            )
+        )
 
 
 async def test_trouble_with_provisioning_shows_in_the_gateway(story: Story) -> None:

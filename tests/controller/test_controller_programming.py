@@ -36,6 +36,16 @@ def test_an_instance_that_has_not_confirmed_does_not_make_it_blink() -> None:
     assert judge(CONFIRMED, report(desired="v2", confirmed="v1"), 1, served=False) is CONFIRMED
 
 
+def test_trouble_is_said_of_what_is_still_true_and_of_what_is_not_true_yet() -> None:
+    confirmed = report(desired="v2", confirmed="v2")
+    held = judge(CONFIRMED, confirmed, 1, "Service ns/gw: no answer", served=True)
+    assert held.state == Programming(programmed=True, message="Service ns/gw: no answer")
+    newer = judge(CONFIRMED, confirmed, 2, "Service ns/gw: quota", served=True)
+    assert newer == Standing(Programming(programmed=False, message="Service ns/gw: quota"), 1)
+    mended = judge(newer, confirmed, 2, served=True)
+    assert mended == Standing(Programming(programmed=True), 2)
+
+
 def test_what_is_on_its_way_after_the_gateway_does_not_keep_it_waiting() -> None:
     assert judge(None, report(desired="v2", confirmed="v1"), 1, served=True).state.programmed
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,21 +11,18 @@ from typing import Any
 import aiohttp
 import msgspec
 from inprocess import Server
+from process import ApiServer, free_port
 
 from gatehouse.controller import run as controllers
 from gatehouse.standalone import pki
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 class Replica:
     """A controller over a server; ``options`` overrides how it is run."""
 
-    def __init__(self, server: Server, kubeconfig: Path | None = None, **options: Any) -> None:
+    def __init__(
+        self, server: Server | ApiServer, kubeconfig: Path | None = None, **options: Any
+    ) -> None:
         agents = free_port()
         self.health = f"127.0.0.1:{free_port()}"
         self._stop = asyncio.Event()

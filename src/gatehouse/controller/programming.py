@@ -29,19 +29,26 @@ def judge(
     ``served``: every instance has confirmed a bundle that holds this generation of the Gateway,
     whatever was published after it. While an instance has not, what was true before stays said,
     unless the Gateway is newer: one more instance must not make ``Programmed`` blink.
-    ``trouble`` is why the data plane could not be provisioned.
+    ``trouble`` is why the data plane could not be provisioned. What was true of this generation
+    stays true, and is said with the trouble; a newer one is not in traffic while its Service or its
+    Pods are not as it asks.
     """
     confirmed = before.generation if before else 0
     if report.error:
         return Standing(
             Programming(programmed=False, reason="Invalid", message=report.error), confirmed
         )
+    held = before is not None and before.state.programmed and confirmed == generation
+    if trouble and not held:
+        return Standing(Programming(programmed=False, message=trouble), confirmed)
+    if trouble and served:
+        return Standing(Programming(programmed=True, message=trouble), generation)
     if served:
         return Standing(Programming(programmed=True), generation)
     if not report.instances:
         message = trouble or "waiting for the data plane to connect"
         return Standing(Programming(programmed=False, message=message), confirmed)
-    if before is not None and before.state.programmed and confirmed == generation:
+    if before is not None and held:
         return before
     message = "waiting for the data plane to confirm its configuration"
     return Standing(Programming(programmed=False, message=message), confirmed)

@@ -25,6 +25,15 @@ FIRST_RETRY, LAST_RETRY = 0.5, 60.0
 """Seconds before a failed attempt is repeated; doubles from the first to the last."""
 
 
+class _Done(msgspec.Struct, frozen=True):
+    """What was carried out for a Gateway, and for which state of it."""
+
+    plan: Plan
+    settings: ProvisionerSettings
+    uid: str
+    generation: int
+
+
 class Provisioning:
     """Reconciles the Gateways that are ours whenever something changed.
 
@@ -46,24 +55,27 @@ class Provisioning:
         self._kept = kept
         self._on_provisioned = on_provisioned
         self._ours: Mapping[Name, Plan] = {}
-        self._made: dict[Name, Plan] = {}
-        """The plans that were carried out."""
-        self._due: dict[Name, None] = {}
-        self._sweep = True
+        self._done: dict[Name, _Done] = {}
+        self._due: asyncio.Queue[Name] = asyncio.Queue()
+        self._queued: set[Name] = set()
+        self._busy: set[Name] = set()
+        self._begun = False
+        self._sweep = asyncio.Event()
         self._failures: dict[Name, int] = {}
-        self._woken = asyncio.Event()
 
     def own(self, gateways: Mapping[Name, Plan]) -> None:
         """Say which Gateways are ours, and what each is to have; what is left of others goes."""
+        before, self._ours = self._ours, gateways
         for name, plan in gateways.items():
-            if self._ours.get(name) != plan:
-                self._due[name] = None
-        gone = self._ours.keys() - gateways.keys()
+            if before.get(name) != plan:
+                self.touch(name)
+        gone = before.keys() - gateways.keys()
         for name in gone:
-            self._made.pop(name, None)
-        self._sweep = self._sweep or bool(gone)
-        self._ours = gateways
-        self._woken.set()
+            self._done.pop(name, None)
+            self._failures.pop(name, None)
+        if gone or not self._begun:
+            self._begun = True
+            self._sweep.set()
 
     def trust(self, ca_bundle: str) -> None:
         """Have all data planes' agents trust ``ca_bundle``, if they do not yet."""
@@ -79,71 +91,89 @@ class Provisioning:
 
     def _change(self, **settings: Any) -> None:
         self._settings = msgspec.structs.replace(self._settings, **settings)
-        self._made.clear()
         for name in self._ours:
             self.touch(name)
 
     def touch(self, gateway: Name) -> None:
-        """Look again at a Gateway: it, or something made for it, changed."""
-        if gateway in self._ours:
-            self._due[gateway] = None
-            self._woken.set()
+        """Look again at a Gateway: something made for it changed, or what it is to have."""
+        if gateway in self._ours and gateway not in self._queued:
+            self._queued.add(gateway)
+            if gateway not in self._busy:
+                self._due.put_nowait(gateway)
+
+    def on_gateway(self, gateway: Name) -> None:
+        """Note that a Gateway changed, perhaps in nothing but its status."""
+        done, now = self._done.get(gateway), self._current(gateway)
+        if done is None or now is None or _state(now) != (done.uid, done.generation):
+            self.touch(gateway)
 
     async def run(self) -> None:
-        """Reconcile for ever, several Gateways at a time."""
-        while True:
-            await self._woken.wait()
-            self._woken.clear()
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(len(self._due), AT_ONCE)):
-                    group.create_task(self._work())
-            if self._sweep:
-                await self._remove_leftovers()
+        """Reconcile for ever, several Gateways at a time; none waits for one that hangs."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(AT_ONCE):
+                group.create_task(self._work())
+            group.create_task(self._remove_leftovers())
 
     async def _work(self) -> None:
-        while self._due:
-            name = next(iter(self._due))
-            del self._due[name]
-            await self._reconcile(name)
+        while True:
+            name = await self._due.get()
+            self._queued.discard(name)
+            self._busy.add(name)
+            try:
+                await self._reconcile(name)
+            finally:
+                self._busy.discard(name)
+            if name in self._queued:
+                # Touched meanwhile. One at a time: an earlier plan must not be written last.
+                self._due.put_nowait(name)
 
     async def _reconcile(self, name: Name) -> None:
         gateway = self._current(name)
         if gateway is None or name not in self._ours:
             return
-        plan = self._ours[name]
+        plan, settings = self._ours[name], self._settings
         if plan.waiting:
             # What is there stays as it is.
             log.info("not provisioned yet", gateway="/".join(name), reason=plan.waiting)
             self._on_provisioned(name, plan.waiting)
             return
+        before = self._done.get(name)
+        tidy = before is None or (before.plan, before.settings) != (plan, settings)
         try:
-            outcomes = await reconcile.reconcile(
-                self._client, gateway, self._settings, plan, tidy=self._made.get(name) != plan
-            )
+            outcomes = await reconcile.reconcile(self._client, gateway, settings, plan, tidy=tidy)
         except (kube.ApiError, reconcile.ReconcileError) as error:
             log.warning("not provisioned", gateway="/".join(name), error=str(error))
             self._on_provisioned(name, str(error))
             self._again(name, error.retry_after)
         else:
-            self._failures.pop(name, None)
-            self._made[name] = plan
+            if self._failures.pop(name, None):
+                log.info("provisioned after failures", gateway="/".join(name))
+            if name in self._ours:
+                self._done[name] = _Done(plan, settings, *_state(gateway))
             self._on_provisioned(name, "")
             log.debug("provisioned", gateway="/".join(name), outcomes=[str(o) for o in outcomes])
 
     async def _remove_leftovers(self) -> None:
-        self._sweep = False
-        try:
-            await reconcile.sweep(self._client, set(self._ours) | self._kept())
-        except (kube.ApiError, reconcile.ReconcileError) as error:
-            log.warning("leftovers not removed", error=str(error))
-            asyncio.get_running_loop().call_later(LAST_RETRY, self._sweep_again)
+        while True:
+            await self._sweep.wait()
+            self._sweep.clear()
+            try:
+                await reconcile.sweep(self._client, self._wanted(self._kept()))
+            except (kube.ApiError, reconcile.ReconcileError) as error:
+                log.warning("leftovers not removed", error=str(error))
+                asyncio.get_running_loop().call_later(LAST_RETRY, self._sweep.set)
 
-    def _sweep_again(self) -> None:
-        self._sweep = True
-        self._woken.set()
+    def _wanted(self, kept: set[Name]) -> Callable[[Name], bool]:
+        """Ask of each object as it is looked at: a Gateway may become ours meanwhile."""
+        return lambda name: name in self._ours or name in kept
 
     def _again(self, name: Name, at_least: float | None) -> None:
         failures = self._failures[name] = self._failures.get(name, 0) + 1
         delay = min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(failures - 1, 16))
         delay = max(delay, at_least or 0.0)
         asyncio.get_running_loop().call_later(delay, self.touch, name)
+
+
+def _state(gateway: Mapping[str, Any]) -> tuple[str, int]:
+    metadata = gateway["metadata"]
+    return metadata.get("uid", ""), metadata.get("generation", 0)

@@ -212,7 +212,7 @@ class Controller:
                 self.dns.touch(name)
         elif resource is resources.GATEWAYS:
             for name in changes:
-                self.provisioning.touch(name)
+                self.provisioning.on_gateway(name)
         elif resource in (*PROVISIONED, resources.SERVICES, resources.SECRETS):
             for (namespace, _), raw in changes.items():
                 for owner in (raw or {}).get("metadata", {}).get("ownerReferences", ()):

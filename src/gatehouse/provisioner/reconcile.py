@@ -103,8 +103,8 @@ async def reconcile(
     return tuple(outcomes)
 
 
-async def sweep(client: Client, gateways: set[tuple[str, str]]) -> tuple[Outcome, ...]:
-    """Delete what we made for Gateways that are not in ``gateways`` (namespace and name).
+async def sweep(client: Client, wanted: Callable[[tuple[str, str]], bool]) -> tuple[Outcome, ...]:
+    """Delete what we made for Gateways (namespace and name) that are not ``wanted``.
 
     Needed where the API server's garbage collector does not do it, and for Gateways that live on
     but are no longer ours. Raises ReconcileError after everything was tried.
@@ -112,7 +112,7 @@ async def sweep(client: Client, gateways: set[tuple[str, str]]) -> tuple[Outcome
 
     def left_over(_: Resource, found: Mapping[str, Any]) -> bool:
         owner = _gateway_name(found)
-        return owner is not None and (found["metadata"]["namespace"], owner) not in gateways
+        return owner is not None and not wanted((found["metadata"]["namespace"], owner))
 
     return await _remove_where(client, None, _OURS, left_over)
 

@@ -143,7 +143,10 @@ def _programmed(ask: Ask, key: Key, states: tuple[ListenerState, ...]) -> Findin
         programmed=False, message="waiting for the data plane"
     )
     if plane.programmed:
-        return Finding(Reason.PROGRAMMED, "every data plane confirmed the configuration")
+        message = "every data plane confirmed the configuration"
+        if plane.message:
+            message += f"; not provisioned: {plane.message}"
+        return Finding(Reason.PROGRAMMED, message)
     reason = Reason.NOT_PROGRAMMED if plane.reason == "Invalid" else Reason.PENDING
     return Finding(reason, plane.message)
 

@@ -1,0 +1,342 @@
+"""A whole controller provisions at a real API server: what fails is told, all else goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from process import ApiServer
+from replica import Replica
+
+from gatehouse.apis.resources import (
+    DEPLOYMENTS,
+    DISRUPTION_BUDGETS,
+    EVENTS,
+    GATEWAY_CLASSES,
+    GATEWAYS,
+    NGINX_PROXIES,
+    SERVICES,
+    Resource,
+)
+from gatehouse.kube import client as kube
+from gatehouse.provisioner.reconcile import KINDS
+
+ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
+POLICIES = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicy",
+    namespaced=False,
+)
+BINDINGS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicyBinding",
+    namespaced=False,
+)
+
+WAITING = "waiting for the data plane to connect"
+
+# Agents find every controller of a test at one place.
+AGENTS = {"agent_advertise": "10.0.0.1:8443"}
+
+
+class Cluster:
+    """An API server, as its user sees it."""
+
+    def __init__(self, server: ApiServer, client: kube.Client) -> None:
+        self.server = server
+        self.client = client
+
+    def controller(self, **options: Any) -> Replica:
+        return Replica(self.server, self.server.state.controller_kubeconfig, **options)
+
+    async def gateway(self, name: str, parameters: str = "") -> None:
+        spec: dict[str, Any] = {
+            "gatewayClassName": "gatehouse-nginx",
+            "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}],
+        }
+        if parameters:
+            reference = {"group": "gateway.nginx.org", "kind": "NginxProxy", "name": parameters}
+            spec["infrastructure"] = {"parametersRef": reference}
+        metadata = {"name": name, "namespace": "default"}
+        await self.client.create(GATEWAYS, {"metadata": metadata, "spec": spec})
+
+    async def parameters(self, name: str, **kubernetes: Any) -> None:
+        metadata = {"name": name, "namespace": "default"}
+        made = {"metadata": metadata, "spec": {"kubernetes": kubernetes}}
+        await self.client.create(NGINX_PROXIES, made)
+
+    async def deployment(self, name: str) -> dict[str, Any] | None:
+        try:
+            return await self.client.get(DEPLOYMENTS, f"{name}-gatehouse-nginx", "default")
+        except kube.NotFound:
+            return None
+
+    async def programmed(self, name: str) -> tuple[str, str]:
+        """Give the status and message of a Gateway's Programmed."""
+        found = await self.client.get(GATEWAYS, name, "default")
+        for each in found.get("status", {}).get("conditions", ()):
+            if each["type"] == "Programmed":
+                return each["status"], each["message"]
+        return "", ""
+
+    async def events(self, name: str) -> list[str]:
+        return [
+            each["message"]
+            for each in (await self.client.list(EVENTS, "default")).items
+            if each["involvedObject"]["name"] == name and each["reason"] == "NotProvisioned"
+        ]
+
+    async def versions(self) -> dict[tuple[str, str], str]:
+        """Give the resource version of everything that a controller writes, but for Events."""
+        return {
+            (resource.kind, found["metadata"]["name"]): found["metadata"]["resourceVersion"]
+            for resource in (*KINDS, GATEWAYS, GATEWAY_CLASSES)
+            for found in (await self.client.list(resource)).items
+        }
+
+    async def quiet(self) -> dict[tuple[str, str], str]:
+        """Wait until nothing was written for two seconds; gives the versions."""
+        versions = await self.versions()
+        for _ in range(20):
+            await asyncio.sleep(2)
+            before, versions = versions, await self.versions()
+            if before == versions:
+                return versions
+        raise AssertionError("it never rests")
+
+
+async def until(ask: Callable[[], Awaitable[Any]], holds: Callable[[Any], Any] = bool) -> Any:
+    found: Any = None
+    try:
+        async with asyncio.timeout(40):
+            while True:
+                with contextlib.suppress(kube.Unavailable):
+                    if holds(found := await ask()):
+                        return found
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise AssertionError(f"last seen: {found}") from None
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    server = ApiServer(tmp_path / "state")
+    server.start()
+    try:
+        async with kube.Client.from_kubeconfig(server.kubeconfig) as client:
+            yield Cluster(server, client)
+    finally:
+        server.kill()
+
+
+@contextlib.asynccontextmanager
+async def running(cluster: Cluster, **options: Any) -> AsyncIterator[Replica]:
+    replica = cluster.controller(**options)
+    try:
+        await replica.until(lambda status, _: status == 200, 40)
+        yield replica
+    finally:
+        await replica.stop()
+
+
+async def test_what_the_api_server_missed_is_made_when_it_is_back(cluster: Cluster) -> None:
+    async with running(cluster):
+        await cluster.gateway("first")
+        await until(lambda: cluster.deployment("first"))
+        await cluster.parameters("more", deployment={"replicas": 3})
+        # It falls while the controller is at it; what it was told before is durable.
+        for name in ("a", "b", "c"):
+            await cluster.gateway(name, "more")
+        cluster.server.kill()
+        await asyncio.sleep(1.5)
+        cluster.server.start()
+        for name in ("a", "b", "c"):
+            found = await until(functools.partial(cluster.deployment, name))
+            assert found["spec"]["replicas"] == 3
+            await until(functools.partial(cluster.programmed, name), lambda now: now[1] == WAITING)
+
+
+async def test_a_kind_that_may_not_be_made_is_told_and_no_others_business(
+    cluster: Cluster,
+) -> None:
+    role = await cluster.client.get(ROLES, "system:gatehouse:controller")
+    rules = [
+        {**rule, "verbs": ["get", "list", "watch"]} if rule["apiGroups"] == ["policy"] else rule
+        for rule in role["rules"]
+    ]
+    cut = await cluster.client.update(ROLES, {**role, "rules": rules})
+    async with running(cluster):
+        await cluster.parameters("budget", deployment={"podDisruptionBudget": {"minAvailable": 1}})
+        await cluster.gateway("guarded", "budget")
+        await cluster.gateway("plain")
+        await until(lambda: cluster.deployment("plain"))
+        status, message = await until(
+            lambda: cluster.programmed("guarded"), lambda now: "forbidden" in now[1]
+        )
+        assert status == "False"
+        assert message.startswith("PodDisruptionBudget default/guarded-gatehouse-nginx: ")
+        # The rest of it is made all the same.
+        assert await cluster.deployment("guarded") is not None
+        assert message in await until(lambda: cluster.events("guarded"))
+        assert await cluster.events("plain") == []
+        await cluster.client.update(ROLES, {**cut, "rules": role["rules"]})
+        await until(
+            lambda: cluster.programmed("guarded"),
+            lambda now: now[1] == WAITING,
+        )
+        await cluster.client.get(DISRUPTION_BUDGETS, "guarded-gatehouse-nginx", "default")
+
+
+async def test_somebody_elses_object_of_the_name_is_left_alone(cluster: Cluster) -> None:
+    name = "taken-gatehouse-nginx"
+    theirs = await cluster.client.create(
+        SERVICES,
+        {
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"ports": [{"port": 9999}], "selector": {"app": "theirs"}},
+        },
+    )
+    async with running(cluster):
+        await cluster.gateway("taken")
+        await cluster.gateway("free")
+        await until(lambda: cluster.deployment("free"))
+        _, message = await until(
+            lambda: cluster.programmed("taken"), lambda now: "not ours" in now[1]
+        )
+        assert message.startswith(f"Service default/{name} exists and is not ours")
+        assert await until(lambda: cluster.events("taken"))
+        now = await cluster.client.get(SERVICES, name, "default")
+        assert now == theirs
+        await cluster.client.delete(SERVICES, name, "default")
+        await until(lambda: cluster.programmed("taken"), lambda now: "not ours" not in now[1])
+        assert (await cluster.client.get(SERVICES, name, "default"))["spec"]["selector"] != theirs[
+            "spec"
+        ]["selector"]
+
+
+async def test_a_quota_is_told_in_the_servers_words_and_tried_again(cluster: Cluster) -> None:
+    await cluster.client.create(
+        POLICIES,
+        {
+            "metadata": {"name": "quota"},
+            "spec": {
+                "matchConstraints": {
+                    "resourceRules": [
+                        {
+                            "apiGroups": ["apps"],
+                            "apiVersions": ["v1"],
+                            "operations": ["CREATE", "UPDATE"],
+                            "resources": ["deployments"],
+                        }
+                    ]
+                },
+                "validations": [
+                    {
+                        "expression": "object.spec.replicas < 3",
+                        "reason": "Forbidden",
+                        "message": "exceeded quota: pods, requested: 3, limited: 2",
+                    }
+                ],
+            },
+        },
+    )
+    await cluster.client.create(
+        BINDINGS,
+        {
+            "metadata": {"name": "quota"},
+            "spec": {"policyName": "quota", "validationActions": ["Deny"]},
+        },
+    )
+    async with running(cluster):
+        await cluster.parameters("many", deployment={"replicas": 3})
+        await cluster.gateway("large", "many")
+        await cluster.gateway("small")
+        await until(lambda: cluster.deployment("small"))
+        status, _ = await until(
+            lambda: cluster.programmed("large"), lambda now: "exceeded quota: pods" in now[1]
+        )
+        assert status == "False"
+        assert await until(lambda: cluster.events("large"))
+        await cluster.client.delete(BINDINGS, "quota")
+        await until(lambda: cluster.deployment("large"))
+        await until(lambda: cluster.programmed("large"), lambda now: "quota" not in now[1])
+
+
+async def test_a_controller_that_restarts_writes_nothing(cluster: Cluster) -> None:
+    await cluster.parameters(
+        "all",
+        deployment={
+            "replicas": 2,
+            "autoscaling": {"enable": True, "minReplicas": 2, "maxReplicas": 4},
+            "podDisruptionBudget": {"maxUnavailable": 1},
+            "pod": {"nodeSelector": {"a": "b"}, "tolerations": [{"key": "k"}]},
+        },
+        service={"type": "NodePort", "externalTrafficPolicy": "Cluster"},
+    )
+    async with running(cluster, **AGENTS):
+        await cluster.gateway("plain")
+        await cluster.gateway("rich", "all")
+        for name in ("plain", "rich"):
+            await until(functools.partial(cluster.deployment, name))
+        before = await cluster.quiet()
+    async with running(cluster, **AGENTS):
+        assert await cluster.quiet() == before
+
+
+async def test_a_controller_that_states_something_else_updates_each_object_once(
+    cluster: Cluster,
+) -> None:
+    names = ("a", "b", "c")
+    async with running(cluster, **AGENTS):
+        for name in names:
+            await cluster.gateway(name)
+            await until(functools.partial(cluster.deployment, name))
+        before = await cluster.quiet()
+        made = {name: await cluster.deployment(name) for name in names}
+    async with running(cluster, images={"nginx": "new:2", "envoy": "e"}, **AGENTS):
+        after = await cluster.quiet()
+        changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+        assert changed == {("Deployment", f"{name}-gatehouse-nginx") for name in names}
+        for name in names:
+            found, earlier = await cluster.deployment(name), made[name]
+            assert found is not None
+            assert earlier is not None
+            assert found["metadata"]["generation"] == earlier["metadata"]["generation"] + 1
+            assert found["spec"]["template"]["spec"]["containers"][0]["image"] == "new:2"
+
+
+async def test_another_writer_of_the_same_objects_keeps_nothing_from_being_changed(
+    cluster: Cluster,
+) -> None:
+    async with running(cluster):
+        await cluster.parameters("some", deployment={"replicas": 1})
+        await cluster.gateway("g", "some")
+        await until(lambda: cluster.deployment("g"))
+
+        async def scribble() -> None:
+            for number in range(10_000):
+                note = {"metadata": {"annotations": {"theirs": str(number)}}}
+                await cluster.client.patch(DEPLOYMENTS, "g-gatehouse-nginx", note, "default")
+                await asyncio.sleep(0.005)
+
+        writer = asyncio.create_task(scribble())
+        try:
+            spec = {"spec": {"kubernetes": {"deployment": {"replicas": 4}}}}
+            await cluster.client.patch(NGINX_PROXIES, "some", spec, "default")
+            await until(
+                lambda: cluster.deployment("g"), lambda found: found["spec"]["replicas"] == 4
+            )
+        finally:
+            writer.cancel()
+        found = await cluster.deployment("g")
+        assert found is not None
+        assert "theirs" in found["metadata"]["annotations"]

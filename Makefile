@@ -85,6 +85,9 @@ bench-lb: env-dev  ## Measure how 50 load balancers outside follow one node
 bench-lb-machines: env-dev  ## Measure how 50 machines outside with NGINX follow one node
 	$(BIN)/python bench/load_balancer_machines.py $(ARGS)
 
+bench-provisioning: env-dev  ## Measure 200 Gateways provisioned, and what a change of one costs
+	$(BIN)/python bench/provisioning.py $(ARGS)
+
 bench-throughput: env-dev  ## Measure NGINX as configured here beside a configuration by hand (needs wrk)
 	$(BIN)/python bench/throughput.py $(ARGS)
 

@@ -198,6 +198,12 @@ def test_hosted_kube_apiservers_are_measured() -> None:
     command = (sys.executable, str(ROOT / "bench" / "hosted.py"))
     done = subprocess.run(
         (*command, "--names", "5", "--rounds", "1", "--only", "Envoy by Gatehouse"),
+
+
+def test_provisioning_is_measured_and_a_change_costs_the_same_among_few_and_many() -> None:
+    command = (sys.executable, str(ROOT / "bench" / "provisioning.py"))
+    done = subprocess.run(
+        (*command, "--gateways", "2,12", "--samples", "2"),
         capture_output=True,
         text=True,
         check=False,
@@ -210,3 +216,11 @@ def test_hosted_kube_apiservers_are_measured() -> None:
     found = re.search(r"(\d+) bytes; the pass", row)
     assert found is not None
     assert 500 < int(found[1]) < 2000
+
+
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    listener = [row["requests"] for row in rows if row["what"] == "listener"]
+    # Our own patch; the Service, and the Gateway's status.
+    assert [each["PATCH"] for each in listener] == [1, 1]
+    assert all(each["PUT"] <= 3 for each in listener)
+    assert all("LIST" not in each for each in listener)

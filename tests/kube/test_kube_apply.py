@@ -213,3 +213,26 @@ def test_after_an_update_nothing_is_left_to_update(current: Any, desired: Any) -
 def test_what_nobody_stated_is_never_removed(current: Any, desired: Any, before: Any) -> None:
     assert without_stale(current, desired, {}) == current
     assert without_stale(current, current, shape(before)) == current
+
+
+async def test_what_is_known_is_not_asked_for() -> None:
+    wanted = service(type="ClusterIP")
+    async with serving() as (api, client):
+        known = {**dict(signed(wanted)), "added": "by the server"}
+        outcome = await ensure(client, SERVICES, wanted, known=known)
+        assert outcome.action == "unchanged"
+        assert api.requests == []
+
+
+async def test_what_is_known_too_late_is_asked_for_once_the_server_says_so() -> None:
+    wanted = service(type="ClusterIP")
+    there = {**dict(signed(wanted)), "theirs": "1"}
+
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.json_response(there)
+
+    async with serving() as (api, client):
+        api.others.extend([status(409, "AlreadyExists"), answer])
+        outcome = await ensure(client, SERVICES, wanted, known=None)
+        assert outcome.action == "unchanged"
+        assert [method for method, _, _ in api.requests] == ["POST", "GET"]

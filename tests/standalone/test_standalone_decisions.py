@@ -216,3 +216,37 @@ def test_a_state_directory_has_one_holder_and_keeps_its_addresses(tmp_path: Path
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(StateError, match="host:port"):
         split_address(address)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"port": 8080, "path": "/bye"}, "http://127.0.0.1:8080/bye"),
+        ({"port": "web"}, "http://127.0.0.1:9000/"),
+        ({"port": 1, "host": "h", "scheme": "HTTPS"}, "https://h:1/"),
+    ],
+)
+def test_an_http_get_is_of_a_port_by_number_or_name(asked: dict[str, Any], expected: str) -> None:
+    container = {"ports": [{"name": "web", "containerPort": 9000}]}
+    assert pods.url(container, asked, "127.0.0.1") == expected
+
+
+def test_a_daemon_sets_pod_is_its_own_and_counted_once() -> None:
+    workload = {
+        "kind": "DaemonSet",
+        "metadata": {"name": "d", "namespace": "n", "uid": "u", "generation": 4},
+        "spec": {"template": {"metadata": {}, "spec": {"containers": []}}},
+    }
+    pod = pods.pod_for(workload, "local")
+    [owner] = pod["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"]) == ("DaemonSet", "d")
+    status = pods.daemon_set_status(workload, ready=True)
+    assert (status["observedGeneration"], status["numberReady"]) == (4, 1)
+    assert pods.daemon_set_status(workload, ready=False)["numberUnavailable"] == 1
+
+
+@pytest.mark.parametrize(
+    ("stated", "seconds"), [({}, 30.0), ({"terminationGracePeriodSeconds": 5}, 5.0)]
+)
+def test_a_pod_has_as_long_to_end_as_it_says(stated: dict[str, Any], seconds: float) -> None:
+    assert pods.grace({"spec": stated}, 30.0) == seconds

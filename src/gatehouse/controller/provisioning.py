@@ -12,6 +12,7 @@ import structlog
 from gatehouse.kube import client as kube
 from gatehouse.provisioner import reconcile
 from gatehouse.provisioner.copies import Copied
+from gatehouse.provisioner.made import Made
 from gatehouse.provisioner.manifests import Plan, ProvisionerSettings
 
 log = structlog.get_logger("gatehouse.provisioner")
@@ -48,7 +49,10 @@ class Provisioning:
         current: Callable[[Name], Mapping[str, Any] | None],
         kept: Callable[[], set[Name]],
         on_provisioned: Callable[[Name, str], None],
+        made: Made | None = None,
     ) -> None:
+        """``made``: what was made for Gateways, as watches have it; None: it is asked for."""
+        self._made = made
         self._client = client
         self._settings = settings
         self._current = current
@@ -140,7 +144,14 @@ class Provisioning:
         before = self._done.get(name)
         tidy = before is None or (before.plan, before.settings) != (plan, settings)
         try:
-            outcomes = await reconcile.reconcile(self._client, gateway, settings, plan, tidy=tidy)
+            outcomes = await reconcile.reconcile(
+                self._client,
+                gateway,
+                settings,
+                plan,
+                tidy=tidy,
+                made=self._made.of(name) if self._made is not None else None,
+            )
         except (kube.ApiError, reconcile.ReconcileError) as error:
             log.warning("not provisioned", gateway="/".join(name), error=str(error))
             self._on_provisioned(name, str(error))

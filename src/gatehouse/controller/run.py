@@ -33,6 +33,7 @@ from gatehouse.kube import client as kube
 from gatehouse.kube.backoff import Backoff
 from gatehouse.kube.events import Recorder
 from gatehouse.provisioner.copies import Source, read_all
+from gatehouse.provisioner.made import Made
 from gatehouse.provisioner.manifests import Plan, ProvisionerSettings
 from gatehouse.provisioner.pod import Proxy
 from gatehouse.transports import server as agents
@@ -106,6 +107,7 @@ class Controller:
         self.leadership = Leadership(client, options.lease)
         self.serving = False
         """Whether agents can connect."""
+        self._made = Made()
         self.watching = Watching(
             client, self._on_changes, lambda bundle: self.loop.on_bundle(bundle)
         )
@@ -127,6 +129,7 @@ class Controller:
             lambda name: self._current(("Gateway", *name)),
             self._kept,
             self._on_provisioned,
+            self._made,
         )
         self.fetcher = Fetcher(lambda fetch, found: self.loop.on_fetched(fetch, found))
         self.load_balancers = LoadBalancers(client, self.informers, self.delivery)
@@ -214,6 +217,7 @@ class Controller:
             for name in changes:
                 self.provisioning.on_gateway(name)
         elif resource in (*PROVISIONED, resources.SERVICES, resources.SECRETS):
+            self._made.on_changes(resource, changes)
             for (namespace, _), raw in changes.items():
                 for owner in (raw or {}).get("metadata", {}).get("ownerReferences", ()):
                     if owner.get("kind") == "Gateway":

@@ -39,6 +39,13 @@ class NotOurs(Exception):
     """An object of the wanted name exists and belongs to somebody else; it was left alone."""
 
 
+class _Unknown:
+    """Nothing is known of an object; None says that there is none."""
+
+
+UNKNOWN = _Unknown()
+
+
 def never(_current: Mapping[str, Any], _desired: Mapping[str, Any]) -> bool:
     """Say that an object can always be changed into what is wanted."""
     return False
@@ -51,12 +58,15 @@ async def ensure(
     *,
     settle: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]] | None = None,
     replaced: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] = never,
+    known: Mapping[str, Any] | _Unknown | None = UNKNOWN,
 ) -> Outcome:
     """Make an object have everything that ``desired`` states, leaving all else as it is.
 
     What an earlier statement had and this one has not is removed. ``settle(current, desired)``
     gives what to state instead, in view of what there is; ``replaced(current, desired)`` tells
-    whether the object can only be made anew, since a field of it cannot change.
+    whether the object can only be made anew, since a field of it cannot change. ``known``: the
+    object as a watch has it, or None where that has none, which spares a request; where it is
+    behind, the server refuses what follows from it, and is asked.
     Raises NotOurs, or the ApiError of the request that failed.
     """
     desired = signed(desired)
@@ -66,7 +76,9 @@ async def ensure(
     while True:
         attempt += 1
         try:
-            action = await _attempt(client, resource, desired, settle, replaced)
+            if attempt > 1 or isinstance(known, _Unknown):
+                known = await _read(client, resource, name, namespace)
+            action = await _attempt(client, resource, desired, known, settle, replaced)
         except (AlreadyExists, Conflict, NotFound) as error:
             # Somebody wrote between our read and our write. NotFound also means that the
             # namespace is gone, which a second look does not mend: it is raised in the end.
@@ -76,17 +88,24 @@ async def ensure(
             return Outcome(resource.kind, namespace, name, action)
 
 
+async def _read(
+    client: Client, resource: Resource, name: str, namespace: str
+) -> Mapping[str, Any] | None:
+    try:
+        return await client.get(resource, name, namespace)
+    except NotFound:
+        return None
+
+
 async def _attempt(
     client: Client,
     resource: Resource,
     desired: Mapping[str, Any],
+    current: Mapping[str, Any] | None,
     settle: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]] | None,
     replaced: Callable[[Mapping[str, Any], Mapping[str, Any]], bool],
 ) -> Literal["created", "updated", "unchanged"]:
-    metadata = desired["metadata"]
-    try:
-        current = await client.get(resource, metadata["name"], metadata.get("namespace", ""))
-    except NotFound:
+    if current is None:
         await client.create(resource, desired)
         return "created"
     _check_ours(resource, desired, current)

@@ -13,15 +13,15 @@ from gatehouse.apis.resources import (
     DAEMON_SETS,
     DEPLOYMENTS,
     DISRUPTION_BUDGETS,
-    GATEWAYS,
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
     Resource,
 )
-from gatehouse.kube.apply import NotOurs, Outcome, controller_of, ensure, never
+from gatehouse.kube.apply import UNKNOWN, NotOurs, Outcome, ensure, never
 from gatehouse.kube.client import ApiError, Client, Conflict, Forbidden, NotFound
 from gatehouse.provisioner import names, scaling, service
+from gatehouse.provisioner.made import Place, gateway_name
 from gatehouse.provisioner.manifests import Plan, ProvisionerSettings, desired
 from gatehouse.provisioner.patching import PatchError
 
@@ -58,10 +58,13 @@ async def reconcile(
     plan: Plan,
     *,
     tidy: bool = False,
+    made: Mapping[Place, Mapping[str, Any]] | None = None,
 ) -> tuple[Outcome, ...]:
     """Make everything for one Gateway be as it should; a Gateway being deleted gets nothing new.
 
-    ``tidy``: what was made for it under an earlier plan, and is not in this one, is removed.
+    ``made``: what there is of it as far as is known, which need not be asked for then; None:
+    nothing is known. What was made for it under an earlier plan, and is not in this one, is removed
+    as far as it is known, or with ``tidy`` looked for.
     Raises ReconcileError after everything was tried, so that one object that somebody else owns
     does not keep the others from being mended.
     """
@@ -83,6 +86,7 @@ async def reconcile(
                 obj,
                 settle=scaling.scaled if resource is DEPLOYMENTS and settled else None,
                 replaced=service.made_anew if resource is SERVICES else never,
+                known=UNKNOWN if made is None else made.get((resource.kind, _name(obj))),
             )
             outcomes.append(done)
         except NotOurs as error:
@@ -94,9 +98,19 @@ async def reconcile(
     for outcome in outcomes:
         if outcome.action != "unchanged":
             log.info("object provisioned", object=str(outcome))
-    if not troubles and (tidy or any(outcome.action == "created" for outcome in outcomes)):
+    keep = {(resource.kind, _name(obj)) for resource, obj in wanted}
+    if not troubles and made is not None:
+        outcomes += await _remove(
+            client,
+            [
+                (kind, made[(kind.kind, name)])
+                for kind in KINDS
+                for held, name in made
+                if held == kind.kind and (held, name) not in keep
+            ],
+        )
+    elif not troubles and (tidy or any(outcome.action == "created" for outcome in outcomes)):
         # Something new may mean a new name, since the class is part of it: the old ones go.
-        keep = {(resource.kind, obj["metadata"]["name"]) for resource, obj in wanted}
         outcomes += await _remove_renamed(client, gateway["metadata"], keep)
     if troubles:
         raise ReconcileError(troubles, patience)
@@ -111,7 +125,7 @@ async def sweep(client: Client, wanted: Callable[[tuple[str, str]], bool]) -> tu
     """
 
     def left_over(_: Resource, found: Mapping[str, Any]) -> bool:
-        owner = _gateway_name(found)
+        owner = gateway_name(found)
         return owner is not None and not wanted((found["metadata"]["namespace"], owner))
 
     return await _remove_where(client, None, _OURS, left_over)
@@ -121,7 +135,7 @@ async def _remove_renamed(
     client: Client, gateway: Mapping[str, Any], keep: set[tuple[str, str]]
 ) -> tuple[Outcome, ...]:
     def renamed(resource: Resource, found: Mapping[str, Any]) -> bool:
-        mine = _gateway_name(found) == gateway["name"]
+        mine = gateway_name(found) == gateway["name"]
         return mine and (resource.kind, found["metadata"]["name"]) not in keep
 
     selector = f"{_OURS}={names.label_value(gateway['name'])}"
@@ -134,9 +148,7 @@ async def _remove_where(
     selector: str,
     condemned: Callable[[Resource, Mapping[str, Any]], bool],
 ) -> tuple[Outcome, ...]:
-    outcomes: list[Outcome] = []
-    troubles: list[str] = []
-    patience: float | None = None
+    found: list[tuple[Resource, Mapping[str, Any]]] = []
     for resource in KINDS:
         try:
             listed = await client.list(resource, namespace, label_selector=selector)
@@ -144,27 +156,39 @@ async def _remove_where(
             # What we may not see, or what is not served, was not made by us either.
             log.debug("not looked for", kind=resource.kind, reason=str(error))
             continue
-        for found in listed.items:
-            if not condemned(resource, found):
-                continue
-            where = found["metadata"]
+        found += [(resource, each) for each in listed.items if condemned(resource, each)]
+    return await _remove(client, found)
+
+
+async def _remove(
+    client: Client, condemned: Iterable[tuple[Resource, Mapping[str, Any]]]
+) -> tuple[Outcome, ...]:
+    outcomes: list[Outcome] = []
+    troubles: list[str] = []
+    patience: float | None = None
+    for resource, found in condemned:
+        where = found["metadata"]
+        try:
+            await client.delete(
+                resource, where["name"], where["namespace"], uid=where.get("uid", "")
+            )
+        except (NotFound, Conflict):
+            # Gone, or made anew meanwhile: either way not the object we judged.
+            continue
+        except ApiError as error:
+            troubles.append(f"{resource.kind} {where['namespace']}/{where['name']}: {error}")
+            patience = max(patience or 0.0, error.retry_after or 0.0)
+        else:
             outcome = Outcome(resource.kind, where["namespace"], where["name"], "deleted")
-            try:
-                await client.delete(
-                    resource, where["name"], where["namespace"], uid=where.get("uid", "")
-                )
-            except (NotFound, Conflict):
-                # Gone, or made anew since the list: either way not the object we judged.
-                continue
-            except ApiError as error:
-                troubles.append(f"{resource.kind} {where['namespace']}/{where['name']}: {error}")
-                patience = max(patience or 0.0, error.retry_after or 0.0)
-            else:
-                outcomes.append(outcome)
-                log.info("leftover removed", object=str(outcome))
+            outcomes.append(outcome)
+            log.info("leftover removed", object=str(outcome))
     if troubles:
         raise ReconcileError(troubles, patience)
     return tuple(outcomes)
+
+
+def _name(obj: Mapping[str, Any]) -> str:
+    return str(obj["metadata"]["name"])
 
 
 def gateway_of(
@@ -179,17 +203,5 @@ def gateway_of(
     found = service_accounts.get((service_account_namespace, service_account_name))
     if found is None:
         return None
-    name = _gateway_name(found)
+    name = gateway_name(found)
     return f"{service_account_namespace}/{name}" if name else None
-
-
-def _gateway_name(made: Mapping[str, Any]) -> str | None:
-    labels = made["metadata"].get("labels") or {}
-    owner = controller_of(made)
-    if owner is None or owner.get("kind") != GATEWAYS.kind:
-        return None
-    if str(owner.get("apiVersion", "")).partition("/")[0] != GATEWAYS.group:
-        return None
-    name = str(owner.get("name", ""))
-    expected = {names.MANAGED_BY: names.MANAGER, names.GATEWAY_NAME: names.label_value(name)}
-    return name if name and expected.items() <= labels.items() else None

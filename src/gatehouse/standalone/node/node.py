@@ -1,10 +1,10 @@
-"""The node process: watches Services, Deployments and Pods, and makes the machine follow."""
+"""The node process: watches Services, data planes' workloads and Pods; the machine follows."""
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,10 @@ class Node:
         self._informers = {
             kind.kind: Informer(client, kind, on_changes=self._on_changes) for kind in kinds
         }
+        # An installation may not let its node see these: it has none then.
+        self._informers[resources.DAEMON_SETS.kind] = Informer(
+            client, resources.DAEMON_SETS, on_changes=self._on_changes, optional=True, patience=1
+        )
 
     def _on_changes(self, _: Resource, __: Mapping[Name, Any]) -> None:
         self._woken.set()
@@ -112,9 +116,9 @@ class Node:
         wanted = self._wanted(given)
         for name in self._runners.keys() - wanted.keys():
             self._retire(name)
-        for name, (deployment, pod, address) in wanted.items():
+        for name, (workload, pod, address) in wanted.items():
             await self._host(name, pod, address)
-            await self._report(name, deployment, address)
+            await self._report(name, workload, address)
         await self._remove_strays(set(wanted))
 
     async def _balance(self, given: Mapping[Name, str]) -> None:
@@ -132,21 +136,33 @@ class Node:
     def _wanted(
         self, given: Mapping[Name, str]
     ) -> dict[Name, tuple[Mapping[str, Any], pods.Object, str]]:
-        """Give the Pods that are to run: one per Deployment whose Service has its address."""
+        """Give the Pods that are to run: one per workload whose Service has its address."""
         wanted: dict[Name, tuple[Mapping[str, Any], pods.Object, str]] = {}
-        for (namespace, _), deployment in self._informers["Deployment"].objects.items():
-            metadata = deployment["metadata"]
-            labels = metadata.get("labels") or {}
-            if labels.get(pods.MANAGED_BY[0]) != pods.MANAGED_BY[1] or metadata.get(
-                "deletionTimestamp"
-            ):
+        holders: dict[str, Name] = {}
+        for (namespace, _), workload in self._data_planes():
+            address = given.get((namespace, pods.service_of(workload)))
+            if address is None or workload["spec"].get("replicas", 1) < 1:
                 continue
-            address = given.get((namespace, pods.service_of(deployment)))
-            if address is None or deployment["spec"].get("replicas", 1) < 1:
-                continue
-            pod = pods.pod_for(deployment, self._options.name)
-            wanted[(namespace, pod["metadata"]["name"])] = (deployment, pod, address)
+            pod = pods.pod_for(workload, self._options.name)
+            name = (namespace, pod["metadata"]["name"])
+            other = holders.get(address)
+            if other is not None:
+                # A DaemonSet takes a Deployment's place, or the other way around: whoever runs
+                # stays until what asks for it is gone.
+                if name not in self._runners:
+                    continue
+                del wanted[other]
+            holders[address] = name
+            wanted[name] = (workload, pod, address)
         return wanted
+
+    def _data_planes(self) -> Iterator[tuple[Name, Mapping[str, Any]]]:
+        for kind in (resources.DEPLOYMENTS, resources.DAEMON_SETS):
+            for name, workload in self._informers[kind.kind].objects.items():
+                metadata = workload["metadata"]
+                ours = (metadata.get("labels") or {}).get(pods.MANAGED_BY[0]) == pods.MANAGED_BY[1]
+                if ours and not metadata.get("deletionTimestamp"):
+                    yield name, workload
 
     async def _host(self, name: Name, pod: pods.Object, address: str) -> None:
         """See to it that the Pod exists and its process is kept running."""
@@ -223,7 +239,7 @@ class Node:
         except kube.NotFound:
             return
 
-    async def _report(self, name: Name, deployment: Mapping[str, Any], address: str) -> None:
+    async def _report(self, name: Name, workload: Mapping[str, Any], address: str) -> None:
         if name not in self._runners:
             return
         runner, now = self._runners[name][0], datetime.now(UTC)
@@ -232,11 +248,14 @@ class Node:
             status = pods.pod_status(current, address, runner.state, now)
             if current.get("status") != status:
                 await self._client.update_status(resources.PODS, {**current, "status": status})
-        status = pods.deployment_status(deployment, runner.state.ready, now)
-        if deployment.get("status") != status:
-            await self._client.update_status(
-                resources.DEPLOYMENTS, {**deployment, "status": status}
-            )
+        if workload["kind"] == resources.DAEMON_SETS.kind:
+            resource = resources.DAEMON_SETS
+            status = pods.daemon_set_status(workload, runner.state.ready)
+        else:
+            resource = resources.DEPLOYMENTS
+            status = pods.deployment_status(workload, runner.state.ready, now)
+        if workload.get("status") != status:
+            await self._client.update_status(resource, {**workload, "status": status})
 
     async def _remove_strays(self, wanted: set[Name]) -> None:
         """Remove Pods of ours that nothing asks for, such as those of an earlier template."""

@@ -45,7 +45,7 @@ def service_of(deployment: Mapping[str, Any]) -> str:
 
 
 def pod_for(deployment: Mapping[str, Any], node: str) -> Object:
-    """Give the Pod of a Deployment. Its name follows from Deployment and template."""
+    """Give the Pod of a Deployment or DaemonSet. Its name follows from that and the template."""
     metadata, template = deployment["metadata"], deployment["spec"]["template"]
     shape = hashlib.sha256(msgspec.json.encode(template, order="sorted")).hexdigest()[:10]
     identity = hashlib.sha256(f"{metadata['uid']}/{shape}".encode()).hexdigest()[:5]
@@ -62,7 +62,7 @@ def pod_for(deployment: Mapping[str, Any], node: str) -> Object:
             "ownerReferences": [
                 {
                     "apiVersion": "apps/v1",
-                    "kind": "Deployment",
+                    "kind": deployment.get("kind", "Deployment"),
                     "name": metadata["name"],
                     "uid": metadata["uid"],
                     "controller": True,
@@ -158,9 +158,20 @@ def readiness(pod: Mapping[str, Any], address: str) -> str:
     probe = container.get("readinessProbe", {}).get("httpGet")
     if not probe:
         return ""
+    return url(container, probe, address)
+
+
+def url(container: Mapping[str, Any], asked: Mapping[str, Any], address: str) -> str:
+    """Give the URL of an ``httpGet``; its port may be the name of one of the container's."""
     numbers = {port.get("name"): port["containerPort"] for port in container.get("ports") or ()}
-    port = numbers.get(probe["port"], probe["port"])
-    return f"http://{address}:{port}{probe.get('path', '/')}"
+    port = numbers.get(asked["port"], asked["port"])
+    scheme = str(asked.get("scheme", "http")).lower()
+    return f"{scheme}://{asked.get('host') or address}:{port}{asked.get('path', '/')}"
+
+
+def grace(pod: Mapping[str, Any], default: float) -> float:
+    """Give the seconds that a Pod has to end."""
+    return float(pod["spec"].get("terminationGracePeriodSeconds", default))
 
 
 def pod_status(pod: Mapping[str, Any], address: str, state: Condition, now: datetime) -> Object:
@@ -227,6 +238,20 @@ def deployment_status(deployment: Mapping[str, Any], ready: bool, now: datetime)
         "availableReplicas": int(ready),
         "unavailableReplicas": asked - int(ready),
         "conditions": [available],
+    }
+
+
+def daemon_set_status(daemon_set: Mapping[str, Any], ready: bool) -> Object:
+    """Give the status of a DaemonSet, of which this node, the only one, runs its Pod."""
+    return {
+        "observedGeneration": daemon_set["metadata"].get("generation", 0),
+        "currentNumberScheduled": 1,
+        "desiredNumberScheduled": 1,
+        "updatedNumberScheduled": 1,
+        "numberMisscheduled": 0,
+        "numberReady": int(ready),
+        "numberAvailable": int(ready),
+        "numberUnavailable": int(not ready),
     }
 
 

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import structlog
 
 from gatehouse.kube import client as kube
 from gatehouse.standalone import processes
-from gatehouse.standalone.node import logs, pods
+from gatehouse.standalone.node import lifecycle, logs, pods
 from gatehouse.standalone.node.volumes import VolumeError, Volumes
 
 log = structlog.get_logger("gatehouse.node")
@@ -90,10 +90,21 @@ class Runner:
             group.create_task(self._refresh())
             group.create_task(logs.index(self._directory / "log"))
 
-    async def end(self, grace: float = GRACE) -> None:
-        """End the process gracefully and remove the Pod's directory."""
+    async def end(self, grace: float | None = None) -> None:
+        """End the process as its Pod asks for, and remove the Pod's directory.
+
+        ``grace``: seconds for all of that; None: as the Pod says.
+        """
         self._ending.set()
-        await clear(self._directory, grace, self._process)
+        left = pods.grace(self.pod, GRACE) if grace is None else grace
+        began = time.monotonic()
+        if self._process is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await lifecycle.before_end(self.pod, self.address, self._spawn)
+        # As in Kubernetes, two seconds more where what came before took everything.
+        left = max(2.0, left - (time.monotonic() - began))
+        await clear(self._directory, left, self._process)
 
     async def _fill(self) -> None:
         while True:
@@ -136,19 +147,24 @@ class Runner:
             delay = min(RESTART_LAST, delay * 2)
 
     def _start(self) -> processes.Record:
+        child = self._spawn(self._launch.words)
+        _reap(child)
+        return processes.record(child.pid, self._record)
+
+    def _spawn(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
         mounts = self._volumes.mounts()
         environment = self._launch.env | {
             name: pods.relocate(value, mounts)
             for name, value in pods.environment(self.pod, self.address).items()
         }
-        command = [pods.relocate(word, mounts) for word in self._launch.words]
+        command = [pods.relocate(word, mounts) for word in words]
         if command[:1] == ["gatehouse"]:
             command[:1] = [sys.executable, "-m", "gatehouse"]
         log_file = self._directory / "log"
         if log_file.exists() and log_file.stat().st_size > 10_000_000:
             log_file.replace(log_file.with_name("log.1"))
         with log_file.open("ab") as output:
-            child = subprocess.Popen(
+            return subprocess.Popen(
                 [*self._launch.enter, *command],
                 env={**_inherited(), **environment},
                 stdin=subprocess.DEVNULL,
@@ -156,8 +172,6 @@ class Runner:
                 stderr=output,
                 start_new_session=True,
             )
-        _reap(child)
-        return processes.record(child.pid, self._record)
 
     async def _probe(self) -> None:
         url = pods.readiness(self.pod, self.address)

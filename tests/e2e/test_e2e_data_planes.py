@@ -1,0 +1,141 @@
+"""What the provisioner makes of a Gateway's parameters runs on one machine: DaemonSets too."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from installation import Installation, address, apply, get, hello, until
+
+from gatehouse.apis.resources import (
+    CONFIG_MAPS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    GATEWAYS,
+    NGINX_PROXIES,
+    SECRETS,
+    Resource,
+)
+from gatehouse.kube import client as kube
+
+pytestmark = pytest.mark.process
+
+NAME = "web-gatehouse-nginx"
+ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
+
+
+async def allowed_daemon_sets(client: kube.Client) -> None:
+    """Let the node see DaemonSets and say how they are."""
+    role = await client.get(ROLES, "system:gatehouse:node")
+    more = [
+        {"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": ["apps"], "resources": ["daemonsets/status"], "verbs": ["update", "patch"]},
+    ]
+    await client.update(ROLES, {**role, "rules": [*role["rules"], *more]})
+
+
+def parameters(note: Path) -> dict[str, Any]:
+    container = {
+        "volumeMounts": [
+            {"name": "notes", "mountPath": "/etc/notes"},
+            {"name": "keys", "mountPath": "/etc/keys"},
+        ],
+        "lifecycle": {"preStop": {"exec": {"command": ["cp", "/etc/notes/text", str(note)]}}},
+        "readinessProbe": {"periodSeconds": 1},
+    }
+    volumes = [
+        {"name": "notes", "configMap": {"name": "notes"}},
+        {"name": "keys", "secret": {"secretName": "keys", "items": [{"key": "k", "path": "a/b"}]}},
+    ]
+    pod = {"volumes": volumes, "terminationGracePeriodSeconds": 20}
+    return {
+        "apiVersion": NGINX_PROXIES.api_version,
+        "kind": NGINX_PROXIES.kind,
+        "metadata": {"name": "p", "namespace": "default"},
+        "spec": {"kubernetes": {"daemonSet": {"pod": pod, "container": container}}},
+    }
+
+
+def environment(pid: int) -> dict[str, str]:
+    entries = Path(f"/proc/{pid}/environ").read_text().split("\0")
+    return dict(entry.split("=", 1) for entry in entries if "=" in entry)
+
+
+async def gone(client: kube.Client, resource: Resource) -> bool:
+    try:
+        await client.get(resource, NAME, "default")
+    except kube.NotFound:
+        return True
+    return False
+
+
+async def test_a_daemon_set_with_everything_runs_and_gives_its_place_to_a_deployment(
+    installation: Installation, client: kube.Client, backends: None, tmp_path: Path
+) -> None:
+    note = tmp_path / "told"
+    await allowed_daemon_sets(client)
+    metadata = {"namespace": "default"}
+    await client.create(
+        CONFIG_MAPS, {"metadata": {**metadata, "name": "notes"}, "data": {"text": "good bye"}}
+    )
+    await client.create(
+        SECRETS, {"metadata": {**metadata, "name": "keys"}, "data": {"k": "c2VjcmV0"}}
+    )
+    await client.create(NGINX_PROXIES, parameters(note))
+    manifests = hello()
+    for manifest in manifests:
+        if manifest["kind"] == "Gateway":
+            reference = {"group": NGINX_PROXIES.group, "kind": "NginxProxy", "name": "p"}
+            manifest["spec"]["infrastructure"] = {"parametersRef": reference}
+    await apply(client, manifests)
+    where = await address(client)
+    await until(lambda: _answers(where))
+
+    async def ready() -> bool:
+        found = await client.get(DAEMON_SETS, NAME, "default")
+        return bool((found.get("status") or {}).get("numberReady") == 1)
+
+    await until(ready)
+    assert await gone(client, DEPLOYMENTS)
+    [pod] = (installation.state / "node" / "pods").iterdir()
+    volumes = pod / "volumes"
+    assert (volumes / "notes" / "text").read_text() == "good bye"
+    assert (volumes / "keys" / "a" / "b").read_text() == "secret"
+    assert (volumes / "keys" / "a" / "b").stat().st_mode & 0o777 == 0o600
+    assert (volumes / "token" / "token").read_text().count(".") == 2
+    environ = environment(installation.agent().pid)
+    assert environ["POD_IP"] == where
+    assert environ["NGINX_AGENT_COMMAND_AUTH_TOKENPATH"] == str(volumes / "token" / "token")
+    assert "owner-type=DaemonSet" in environ["NGINX_AGENT_LABELS"]
+    assert not note.exists()
+
+    change = {"spec": {"kubernetes": {"daemonSet": None, "deployment": {"replicas": 2}}}}
+    await client.patch(NGINX_PROXIES, "p", change, "default")
+    await until(lambda: gone(client, DAEMON_SETS))
+
+    async def replaced() -> bool:
+        try:
+            found = await client.get(DEPLOYMENTS, NAME, "default")
+        except kube.NotFound:
+            return False
+        return bool((found.get("status") or {}).get("readyReplicas") == 1)
+
+    await until(replaced, 60)
+    assert note.read_text() == "good bye"
+    assert await address(client) == where
+    await until(lambda: _answers(where))
+    found = await client.get(DEPLOYMENTS, NAME, "default")
+    [available] = [each for each in found["status"]["conditions"] if each["type"] == "Available"]
+    assert "one replica of the 2" in available["message"]
+    await client.delete(GATEWAYS, "web", "default")
+    await until(lambda: gone(client, DEPLOYMENTS))
+
+
+async def _answers(where: str) -> bool:
+    try:
+        async with asyncio.timeout(2):
+            return (await get(where))[0] == 200
+    except (OSError, TimeoutError):
+        return False

@@ -369,11 +369,11 @@ async def test_parameters_that_change_are_provisioned_without_a_change_of_ports(
     asked = f"  infrastructure: {{parametersRef: {reference}}}\n  listeners:\n"
     story.apply(BASE.replace("  listeners:\n", asked))
     await story.until(lambda: story.provisioned)
-    for replicas in (2, 3):
-        story.apply(PARAMETERS.format(replicas=replicas))
+    for number in (2, 3):
+        story.apply(PARAMETERS.format(replicas=number))
         await story.until(
-            lambda replicas=replicas: any(  # type: ignore[misc]
-                each.workload.deployment.replicas == replicas
+            lambda number=number: any(  # type: ignore[misc]
+                each.workload.deployment.replicas == number
                 for each in story.provisioned[-1].provisioning.values()
             )
         )

@@ -22,6 +22,10 @@ Name = tuple[str, str]
 AT_ONCE = 8
 """Gateways that are reconciled at a time: mostly answers are waited for."""
 
+SETTLING = 0.1
+"""Seconds before a Gateway that was touched while it was reconciled is looked at again. Mostly our
+own writes do that, which the watches bring meanwhile: nothing is written in view of the past."""
+
 FIRST_RETRY, LAST_RETRY = 0.5, 60.0
 """Seconds before a failed attempt is repeated; doubles from the first to the last."""
 
@@ -129,7 +133,7 @@ class Provisioning:
                 self._busy.discard(name)
             if name in self._queued:
                 # Touched meanwhile. One at a time: an earlier plan must not be written last.
-                self._due.put_nowait(name)
+                asyncio.get_running_loop().call_later(SETTLING, self._due.put_nowait, name)
 
     async def _reconcile(self, name: Name) -> None:
         gateway = self._current(name)

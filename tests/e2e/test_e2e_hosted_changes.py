@@ -223,6 +223,26 @@ async def _always(ask: Any) -> bool:
     return all([await reached(ask) for _ in range(3)])
 
 
+@pytest.mark.skipif(not shutil.which("haproxy"), reason="no haproxy")
+async def test_haproxy_keeps_the_gateways_address_while_no_name_server_answers(
+    estate: Estate, clusters: list[Cluster], address: str, node_proxy: NodeProxy
+) -> None:
+    """NGINX does not: it knows nothing of the name any more when its time to live is over."""
+    with serving(estate.node, "gateway.test") as dns:
+        dns.answers(address)
+        start = functools.partial(
+            node_proxy.start, f"gateway.test:{INSIDE}", ONE[:1], "--proxy", "haproxy",
+            resolv_conf=dns.file,
+        )  # fmt: skip
+        await asyncio.to_thread(start)
+        ask = functools.partial(clusters[0].user_seen, estate.pod, f"https://{ONE[0]}")
+        await until(lambda: reached(ask))
+        dns.close()
+        # HAProxy's own patience is 30 s.
+        await asyncio.sleep(50)
+        assert ask() == "one-admin"
+
+
 BALANCER = """
 defaults
     mode tcp

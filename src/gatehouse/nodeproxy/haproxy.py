@@ -55,13 +55,16 @@ frontend figures
 
 
 def _resolvers() -> str:
-    return """\
+    # A new address is used at once; without a name server the last one is.
+    return f"""\
 resolvers node
     parse-resolv-conf
     resolve_retries 3
     timeout resolve 5s
-    hold valid 30s
-    hold obsolete 30s
+    hold obsolete 0s
+    hold timeout {IDLE_HOURS}h
+    hold refused {IDLE_HOURS}h
+    hold other {IDLE_HOURS}h
 
 """
 

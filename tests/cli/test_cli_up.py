@@ -1,0 +1,45 @@
+"""What `gatehouse up` takes for the addresses of Gateways."""
+
+from __future__ import annotations
+
+import click
+import pytest
+from machines import CUT, POSSIBLE, Machine
+
+from gatehouse.cli import up
+
+COMMAND = click.Command("up")
+
+
+def _pool(value: str) -> str:
+    (option,) = (each for each in up.up.params if each.name == "address_pool")
+    return str(option.process_value(click.Context(COMMAND), value))
+
+
+def test_loopback_networks_are_taken() -> None:
+    assert _pool("127.9.0.0/24") == "127.9.0.0/24"
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("127.0.0.0/31", "fewer than 4 addresses"),
+        ("127.0.0.1/24", "has host bits set"),
+        ("203.0.113.0/24", "is not of this machine"),
+        ("fd00::/64", "Only decimal digits|Expected 4 octets"),
+    ],
+)
+def test_other_networks_are_refused(value: str, reason: str) -> None:
+    with pytest.raises(click.BadParameter, match=reason):
+        _pool(value)
+
+
+@pytest.mark.skipif(not POSSIBLE, reason=CUT)
+def test_networks_of_this_machine_are_taken() -> None:
+    machine = Machine("pool")
+    try:
+        machine.run("ip", "route", "add", "local", "203.0.113.0/24", "dev", "lo")
+        with machine.entered():
+            assert _pool("203.0.113.0/24") == "203.0.113.0/24"
+    finally:
+        machine.close()

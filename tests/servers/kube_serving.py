@@ -179,7 +179,7 @@ class World:
     def log(self) -> list[dict[str, Any]]:
         """The access log so far."""
         text = (self.directory / "access.log").read_text()
-        return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+        return [json.loads(line) for line in text.split("\n") if line.startswith("{")]
 
 
 class Connection:

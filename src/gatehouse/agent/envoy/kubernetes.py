@@ -1,7 +1,7 @@
 """What Envoy counts of requests for kube-apiservers, in the words of our metrics.
 
-Envoy gives one text that the script of the back end wrote (``verb:scope:resource``) and flags of
-its own; here they become labels. What belongs to one series is added up.
+Envoy gives one label ``of`` with everything, and the text that the script of the back end wrote
+(``verb:scope:resource``) in it; here they become labels. What belongs to one series is added up.
 """
 
 from __future__ import annotations
@@ -95,20 +95,20 @@ def renamed(text: str) -> str:
 
 
 def _request(samples: _Samples, labels: _Labels, value: float) -> None:
-    told = _told(labels)
-    about = {"cluster": labels["cluster"], "schema": told["schema"]}
-    answered = {"code": labels["code"], "server": labels["server"]}
-    samples.add("requests_total", told | answered, value)
-    if reason := _reason(labels):
-        samples.add("refusals_total", about | {"reason": reason}, value)
+    code, flags, server, cluster, told = labels["of"].split("|", 4)
+    about = _told(cluster, told)
+    samples.add("requests_total", about | {"code": code, "server": server}, value)
+    if reason := _reason(code, flags, server):
+        refused = {"cluster": about["cluster"], "schema": about["schema"], "reason": reason}
+        samples.add("refusals_total", refused, value)
 
 
 def _took(ending: str) -> Callable[[_Samples, _Labels, float], None]:
     def count(samples: _Samples, labels: _Labels, value: float) -> None:
-        verb = labels["verb"].strip()
+        cluster, _, verb = labels["of"].partition("|")
         if not verb or ":" in verb:
             return
-        found = {"cluster": labels["cluster"], "verb": verb}
+        found = {"cluster": unquote(cluster), "verb": verb.strip()}
         if "le" in labels:
             found["le"] = _seconds(labels["le"])
         scale = 1000 if ending == "_sum" else 1
@@ -118,7 +118,8 @@ def _took(ending: str) -> Callable[[_Samples, _Labels, float], None]:
 
 
 def _long(samples: _Samples, labels: _Labels, value: float) -> None:
-    samples.add("requests_long_running", _told(labels), value)
+    cluster, _, told = labels["of"].partition("|")
+    samples.add("requests_long_running", _told(cluster, told), value)
 
 
 def _in_flight(samples: _Samples, labels: _Labels, value: float) -> None:
@@ -147,10 +148,10 @@ _COUNTED = {
 }
 
 
-def _told(labels: _Labels) -> _Labels:
+def _told(cluster: str, told: str) -> _Labels:
     """Read what the script said; nothing of it, of a request that no policy let through."""
-    found = {"cluster": labels["cluster"], "verb": "", "resource": "", "schema": ""}
-    verb, _, rest = labels["told"].partition(":")
+    found = {"cluster": unquote(cluster), "verb": "", "resource": "", "schema": ""}
+    verb, _, rest = told.partition(":")
     scope, _, resource = rest.partition(":")
     if resource:
         schema = unquote(scope.rpartition("/")[2])
@@ -164,13 +165,12 @@ def _servers(name: str) -> tuple[str, str]:
     return unquote(cluster), unquote(more[1]) if len(more) > 1 else ""
 
 
-def _reason(labels: _Labels) -> str:
+def _reason(code: str, flags: str, server: str) -> str:
     """Say why the gateway answered by itself; empty if a server did, or nobody."""
-    code, flags = labels["code"], labels["flags"].split(",")
     if not code.isdecimal() or int(code) < 400:
         return ""
-    found = next((why for flag, why in _FLAGS.items() if flag in flags), "")
-    return found or ("" if labels["server"] else _CODES.get(code, "other"))
+    found = next((why for flag, why in _FLAGS.items() if flag in flags.split(",")), "")
+    return found or ("" if server else _CODES.get(code, "other"))
 
 
 def _seconds(bound: str) -> str:

@@ -109,7 +109,8 @@ REVIEWER_FILES = {"gatehouse/reviewer.json": b"{}"}
 """The companion of the agent, and what it is described by: that it is needed is all it is told."""
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
+    """Write a name of an object where a name is made of several."""
     return quote(name.encode("utf-8", "surrogatepass"), safe="")
 
 
@@ -120,33 +121,33 @@ def api(cluster: str) -> str:
 
 def api_chain(port: int, cluster: str) -> str:
     """Name the chain of a cluster's kube-apiservers; empty for names that none has."""
-    return chain(port, f"kube/{_plain(cluster)}")
+    return chain(port, f"kube/{plain(cluster)}")
 
 
 def api_clients(port: int, cluster: str) -> str:
     """Name the authorities for clients of a cluster's kube-apiservers."""
-    return f"clients/{port}/{_plain(cluster)}"
+    return f"clients/{port}/{plain(cluster)}"
 
 
 def api_scope(port: int, cluster: str) -> str:
     """Name the scope in which requests for a cluster's kube-apiservers arrive."""
-    return f"api/{port}/{_plain(cluster)}"
+    return f"api/{port}/{plain(cluster)}"
 
 
 def flow_scope(cluster: str, schema: str) -> str:
     """Name the scope in which the requests of a flow schema go on; empty for those of none."""
-    return f"{FLOW_SCOPES}{_plain(cluster)}/{_plain(schema)}"
+    return f"{FLOW_SCOPES}{plain(cluster)}/{plain(schema)}"
 
 
 def upstream_scope(cluster: str) -> str:
     """Name the scope of what the reviewer asks a cluster."""
-    return f"upstream/{_plain(cluster)}"
+    return f"upstream/{plain(cluster)}"
 
 
 def servers(cluster: str, schema: str = "", *, upgrades: bool = False) -> str:
     """Name the kube-apiservers of a cluster, as those of a schema, and as HTTP/1.1 ones."""
-    flow = f"/flow/{_plain(schema)}" if schema else ""
-    return f"kube:{_plain(cluster)}{flow}{'/upgrades' if upgrades else ''}"
+    flow = f"/flow/{plain(schema)}" if schema else ""
+    return f"kube:{plain(cluster)}{flow}{'/upgrades' if upgrades else ''}"
 
 
 def counter(address: str) -> str:

@@ -45,7 +45,7 @@ local NOTHING = {}
 local function noted(info, now, user, found, sent_by)
   local request = found.request
   info:dynamicMetadata():set(FILTER, "request", {
-    cluster = now.cluster, user = user.name, groups = concat(user.groups, ","), verb = request.verb,
+    cluster = now.cluster, user = user.name, groups = user.groups, verb = request.verb,
     impersonator = sent_by ~= user and sent_by.name or "", resource = request.resource or "",
     group = request.group, namespace = request.namespace, name = request.name,
     policy = found.policy.place, schema = found.policy.schema, path = request.path,

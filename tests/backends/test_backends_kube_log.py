@@ -64,11 +64,8 @@ async def test_what_a_limit_refuses_is_logged_too(one: World) -> None:
     await one.serve(one.cluster(logged, schemas=(schema,)))
     assert (await one.ask(one.client("alice"), "/api/v1/pods")).status == 429
     [line] = await lines(one, 1)
-    assert (line["code"], line["flags"], line["details"]) == (
-        429,
-        "UO",
-        "upstream_reset_before_response_started{overflow}",
-    )
+    assert (line["code"], line["flags"], line["schema"]) == (429, "UO", "s")
+    assert "overflow" in str(line["details"])
 
 
 HOSTILE = 'a"b\\c,d{}\u2028\u00e4%REQ(x)%<script>'

@@ -225,8 +225,8 @@ async def test_only_what_a_policy_wants_is_logged(one: World) -> None:
     [line] = one.log()
     expected = {
         "cluster": HOST, "user": 'b"ob', "groups": ["system:authenticated"],
-        "impersonator": "alice", "verb": "delete", "resource": "secrets", "namespace": "n", "name": "s", "policy": 0,
-        "schema": "", "code": 200, "flags": "-", "agent": "k\\ubectl",
+        "impersonator": "alice", "verb": "delete", "resource": "secrets", "namespace": "n",
+        "name": "s", "policy": 0, "schema": "", "code": 200, "flags": "-", "agent": "k\\ubectl",
         "server": f"127.0.0.1:{one.upstream.port}",
     }  # fmt: skip
     assert {key: line[key] for key in expected} == expected

@@ -4,7 +4,7 @@ Reading order: :mod:`plan` (which resources), :mod:`chains` (the port, and how c
 :mod:`script` (what is understood of a request, and who asks), :mod:`policies` (what the script is
 told), :mod:`routes` (the scope in which a request arrives, and those in which it goes on),
 :mod:`upstreams` (servers), :mod:`flow` (how much), :mod:`replies` (what Envoy itself answers),
-:mod:`socket` (where the reviewer asks), :mod:`logs`.
+:mod:`socket` (where the reviewer asks), :mod:`logs`, :mod:`measures` (what is counted).
 
 A request comes in on a scope of its port and cluster, whose only route answers 500. The script
 says who asks, chooses a policy, and moves the request to the scope of a flow schema, where routes

@@ -44,7 +44,7 @@ def keeping() -> Any:
 
 
 def loggers(cluster: str) -> Iterator[Any]:
-    """Give what counts the requests of a cluster. Raises UnwritableError."""
+    """Give what counts the requests of a cluster."""
     name = quoting.literal(names.plain(cluster))
     answered = f"%RESPONSE_CODE%|%RESPONSE_FLAGS%|%UPSTREAM_HOST%|{name}|{_TOLD}"
     requests = {"stat": _stat("requests", answered), "value_fixed": 1}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import shutil
 import sys
 from collections.abc import Awaitable
 from pathlib import Path
@@ -102,6 +103,9 @@ async def test_the_name_of_the_master_service_leads_to_the_own_cluster(
         assert "not kubernetes" in words
 
 
+@pytest.mark.skipif(
+    not (shutil.which("nft") and shutil.which("conntrack")), reason="needs nft and conntrack"
+)
 async def test_connections_of_pods_are_not_tracked(
     estate: Estate, clusters: list[Cluster], address: str, node_proxy: NodeProxy
 ) -> None:

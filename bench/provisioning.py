@@ -221,7 +221,9 @@ async def requests(installation: Installation) -> Counter[str]:
     for line in text.splitlines():
         if match := _COUNTED.match(line):
             labels = dict(_LABEL.findall(match["labels"]))
-            if labels["resource"] and labels["verb"] != "WATCH":
+            # What is refused is a kind that this server does not give, asked for now and then.
+            asked = labels["resource"] and labels["code"] not in ("403", "404")
+            if asked and labels["verb"] != "WATCH":
                 found[labels["verb"]] += int(float(match["value"]))
     return found
 

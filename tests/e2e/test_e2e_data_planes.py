@@ -23,17 +23,6 @@ from gatehouse.kube import client as kube
 pytestmark = pytest.mark.process
 
 NAME = "web-gatehouse-nginx"
-ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
-
-
-async def allowed_daemon_sets(client: kube.Client) -> None:
-    """Let the node see DaemonSets and say how they are."""
-    role = await client.get(ROLES, "system:gatehouse:node")
-    more = [
-        {"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["get", "list", "watch"]},
-        {"apiGroups": ["apps"], "resources": ["daemonsets/status"], "verbs": ["update", "patch"]},
-    ]
-    await client.update(ROLES, {**role, "rules": [*role["rules"], *more]})
 
 
 def parameters(note: Path) -> dict[str, Any]:
@@ -75,7 +64,6 @@ async def test_a_daemon_set_with_everything_runs_and_gives_its_place_to_a_deploy
     installation: Installation, client: kube.Client, backends: None, tmp_path: Path
 ) -> None:
     note = tmp_path / "told"
-    await allowed_daemon_sets(client)
     metadata = {"namespace": "default"}
     await client.create(
         CONFIG_MAPS, {"metadata": {**metadata, "name": "notes"}, "data": {"text": "good bye"}}

@@ -28,7 +28,7 @@ class Permission(NamedTuple):
 
 def reading() -> set[Permission]:
     """What is watched, and read again when a write met a newer object."""
-    watched = {*WATCHED, *external_load_balancer.KINDS}
+    watched = {*WATCHED, *external_load_balancer.KINDS, resources.DEFINITIONS}
     found = _all(watched, "list watch")
     return found | _all(joined.REPORTED, "get")
 

@@ -32,6 +32,7 @@ _AUTHORIZATION = "authorization.k8s.io"
 _AUTOSCALING = "autoscaling"
 _COORDINATION = "coordination.k8s.io"
 _CORE = ""
+_DEFINITIONS = "apiextensions.k8s.io"
 _DISCOVERY = "discovery.k8s.io"
 _EVENTS = "events.k8s.io"
 _GATEWAY_API = "gateway.networking.k8s.io"
@@ -120,6 +121,7 @@ _MADE = "configmaps secrets serviceaccounts services"
 
 _CONTROLLER = (
     _rule(_FOLLOW, _CORE, "namespaces nodes"),
+    _rule(_FOLLOW, _DEFINITIONS, "customresourcedefinitions"),
     _rule(_READ, _CORE, _MADE),
     _rule(_READ, _APPS, "daemonsets deployments"),
     _rule(_READ, _AUTOSCALING, "horizontalpodautoscalers"),
@@ -151,11 +153,11 @@ _CONTROLLER = (
 
 _NODE = (
     _rule(_READ, _CORE, "pods services"),
-    _rule(_READ, _APPS, "deployments"),
+    _rule(_READ, _APPS, "daemonsets deployments"),
     _rule("get", _CORE, "configmaps secrets"),
     _rule("create delete patch", _CORE, "pods"),
     _rule("update patch", _CORE, "pods/status services/status"),
-    _rule("update patch", _APPS, "deployments/status"),
+    _rule("update patch", _APPS, "daemonsets/status deployments/status"),
     _rule("create", _CORE, "serviceaccounts/token"),
     _EVENTS_WRITER,
 )

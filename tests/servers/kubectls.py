@@ -62,6 +62,20 @@ def binaries() -> list[str]:
     return [*([found] if found else []), *named]
 
 
+def newest() -> str:
+    """Give one that does what its kubeconfig says, and nothing before.
+
+    That of Google's SDK first asks the server for its version, past any ``proxy-url``, and then
+    starts one of those beside it.
+    """
+    found = binaries()[0]
+    version = subprocess.run([found, "version", "--client"], capture_output=True, check=False)
+    if b"-dispatcher" not in version.stdout:
+        return found
+    beside = Path(found).resolve().parent.glob("kubectl.1.*")
+    return str(max(beside, key=lambda path: int(path.suffix[1:])))
+
+
 MAP: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "ConfigMap",

@@ -184,11 +184,30 @@ def test_what_is_published_meanwhile_is_told_as_one_change() -> None:
     for text in ("two", "three", "four"):
         client.publish(made(CLUSTER, "a", text), B)
     client.accept()
-    client.hears()
-    client.accept()
     assert sorted(client.hears()[0]) == ["a", "b"]
     assert client.last is not None
     assert {each.body for each in client.last.resources} == {b"four", b"one"}
+
+
+def test_nobody_hears_that_there_is_nothing_when_there_is_something_by_now() -> None:
+    client = Client()
+    client.ask(CLUSTER)
+    assert client.hears() == ([], [])
+    client.ask(LISTENER)
+    client.publish(made(LISTENER, "l", "one"))
+    client.accept()
+    assert client.hears() == (["l"], [])
+
+
+def test_secrets_that_come_late_do_not_wait_for_their_clusters() -> None:
+    client = Client(A)
+    client.ask(CLUSTER)
+    client.hears()
+    client.ask(SECRET, "s")
+    assert client.hears() == ([], ["s"])
+    client.accept()
+    client.publish(A, made(SECRET, "s", "one"), made(SECRET, "other", "one"))
+    assert client.hears() == (["s"], [])
 
 
 def test_a_large_response_is_divided() -> None:

@@ -12,7 +12,9 @@ client has to a publication:
 3. once these are, what goes is taken away, its users first.
 
 What is published meanwhile is the next transition, so that no stream of changes keeps another
-waiting; except endpoints, which need no order and are always told as they are now.
+waiting; except endpoints, which need no order and are always told as they are now, and secrets that
+are asked for and come late (a relay hears of them after it told of their clusters, which get warm,
+and are accepted, with them only).
 """
 
 from __future__ import annotations
@@ -214,6 +216,9 @@ class Conversation:
             return
         changed = newest.since(self._followed) if self._followed >= 0 else None
         self._followed = newest.number
+        if (secrets := self._types.get(SECRET)) is not None:
+            known = self.target.by_type.get(SECRET, {})
+            secrets.mark(name for name in secrets.names if name not in known)
         if state is not None and changed is not None:
             state.mark(
                 name for type_url, name in changed if type_url == ENDPOINTS and state.covers(name)
@@ -278,13 +283,18 @@ class Conversation:
 
     def _lookup(self, type_url: str) -> Callable[[str], Resource | None]:
         named = self.target.by_type.get(type_url, {})
-        if type_url != ENDPOINTS:
-            return named.get
         newest = self._publication.current.by_type.get(type_url, {})
-        return lambda name: newest.get(name) or named.get(name)
+        if type_url == ENDPOINTS:
+            return lambda name: newest.get(name) or named.get(name)
+        if type_url == SECRET:
+            return lambda name: named.get(name) or newest.get(name)
+        return named.get
 
     def _owes_greeting(self, state: Subscription) -> bool:
         """Whether the client waits to hear that there is nothing."""
+        if self._number != self._publication.number:
+            # There may be something by now.
+            return False
         whole = state.wildcard and self._publication.knows(state.type_url, EVERYTHING)
         return whole and not state.greeted
 

@@ -118,6 +118,12 @@ def version() -> dict[str, str]:
         "major": "1",
         "minor": MINOR,
         "gitVersion": f"v1.{MINOR}.0+gatehouse.{gatehouse.__version__}",
+        # Clients demand these (k8s.io/apimachinery, pkg/version), whatever they say.
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "",
+        "goVersion": "",
+        "compiler": "",
         "platform": "linux/amd64",
     }
 

@@ -184,8 +184,8 @@ def _health(cluster: ir.ApiCluster, copy: Copy, token: str) -> Any:
     probe.expected_statuses.append(range_pb2.Int64Range(start=200, end=201))
     if token:
         probe.request_headers_to_add.append(_bearer(token))
-    if _speaks_http2(cluster, copy):
-        probe.codec_client_type = 1
+    # Every server speaks HTTP/1.1; which of them speak HTTP/2 is not known yet.
+    made.tls_options.alpn_protocols.append("http/1.1")
     return made
 
 
@@ -217,14 +217,10 @@ def _ejection() -> Any:
     )
 
 
-def _speaks_http2(cluster: ir.ApiCluster, copy: Copy) -> bool:
-    # Without TLS a kube-apiserver speaks HTTP/1.1 alone.
-    return cluster.tls is not None and not copy.upgrades
-
-
 def _http(cluster: ir.ApiCluster, copy: Copy) -> Any:
     made = http_pb2.HttpProtocolOptions()
-    if not _speaks_http2(cluster, copy):
+    if cluster.tls is None or copy.upgrades:
+        # Without TLS a kube-apiserver speaks HTTP/1.1 alone.
         made.explicit_http_config.http_protocol_options.CopyFrom(
             protocol_pb2.Http1ProtocolOptions()
         )
@@ -235,14 +231,16 @@ def _http(cluster: ir.ApiCluster, copy: Copy) -> Any:
     )
     options.connection_keepalive.interval.CopyFrom(quoting.seconds(_PING))
     options.connection_keepalive.timeout.CopyFrom(quoting.seconds(_PONG))
-    made.explicit_http_config.http2_protocol_options.CopyFrom(options)
+    # HTTP/2 with whoever speaks it: not all servers do, nor all that may stand before them.
+    made.auto_config.http2_protocol_options.CopyFrom(options)
+    made.auto_config.http_protocol_options.CopyFrom(protocol_pb2.Http1ProtocolOptions())
     return made
 
 
 def _tls(cluster: ir.ApiCluster, wanted: ir.UpstreamTls, copy: Copy) -> Any:
     base = names.servers(cluster.name)
     shown = [names.backend_certificate(base)] if wanted.certificate else []
-    common = secrets.common(shown, "http/1.1" if copy.upgrades else "h2")
+    common = secrets.common(shown, *(() if copy.upgrades else ("h2",)), "http/1.1")
     if wanted.trust:
         combined = common.combined_validation_context
         combined.default_validation_context.match_typed_subject_alt_names.append(

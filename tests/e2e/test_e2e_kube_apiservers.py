@@ -1,0 +1,217 @@
+"""Two clusters of three kube-apiservers behind a gateway, as their users meet them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import kube_estate
+import kube_node
+import pytest
+from cryptography.x509 import DNSName
+from installation import Installation, apply
+from kube_estate import Estate
+from kubectls import MAP
+from kubernetes import config, watch
+from kubernetes.client import ApiException, CoreV1Api, VersionApi
+
+from gatehouse.apis import resources
+from gatehouse.kube import client as kube
+from gatehouse.standalone import pki
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+A, B = "a.kube", "b.kube"
+
+
+@pytest.fixture(scope="module")
+def clusters() -> Iterator[Estate]:
+    with (
+        tempfile.TemporaryDirectory(prefix="ghe-") as directory,
+        kube_estate.running(Path(directory)) as made,
+    ):
+        yield made
+
+
+@pytest.fixture
+async def estate(
+    clusters: Estate, installation: Installation, client: kube.Client
+) -> AsyncIterator[Estate]:
+    """Give the clusters with the gateway in front of them."""
+    try:
+        await client.get(resources.UPSTREAM_CLUSTERS, A)
+    except kube.NotFound:
+        for each in clusters.clusters.values():
+            await asyncio.to_thread(each.prepare)
+        await kube_estate.put_in_front(clusters, installation, client)
+    found = await client.get(resources.GATEWAYS, "apis", "default")
+    address = found["status"]["addresses"][0]["value"]
+    async with kube_estate.names_lead_to(address) as clusters.proxy:
+        yield clusters
+
+
+async def run(command: Any, *arguments: Any, **more: Any) -> Any:
+    return await asyncio.to_thread(command, *arguments, **more)
+
+
+async def test_somebody_with_a_certificate_does_what_their_role_allows(estate: Estate) -> None:
+    for name in (A, B):
+        alice = estate.kubectl(estate.by_certificate(name, "alice", "dev"))
+        who = json.loads(await run(alice, "auth", "whoami", "-o", "json"))
+        assert who["status"]["userInfo"] == {
+            "username": "alice", "groups": ["dev", "system:authenticated"],
+        }  # fmt: skip
+        made = {**MAP, "data": {"cluster": name}}
+        await run(alice, "apply", "-f", "-", stdin=made)
+        found = await run(alice.json, "get", "configmap", "settings")
+        assert found["data"] == {"cluster": name}
+        refused = await run(alice.fails, "-n", "other", "get", "configmaps")
+        assert 'User "alice" cannot list resource "configmaps"' in refused
+
+
+async def test_a_service_account_is_known_by_its_token_at_its_own_cluster(estate: Estate) -> None:
+    token = (await run(estate.clusters[A].kubectl(), "create", "token", "bot")).strip()
+    bot = estate.kubectl(estate.kubeconfig(A, {"token": token}, "bot"))
+    who = json.loads(await run(bot, "auth", "whoami", "-o", "json"))["status"]["userInfo"]
+    assert who["username"] == "system:serviceaccount:team:bot"
+    assert set(who["groups"]) == {
+        "system:serviceaccounts", "system:serviceaccounts:team", "system:authenticated",
+    }  # fmt: skip
+    await run(bot, "get", "configmaps")
+    refused = await run(bot.fails, "create", "configmap", "no")
+    assert 'User "system:serviceaccount:team:bot" cannot create resource' in refused
+    elsewhere = estate.kubectl(estate.kubeconfig(B, {"token": token}, "bot"))
+    assert "You must be logged in to the server" in await run(elsewhere.fails, "get", "configmaps")
+
+
+async def test_whoever_shows_nothing_is_anonymous(estate: Estate) -> None:
+    core = await run(official, estate.kubeconfig(A, {}, "nobody"))
+    assert (await run(VersionApi(core.api_client).get_code)).major == "1"
+    with pytest.raises(ApiException) as failure:
+        await run(core.list_namespaced_config_map, "team")
+    assert failure.value.status == 403
+    said = json.loads(failure.value.body)["message"]
+    assert 'User "system:anonymous" cannot list resource "configmaps"' in said
+
+
+async def test_a_certificate_of_another_cluster_is_worth_nothing(estate: Estate) -> None:
+    stranger = estate.kubectl(estate.by_certificate(A, "alice", "dev", of=B))
+    refused = await run(stranger.fails, "get", "configmaps")
+    assert "You must be logged in to the server" in refused
+
+
+async def test_only_who_may_is_taken_for_another(estate: Estate) -> None:
+    helper = estate.kubectl(estate.by_certificate(A, "hannah", "helpdesk"))
+    alice = estate.kubectl(estate.by_certificate(A, "alice", "dev"))
+    other = ("--as", "alice", "--as-group", "ops")
+    who = json.loads(await run(helper, *other, "auth", "whoami", "-o", "json"))
+    assert who["status"]["userInfo"] == {
+        "username": "alice", "groups": ["ops", "system:authenticated"],
+    }  # fmt: skip
+    await run(helper, "--as", "alice", "get", "configmaps")
+    refused = await run(helper.fails, "get", "configmaps")
+    assert 'User "hannah" cannot list' in refused
+    refused = await run(alice.fails, "--as", "hannah", "get", "configmaps")
+    assert 'User "alice" cannot impersonate resource "users"' in refused
+
+
+def official(path: Path) -> CoreV1Api:
+    return CoreV1Api(config.new_client_from_config(str(path)))
+
+
+def watched(core: CoreV1Api, seconds: int, begun: threading.Event) -> list[tuple[str, Any]]:
+    """Give what happens to ConfigMaps."""
+    version = core.list_namespaced_config_map("team").metadata.resource_version
+    begun.set()
+    events = watch.Watch().stream(
+        core.list_namespaced_config_map, "team", resource_version=version, timeout_seconds=seconds
+    )
+    return [(each["type"], each["object"].data) for each in events]
+
+
+async def test_the_client_of_python_writes_and_watches(estate: Estate) -> None:
+    core = await run(official, estate.by_certificate(A, "alice", "dev"))
+    begun = threading.Event()
+    watching = asyncio.create_task(run(watched, core, 4, begun))
+    await asyncio.to_thread(begun.wait, 30)
+    await asyncio.sleep(0.5)
+    for number in range(3):
+        body = {"metadata": {"name": f"m{number}"}, "data": {"n": str(number)}}
+        await run(core.create_namespaced_config_map, "team", body)
+    await run(core.patch_namespaced_config_map, "m1", "team", {"data": {"n": "x"}})
+    await run(core.delete_namespaced_config_map, "m2", "team")
+    assert await watching == [
+        ("ADDED", {"n": "0"}), ("ADDED", {"n": "1"}), ("ADDED", {"n": "2"}),
+        ("MODIFIED", {"n": "x"}), ("DELETED", {"n": "2"}),
+    ]  # fmt: skip
+    with pytest.raises(ApiException) as failure:
+        await run(core.read_namespaced_config_map, "m2", "team")
+    assert json.loads(failure.value.body)["reason"] == "NotFound"
+
+
+async def test_logs_go_on_and_commands_run(estate: Estate, client: kube.Client) -> None:
+    cluster = estate.clusters[A]
+    pair = cluster.state.pki.leaf(pki.APISERVER)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.cert, pair.key)
+    context.load_verify_locations(cluster.state.pki.ca().cert)
+    context.verify_mode = ssl.CERT_REQUIRED
+    async with kube_node.serving(context) as (node, port):
+        raw = estate.upstream_cluster(A, servers=[{"endpoint": f"https://127.0.0.1:{port}"}])
+        cert, key = estate.front.issue("pods.kube", DNSName("pods.kube"))
+        front = kube_estate.secret("pods-front", cert, key, cluster.authority)
+        raw["metadata"]["name"] = "pods.kube"
+        raw["spec"]["secureServing"]["secretRef"]["name"] = "pods-front"
+        await apply(client, [front])
+        begun = time.monotonic()
+        await client.create(resources.UPSTREAM_CLUSTERS, raw)
+        await kube_estate.said(client, "pods.kube", "Programmed")
+        # Envoy gives secrets up after 15 s, and serves without them.
+        assert time.monotonic() - begun < 10
+        alice = estate.kubectl(estate.by_certificate("pods.kube", "alice", of=A))
+        assert await run(alice, "exec", "-i", "p", "--", "tr", stdin="echo me") == "ECHO ME"
+        node.lines.put_nowait("first")
+        following = alice.start("logs", "-f", "p")
+        assert following.stdout is not None
+        assert await asyncio.to_thread(following.stdout.readline) == "first\n"
+        node.lines.put_nowait("second")
+        assert await asyncio.to_thread(following.stdout.readline) == "second\n"
+        following.kill()
+        following.communicate()
+        assert set(node.users) == {"alice"}
+    await client.delete(resources.UPSTREAM_CLUSTERS, "pods.kube")
+
+
+async def test_the_status_says_what_is_served(estate: Estate, client: kube.Client) -> None:
+    found = await client.get(resources.UPSTREAM_CLUSTERS, A)
+    assert found["status"]["hosts"] == [A]
+    held = {each["type"]: each["status"] for each in found["status"]["conditions"]}
+    assert held == {"Accepted": "True", "ResolvedRefs": "True", "Programmed": "True"}
+    (gateway,) = found["status"]["gateways"]
+    assert gateway["gatewayRef"]["name"] == "apis"
+
+
+async def test_explain_tells_what_becomes_of_a_request(
+    estate: Estate, installation: Installation
+) -> None:
+    words = ("--cluster", A, "--as", "alice", "--verb", "list", "--resource", "pods", "-o", "json")
+    command = (sys.executable, "-m", "gatehouse", "explain", *words)
+    said = await asyncio.to_thread(
+        subprocess.check_output, [*command, "--kubeconfig", str(installation.kubeconfig)]
+    )
+    assert set(json.loads(said)["servers"]) == {each.url for each in estate.clusters[A].servers}

@@ -76,6 +76,9 @@ bench-discovery: env-dev  ## Measure changes on their way through the relay into
 bench-hosted: env-dev  ## Measure hosted kube-apiservers beside HAProxy and NGINX (needs h2load)
 	$(BIN)/python bench/hosted.py $(ARGS)
 
+bench-kube: env-dev  ## Measure Envoy in front of kube-apiservers: requests, watches (needs h2load)
+	$(BIN)/python bench/kube_apiservers.py $(ARGS)
+
 bench-reviews: env-dev  ## Measure what a question costs at the reviewer of kube-apiservers
 	$(BIN)/python bench/reviews.py $(ARGS)
 

@@ -7,6 +7,8 @@ nghttp2-client) asks for many objects over HTTP/2. It cannot show a certificate:
 through another Envoy that does, and so does the plain row that they are held against.
 
     python bench/kube_apiservers.py --h2load /usr/bin/h2load --seconds 4 --rounds 3
+
+Then ``--watches`` watches are held, and nothing happens: how much memory and connections that is.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import contextlib
 import json
 import os
 import re
+import ssl
 import statistics
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -28,6 +31,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "servers"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "differential"))
 
 import envoys
+import h2.config
+import h2.connection
 import kube_serving
 from cryptography import x509
 from envoy.config.listener.v3 import listener_pb2
@@ -43,6 +48,11 @@ from gatehouse.xds.resources import LISTENER, Resource, Resources
 ROOT = Path(__file__).parents[1]
 HOST, PORT = kube_serving.HOST, kube_serving.PORT
 TOKEN = "eyJ" + "x" * 900
+FORGOTTEN = "eyJ" + "y" * 900
+"""A token that is asked about each time."""
+
+STREAMS = 100
+"""Watches on a connection of a client."""
 _HTTP = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 
@@ -52,6 +62,8 @@ class Run(msgspec.Struct):
     rate: float
     micros: float
     """CPU time of Envoy for a request."""
+    slow: float
+    """Milliseconds within which 99 of 100 requests were answered."""
 
 
 def policies(count: int) -> tuple[ir.Policy, ...]:
@@ -194,13 +206,16 @@ def spent(process: int) -> float:
 async def load(
     binary: str, seconds: float, where: str, port: int, targets: Path, *more: str,
     warming: bool = False,
-) -> int:  # fmt: skip
-    """Ask for a while; give how many requests were answered well.
+) -> tuple[int, float]:  # fmt: skip
+    """Ask for a while; give how many requests were answered well, and their 99th percentile in ms.
 
     ``warming``: some may fail, for connections end when a chain is another.
     """
+    log = targets.with_suffix(".log")
+    log.unlink(missing_ok=True)
     process = await asyncio.create_subprocess_exec(
-        *pinned(1), binary, "-D", f"{seconds:g}", "-c", "16", "-m", "16", "-t", "1",
+        *pinned(1), binary, "--log-file", str(log), "-D", f"{seconds:g}",
+        "-c", "16", "-m", "16", "-t", "1",
         "--connect-to", f"{where}:{port}", "-i", str(targets),
         "-H", "user-agent: kubelet/v1.36.2 (linux/amd64) kubernetes/abcdef0",
         "-H", "accept: application/vnd.kubernetes.protobuf,application/json", *more,
@@ -211,7 +226,9 @@ async def load(
     failed = codes is None or any(int(each) for each in codes.groups()[1:])
     if codes is None or (failed and not warming):
         raise SystemExit(f"not all requests were answered well:\n{output}")
-    return int(codes.group(1))
+    # Each line: the start, the status and the duration in microseconds.
+    took = sorted(int(line.rsplit("\t", 1)[1]) for line in log.read_text().splitlines())
+    return int(codes.group(1)), took[len(took) * 99 // 100] / 1000 if took else 0.0
 
 
 async def measure(options: argparse.Namespace) -> dict[str, list[Run]]:
@@ -230,7 +247,9 @@ async def measure(options: argparse.Namespace) -> dict[str, list[Run]]:
         paths = [f"/api/v1/namespaces/ns-{n % 10}/pods/pod-{n}" for n in range(options.objects)]
         secure.write_text("".join(f"https://{HOST}{each}\n" for each in paths))
         clear.write_text("".join(f"http://{HOST}{each}\n" for each in paths))
+        world.reviewer.users[FORGOTTEN] = {**world.reviewer.users[TOKEN], "x-keep": "0"}
         bearer = ("-H", f"authorization: Bearer {TOKEN}")
+        forgotten = ("-H", f"authorization: Bearer {FORGOTTEN}")
 
         async def settle(count: int, change: Callable[[Resources], Resources] | None) -> None:
             await world.serve(world.cluster(*policies(count), servers=(server,)))
@@ -241,14 +260,17 @@ async def measure(options: argparse.Namespace) -> dict[str, list[Run]]:
 
         async def row(name: str, port: int, where: str, targets: Path, *more: str) -> None:
             asked = options.h2load, options.seconds, where, port, targets
-            while not await load(asked[0], 1, *asked[2:], *more, warming=True):
+            while not (await load(asked[0], 1, *asked[2:], *more, warming=True))[0]:
                 pass
             before = spent(process)
-            count = await load(*asked, *more)
+            count, slow = await load(*asked, *more)
+            if not count:
+                raise SystemExit(f"{name}: nothing was answered in {options.seconds} s")
             used = spent(process) - before
             micros = used * 1e6 / count
-            found.setdefault(name, []).append(Run(count / options.seconds, micros))
-            print(f"{name:28}{count / options.seconds:10.0f}/s{micros:8.1f} us", flush=True)
+            found.setdefault(name, []).append(Run(count / options.seconds, micros, slow))
+            line = f"{name:28}{count / options.seconds:10.0f}/s{micros:8.1f} us{slow:8.1f} ms"
+            print(line, flush=True)
 
         async def shown(name: str) -> None:
             # Its connections are made anew: old ones stay with a chain that is no more.
@@ -265,7 +287,68 @@ async def measure(options: argparse.Namespace) -> dict[str, list[Run]]:
                 await settle(count, None)
                 await row(f"token, {count} policies", PORT, world.served.address, secure, *bearer)
                 await shown(f"certificate, {count} policies")
+                if count == 1:
+                    name = "token that is asked about"
+                    await row(name, PORT, world.served.address, secure, *forgotten)
+        await hold(world, options.watches)
     return found
+
+
+async def hold(world: kube_serving.World, count: int) -> None:
+    """Hold so many watches, and say what they take."""
+    await world.serve(world.cluster(kube_serving.ALL))
+    await asyncio.sleep(1.5)
+    process = world.served.running.process.pid
+    before = resident(process)
+    upstream = world.upstream
+    connected = sum(upstream.connections.values())
+    began = spent(process)
+    async with contextlib.AsyncExitStack() as stack:
+        for first in range(0, count, STREAMS):
+            reader, writer = await asyncio.open_connection(
+                world.served.address, PORT, ssl=offering_h2(world), server_hostname=HOST
+            )
+            # Who is forgotten is closed.
+            stack.callback(lambda kept: kept.transport.abort(), writer)
+            watch(writer, min(STREAMS, count - first))
+            while upstream.watches < min(first + STREAMS, count):
+                await asyncio.wait_for(reader.read(65536), 30)
+        used = spent(process) - began
+        await asyncio.sleep(2)
+        grown = resident(process) - before
+        made = sum(upstream.connections.values()) - connected
+        began = spent(process)
+        await asyncio.sleep(5)
+        idle = (spent(process) - began) / 5
+    print(
+        f"\n{count} watches on {-(-count // STREAMS)} connections: {grown / 2**20:.1f} MB more "
+        f"({grown / count:.0f} bytes each), {made} connections to one server; "
+        f"{used / count * 1e6:.0f} us of CPU each to begin; {idle * 100:.1f} % of a core while idle"
+    )
+
+
+def offering_h2(world: kube_serving.World) -> ssl.SSLContext:
+    """Give what alice shows, and says that she speaks."""
+    context = world.client("alice", "dev")
+    context.set_alpn_protocols(["h2"])
+    return context
+
+
+def watch(writer: asyncio.StreamWriter, count: int) -> None:
+    """Ask for so many watches on one connection."""
+    connection = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="latin-1"))
+    connection.initiate_connection()
+    target = "/api/v1/pods?watch=true"
+    head = [(":method", "GET"), (":scheme", "https"), (":authority", HOST), (":path", target)]
+    for number in range(count):
+        connection.send_headers(2 * number + 1, head, end_stream=True)
+    writer.write(connection.data_to_send())
+
+
+def resident(process: int) -> int:
+    """Give the bytes of memory that a process has."""
+    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def main() -> None:
@@ -274,9 +357,10 @@ def main() -> None:
     parser.add_argument("--h2load", default="h2load")
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--watches", type=int, default=10_000)
     parser.add_argument("--objects", type=int, default=500)
     found = asyncio.run(measure(parser.parse_args()))
-    print("\nmost requests, least CPU of Envoy for one, held against Envoy without us")
+    print("\nmost requests, least CPU of Envoy for one, held against Envoy without us, least p99")
     for name, runs in found.items():
         base = found["plain, certificate" if "certificate" in name else "plain"]
         # What else runs on the machine only ever adds to a measurement.
@@ -284,7 +368,9 @@ def main() -> None:
         ratio = micros / min(each.micros for each in base)
         rate = max(each.rate for each in runs)
         middle = statistics.median(each.micros for each in runs)
-        print(f"{name:28}{rate:10.0f}/s{micros:8.1f} us{ratio:8.2f}   (median {middle:.1f} us)")
+        slow = min(each.slow for each in runs)
+        said = f"{name:28}{rate:10.0f}/s{micros:8.1f} us{ratio:8.2f}{slow:8.1f} ms"
+        print(f"{said}   (median {middle:.1f} us)")
 
 
 if __name__ == "__main__":

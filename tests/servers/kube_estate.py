@@ -49,6 +49,9 @@ IMPERSONATE = {
 }  # fmt: skip
 """What docs/kube-apiservers.md tells users to grant to the gateway."""
 
+KUBERNETES = x509.DNSName("kubernetes")
+"""The name by which the gateway knows servers."""
+
 EVERYTHING = [
     {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
     {"verbs": ["*"], "nonResourceURLs": ["*"]},
@@ -185,15 +188,15 @@ class Estate:
         }
         found = [gateway]
         for each in self.clusters.values():
-            found += [self.clientsecret(each), self.frontsecret(each)]
+            found += [self.client_secret(each), self.front_secret(each)]
         return found
 
-    def clientsecret(self, cluster: Cluster) -> Object:
+    def client_secret(self, cluster: Cluster) -> Object:
         """What the gateway shows to the servers of a cluster, and trusts there."""
         pair = cluster.certificate(GATEWAY)
         return secret(f"{cluster.name}-client", pair.cert, pair.key, cluster.authority)
 
-    def frontsecret(self, cluster: Cluster) -> Object:
+    def front_secret(self, cluster: Cluster) -> Object:
         """What the gateway shows for the host of a cluster, and whose users it knows there."""
         cert, key = self.front.issue(cluster.name, x509.DNSName(cluster.name))
         return secret(f"{cluster.name}-front", cert, key, cluster.authority)
@@ -276,6 +279,8 @@ def running(directory: Path) -> Iterator[Estate]:
 async def names_lead_to(address: str) -> AsyncIterator[str]:
     """Run an HTTP proxy that takes every name for the gateway's; give its URL."""
 
+    open_: set[asyncio.StreamWriter] = set()
+
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
@@ -284,17 +289,26 @@ async def names_lead_to(address: str) -> AsyncIterator[str]:
             writer.write_eof()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ends = {writer}
+        open_.add(writer)
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             await reader.readuntil(b"\r\n\r\n")
             there, onward = await asyncio.open_connection(address, PORT)
+            ends.add(onward)
+            open_.add(onward)
             writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             await asyncio.gather(pump(reader, onward), pump(there, writer))
-            onward.close()
-        writer.close()
+        for each in ends:
+            each.close()
+        open_.difference_update(ends)
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        for each in open_:
+            each.transport.abort()
+        # The loop closes what was aborted in its next turns.
+        await asyncio.sleep(0.05)
 
 
 async def put_in_front(

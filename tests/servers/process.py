@@ -71,23 +71,27 @@ class ApiServer(Process):
         self.url = f"https://127.0.0.1:{self.port}"
         self.storage = storage or str(self.state.database)
         self._options = options
+        pair = self.state.pki.leaf(pki.APISERVER)
+        self.shows = pair.cert, pair.key
+        """Files of its certificate and key, from the next start on."""
+        self.trusted = self.state.pki.ca().cert
+        """File of whoever issued that."""
         self.state.write_kubeconfigs(self.url)
         self.kubeconfig = self.state.kubeconfig
-        self._trust = ssl.create_default_context(cafile=str(self.state.pki.ca().cert))
 
     def command(self) -> list[str]:
-        pair = self.state.pki.leaf(pki.APISERVER)
         return [
             *(sys.executable, "-m", "gatehouse", "apiserver", "--storage", self.storage),
             *("--bind", f"127.0.0.1:{self.port}"),
-            *("--tls-cert", str(pair.cert), "--tls-key", str(pair.key)),
+            *("--tls-cert", str(self.shows[0]), "--tls-key", str(self.shows[1])),
             *("--client-ca", str(self.state.pki.ca().cert)),
             *self._options,
         ]
 
     def ready(self) -> bool:
+        trust = ssl.create_default_context(cafile=str(self.trusted))
         try:
-            with urllib.request.urlopen(f"{self.url}/readyz", context=self._trust, timeout=5) as r:
+            with urllib.request.urlopen(f"{self.url}/readyz", context=trust, timeout=5) as r:
                 return bool(r.status == 200)
         except (OSError, urllib.error.URLError):
             return False

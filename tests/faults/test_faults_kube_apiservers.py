@@ -1,0 +1,300 @@
+"""Kube-apiservers behind a gateway under load, while whatever there is is killed or renewed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import ssl
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import kube_estate
+import pytest
+from authority import Authority
+from cryptography.x509 import IPAddress
+from installation import Installation, until
+from kube_estate import PORT, Cluster, Estate, said
+
+from gatehouse.apis import resources
+from gatehouse.companion import control
+from gatehouse.kube import client as kube
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.timeout(300),
+    # Readers are cancelled in the middle of what they do, connecting too.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+A, B = "a.kube", "b.kube"
+MAPS = "/api/v1/namespaces/team/configmaps"
+READERS = 8
+WATCHES = int(os.environ.get("FAULT_WATCHES", "1000"))
+CHANGES = 100
+
+
+@pytest.fixture(scope="module")
+def clusters() -> Iterator[Estate]:
+    with (
+        tempfile.TemporaryDirectory(prefix="ghe-") as directory,
+        kube_estate.running(Path(directory)) as made,
+    ):
+        for each in made.clusters.values():
+            each.prepare()
+        yield made
+
+
+@pytest.fixture(scope="module")
+def installation() -> Iterator[Installation]:
+    with tempfile.TemporaryDirectory(prefix="gh-") as directory:
+        running = Installation(Path(directory))
+        running.start()
+        yield running
+        running.stop()
+
+
+@pytest.fixture
+async def client(installation: Installation) -> AsyncIterator[kube.Client]:
+    found = await installation.client()
+    yield found
+    await found.__aexit__(None, None, None)
+
+
+class Front:
+    """The gateway, as alice meets it."""
+
+    def __init__(self, estate: Estate, address: str) -> None:
+        self._estate, self._address = estate, address
+
+    @contextlib.asynccontextmanager
+    async def session(self, name: str = A, **headers: str) -> AsyncIterator[aiohttp.ClientSession]:
+        context = ssl.create_default_context(cafile=str(self._estate.front.file))
+        if not headers:
+            pair = self._estate.clusters[name].certificate("alice", "dev")
+            context.load_cert_chain(pair.cert, pair.key)
+        async with aiohttp.ClientSession(
+            f"https://{self._address}:{PORT}",
+            connector=aiohttp.TCPConnector(ssl=context, limit=0),
+            headers={"Host": name, **headers},
+            timeout=aiohttp.ClientTimeout(total=None),
+        ) as made:
+            yield made
+        # What was asked for with TLS is closed in the loop's next turns.
+        await asyncio.sleep(0.25)
+
+    @contextlib.asynccontextmanager
+    async def load(self, name: str = A, **headers: str) -> AsyncIterator[Counter[str]]:
+        """Read all the time; count what came back, by status and, where it failed, why."""
+        answers: Counter[str] = Counter()
+
+        async def read(http: aiohttp.ClientSession) -> None:
+            while True:
+                try:
+                    async with http.get(MAPS, server_hostname=name) as response:
+                        text = await response.text()
+                        why = "" if response.status == 200 else f" {text}"
+                        answers[f"{response.status}{why}"] += 1
+                except aiohttp.ClientError as error:
+                    answers[type(error).__name__] += 1
+                await asyncio.sleep(0.01)
+
+        async with self.session(name, **headers) as http:
+            tasks = [asyncio.create_task(read(http)) for _ in range(READERS)]
+            try:
+                await until(lambda: _are(answers, 50))
+                yield answers
+                seen = answers.total()
+                await until(lambda: _are(answers, seen + 50))
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+        print(answers)
+
+
+async def _are(answers: Counter[str], count: int) -> bool:
+    return answers.total() >= count
+
+
+@pytest.fixture
+async def front(clusters: Estate, installation: Installation, client: kube.Client) -> Front:
+    try:
+        await client.get(resources.UPSTREAM_CLUSTERS, A)
+    except kube.NotFound:
+        await kube_estate.put_in_front(clusters, installation, client)
+    found = await client.get(resources.GATEWAYS, "apis", "default")
+    return Front(clusters, found["status"]["addresses"][0]["value"])
+
+
+async def ready(front: Front, name: str = A, count: int = 20) -> None:
+    """Wait until so many requests in a row are answered well."""
+    async with front.session(name) as http:
+        good = 0
+        async with asyncio.timeout(60):
+            while good < count:
+                async with http.get(MAPS, server_hostname=name) as response:
+                    good = good + 1 if response.status == 200 else 0
+                await asyncio.sleep(0.05)
+
+
+async def test_a_server_that_is_killed_takes_no_request_with_it(
+    clusters: Estate, front: Front
+) -> None:
+    cluster = clusters.clusters[A]
+    async with front.load() as answers:
+        for number in range(3):
+            await asyncio.to_thread(cluster.servers[number].kill)
+            await asyncio.sleep(2)
+            await asyncio.to_thread(cluster.run, number)
+            await asyncio.sleep(4)
+    # A GET whose server is lost is asked again elsewhere.
+    assert answers.keys() == {"200"}
+
+
+async def test_when_all_are_killed_everybody_is_told_so(clusters: Estate, front: Front) -> None:
+    cluster = clusters.clusters[A]
+    async with front.load() as answers, front.load(B) as others:
+        for each in cluster.servers:
+            await asyncio.to_thread(each.kill)
+        await asyncio.sleep(2)
+        answers.clear()
+        await asyncio.sleep(1)
+        (said_,) = answers
+        told = json.loads(said_.partition(" ")[2])
+        for number in range(3):
+            await asyncio.to_thread(cluster.run, number)
+        await ready(front)
+    assert (told["kind"], told["code"], told["reason"]) == ("Status", 503, "ServiceUnavailable")
+    assert told["details"]["retryAfterSeconds"] > 0
+    assert others.keys() == {"200"}
+
+
+async def test_the_control_plane_and_the_reviewer_are_killed(
+    clusters: Estate, installation: Installation, front: Front
+) -> None:
+    kubectl = clusters.clusters[A].kubectl()
+    token = (await asyncio.to_thread(kubectl, "create", "token", "bot")).strip()
+    async with front.load() as answers, front.load(Authorization=f"Bearer {token}") as known:
+        for part in ("controller", "apiserver"):
+            installation.part(part).signal(signal.SIGKILL)
+        (place,) = installation.state.glob("node/pods/*/volumes/run/reviewer")
+        reviewer = control.pid(place)
+        assert reviewer is not None
+        os.kill(reviewer, signal.SIGKILL)
+        await asyncio.sleep(5)
+    assert answers.keys() == {"200"}
+    assert known.keys() == {"200"}
+    await until(lambda: _another(place, reviewer))
+    anew = (await asyncio.to_thread(kubectl, "create", "token", "bot")).strip()
+    async with front.load(Authorization=f"Bearer {anew}") as known:
+        pass
+    assert known.keys() == {"200"}
+
+
+async def _another(place: Path, than: int) -> bool:
+    with contextlib.suppress(OSError):
+        return control.pid(place) not in (None, than)
+    return False
+
+
+async def rotated(clusters: Estate, client: kube.Client, cluster: Cluster, directory: Path) -> None:
+    """Give servers certificates of another authority, one by one; first both are trusted."""
+    other = Authority(directory, "renewed")
+    raw = clusters.client_secret(cluster)
+    both = kube_estate.b64(cluster.authority + other.pem)
+    name = raw["metadata"]["name"]
+    await client.patch(resources.SECRETS, name, {"data": {"ca.crt": both}}, "default")
+    await asyncio.sleep(3)
+    for number, server in enumerate(cluster.servers):
+        names = kube_estate.KUBERNETES, IPAddress(ip_address("127.0.0.1"))
+        server.shows, server.trusted = other.issue(f"server-{number}", *names), other.file
+        await asyncio.to_thread(server.stop)
+        await asyncio.to_thread(cluster.run, number)
+        await asyncio.sleep(4)
+    await client.patch(
+        resources.SECRETS, name, {"data": {"ca.crt": kube_estate.b64(other.pem)}}, "default"
+    )
+    await asyncio.sleep(3)
+
+
+async def watch(
+    http: aiohttp.ClientSession, name: str, seen: asyncio.Queue[str], turn: asyncio.Semaphore
+) -> None:
+    """Tell how a watch begins, what it brings, and how it ends."""
+    query = f"{MAPS}?watch=true&labelSelector=seen%3Dlater"
+    try:
+        async with contextlib.AsyncExitStack() as stack:
+            async with turn:
+                response = await stack.enter_async_context(http.get(query, server_hostname=name))
+                begun = "begun" if response.status == 200 else await response.text()
+                seen.put_nowait(begun)
+            async for line in response.content:
+                seen.put_nowait(json.loads(line)["type"])
+        seen.put_nowait("ended")
+    except aiohttp.ClientError as error:
+        seen.put_nowait(repr(error))
+
+
+async def taken(seen: asyncio.Queue[str], count: int) -> Counter[str]:
+    """Give what is told next, so many of them; less if no more comes."""
+    found: Counter[str] = Counter()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(60):
+            while found.total() < count:
+                found[await seen.get()] += 1
+    return found
+
+
+def changed(number: int) -> Any:
+    """Give a spec whose policies and limits are others each time."""
+    schema = {"name": "s", "maxRequestsInflight": {"max": 100 + number}}
+    rules = [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "users": [f"u{number}"]}]
+    return {
+        "flowControl": {"flowControlSchemas": [schema]},
+        "dispatchPolicies": [
+            {"rules": rules, "flowControlSchemaName": "s"},
+            {"rules": kube_estate.EVERYTHING},
+        ],
+    }
+
+
+async def test_watches_outlive_changes(clusters: Estate, front: Front, client: kube.Client) -> None:
+    seen: asyncio.Queue[str] = asyncio.Queue()
+    servers = [{"endpoint": each.url} for each in clusters.clusters[B].servers]
+    async with front.session() as http:
+        # Servers that a thousand ask at once do not answer health checks in time, and are out.
+        turn = asyncio.Semaphore(20)
+        tasks = [asyncio.create_task(watch(http, A, seen, turn)) for _ in range(WATCHES)]
+        assert await taken(seen, WATCHES) == {"begun": WATCHES}
+        for number in range(CHANGES):
+            await client.patch(resources.UPSTREAM_CLUSTERS, A, {"spec": changed(number)})
+            less = {"spec": {"servers": servers[: 2 + number % 2]}}
+            await client.patch(resources.UPSTREAM_CLUSTERS, B, less)
+            await asyncio.sleep(0.1)
+        await said(client, A, "Programmed")
+        await said(client, B, "Programmed")
+        assert seen.empty()
+        body = {"metadata": {"name": "late", "labels": {"seen": "later"}}}
+        async with http.post(MAPS, json=body, server_hostname=A) as response:
+            assert response.status == 201
+        assert await taken(seen, WATCHES) == {"ADDED": WATCHES}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_certificates_and_authority_of_servers_are_renewed(
+    clusters: Estate, front: Front, client: kube.Client, tmp_path: Path
+) -> None:
+    async with front.load(B) as answers:
+        await rotated(clusters, client, clusters.clusters[B], tmp_path)
+    assert answers.keys() == {"200"}

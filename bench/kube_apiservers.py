@@ -92,6 +92,7 @@ def plain(resources: Resources) -> Resources:
         for field in ("scoped_routes", "early_header_mutation_extensions", "local_reply_config"):
             manager.ClearField(field)
         manager.ClearField("access_log")
+        manager.ClearField("access_log_options")
         router = manager.http_filters[-1]
         kept = type(router).FromString(router.SerializeToString())
         manager.ClearField("http_filters")

@@ -1,4 +1,4 @@
-"""Policies as the script reads them: data of a route, never text of a program."""
+"""Policies as the script reads them: data of a virtual host, never text of a program."""
 
 from __future__ import annotations
 

@@ -26,11 +26,20 @@ WAY = "x-gh-way"
 
 _UNSEEN = "connect-failure,refused-stream"
 """What no server has seen is tried again; a server that cannot be connected to is out soon, so that
-none needs to be told not to ask it again, which costs a tenth of a request."""
+none needs to be told not to ask it again, which would cost every request a little."""
 
 _AGAIN = 4
 """So often. A lost server has the fewest requests, and is taken again until Envoy's main thread has
 told its workers that it is out: after these, with Envoy's pauses between them, it has."""
+
+_Tls = components.RouteMatch.TlsContextMatchOptions
+_CERTIFICATES = {
+    "proven": _Tls(presented=truth(True), validated=truth(True)),
+    "shown": _Tls(presented=truth(True)),
+    "": None,
+}
+"""What a client's certificate is, by the end of a route's name: the script reads the name anyway,
+and asks a connection for its certificate only where there is one to believe."""
 
 REVIEWS = (
     "/apis/authentication.k8s.io/v1/tokenreviews",
@@ -47,10 +56,14 @@ def arrival(port: int, cluster: ir.ApiCluster) -> Resource:
     """Give the scope in which requests for a cluster arrive. Only the script leads out of it."""
     told = policies.told(cluster)
     host = components.VirtualHost(name="served", domains=[_host(each) for each in cluster.hosts])
-    route = host.routes.add(name=policies.version(told), match=_any())
-    route.metadata.filter_metadata[names.SCRIPT].update({"served": told})
-    route.direct_response.status = 500
-    route.direct_response.body.inline_string = "the request could not be understood"
+    host.metadata.filter_metadata[names.SCRIPT].update({"served": told})
+    version = policies.version(told)
+    for shown, tls in _CERTIFICATES.items():
+        route = host.routes.add(name=f"{version}/{shown}", match=_any())
+        if tls is not None:
+            route.match.tls_context.CopyFrom(tls)
+        route.direct_response.status = 500
+        route.direct_response.body.inline_string = "the request could not be understood"
     others = _answering(["*"], 421, "this connection is for another host")
     return _scope(names.api_scope(port, cluster.name), [host, others], (names.api(cluster.name),))
 

@@ -1,4 +1,4 @@
--- Which policy holds a request. What is told here is data of the route, never code.
+-- Which policy holds a request. What is told here is data of the virtual host, never code.
 
 -- A set of names: true and false stand for all and for none.
 local function compiled_names(told)
@@ -37,9 +37,9 @@ local function holds_one(names, values)
   return names.others
 end
 
-local function compiled(told, version)
+local function compiled(told)
   local made = {
-    version = version, cluster = told.cluster, denied = told.denied, anonymous = told.anonymous,
+    cluster = told.cluster, denied = told.denied, anonymous = told.anonymous,
     believed = told.believed, good_for = told.good_for, bad_for = told.bad_for,
     allowed_for = told.allowed_for, denied_for = told.denied_for, policies = {}, named = {},
   }

@@ -126,16 +126,11 @@ local function socket_token(protocols)
 end
 
 -- Give who sent a request; nil, a status and the reason if that cannot be said.
-local function sender(handle, config, info, seen)
-  local tls, doubtful = info:downstreamSslConnection(), false
-  if config.believed and tls then
-    if tls:peerCertificateValidated() then
-      local user = of_certificate(tls)
-      if user then return user end
-      doubtful = true
-    elseif tls:peerCertificatePresented() then
-      doubtful = true
-    end
+local function sender(handle, config, info, seen, shown)
+  local doubtful = config.believed and shown ~= ""
+  if doubtful and shown == "proven" then
+    local user = of_certificate(info:downstreamSslConnection())
+    if user then return user end
   end
   local authorization = seen.authorization
   if authorization then

@@ -1,6 +1,17 @@
 -- One request. An error anywhere leaves it on the route it came by, which answers 500.
 local FILTER = "gh.kubernetes"
-local config = { version = "" }
+local config = {}
+
+-- What a route's name says: the version of what is told, and what the client's certificate is.
+local shown_by = {}
+
+local function told_by(handle, name)
+  local version = string.match(name, "^[^/]*")
+  config = compiled(handle:virtualHost():metadata():get("served"))
+  shown_by = {}
+  for _, each in ipairs({ "proven", "shown", "" }) do shown_by[version .. "/" .. each] = each end
+  return shown_by[name]
+end
 
 local function refuse(handle, status, why, headers)
   headers = headers or {}
@@ -54,10 +65,8 @@ end
 
 function envoy_on_request(handle)
   local info = handle:streamInfo()
-  local version = info:routeName()
-  if version ~= config.version then
-    config = compiled(handle:metadata():get("served"), version)
-  end
+  local name = info:routeName()
+  local shown = shown_by[name] or told_by(handle, name)
   local now = config
   if now.denied then
     return refuse(handle, 429, "request for " .. now.cluster .. " is denied for now")
@@ -69,7 +78,7 @@ function envoy_on_request(handle)
     return refuse(handle, 400, "the target is no path")
   end
   local before = calls
-  local user, status, why = sender(handle, now, info, seen)
+  local user, status, why = sender(handle, now, info, seen, shown)
   if not user then return refuse(handle, status, why) end
   local sent_by = user
   if wishes then

@@ -1,8 +1,8 @@
 """The script, in Envoy, of every port in front of kube-apiservers; one text for all of them.
 
 Its parts stand beside this file, in the order in which they are read. What is of a cluster comes
-as metadata of the route (:mod:`..policies`), so that users, tokens and decisions that a worker
-knows outlive every change of policies.
+as metadata of the virtual host (:mod:`..policies`), so that users, tokens and decisions that a
+worker knows outlive every change of policies.
 """
 
 from __future__ import annotations

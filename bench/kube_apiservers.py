@@ -24,6 +24,7 @@ import statistics
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -146,7 +147,7 @@ def pinned(core: int) -> tuple[str, ...]:
 
 
 @contextlib.asynccontextmanager
-async def showing(world: kube_serving.World) -> AsyncIterator[int]:
+async def showing(world: kube_serving.World, *, http2: bool = True) -> AsyncIterator[int]:
     """Run an Envoy that shows a certificate for whoever asks it in plain text."""
     chain, key = world.clients.issue_to("alice", "dev", "ops")
     port = free_port()
@@ -155,14 +156,15 @@ async def showing(world: kube_serving.World) -> AsyncIterator[int]:
         "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
         "sni": HOST,
         "common_tls_context": {
-            "tls_certificates": [files], "alpn_protocols": ["h2"],
+            "tls_certificates": [files], "alpn_protocols": ["h2" if http2 else "http/1.1"],
             "tls_params": {"tls_maximum_protocol_version": "TLSv1_3"},
         },
     }  # fmt: skip
     where = {"socket_address": {"address": world.served.address, "port_value": PORT}}
-    options = {"@type": f"type.googleapis.com/{_HTTP}",
-               "explicit_http_config": {"http2_protocol_options": {"max_concurrent_streams": 16}},
-    }  # fmt: skip
+    spoken: dict[str, Any] = {"http_protocol_options": {}}
+    if http2:
+        spoken = {"http2_protocol_options": {"max_concurrent_streams": 16}}
+    options = {"@type": f"type.googleapis.com/{_HTTP}", "explicit_http_config": spoken}
     unlimited = {"max_requests": 10**9, "max_pending_requests": 10**9}
     cluster = {
         "name": "gateway", "type": "STATIC", "typed_extension_protocol_options": {_HTTP: options},

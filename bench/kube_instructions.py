@@ -25,6 +25,7 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "servers"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "differential"))
 
 import envoy as wheel
 import envoy_serving

@@ -51,7 +51,8 @@ PATIENCE = 300.0
 _NOTHING = "function envoy_on_request(handle) end"
 _CHOOSING = f"""
 function envoy_on_request(handle)
-  handle:headers():replace("{names.SCOPE_HEADER}", "{names.flow_scope(kube_serving.HOST, "")}")
+  handle:headers():replace(
+    "{names.SCOPE_HEADER}", "{"get":16}:{names.flow_scope(kube_serving.HOST, "")}:pods")
   handle:clearRouteCache()
 end
 """

@@ -106,6 +106,7 @@ ROWS = (
     Row("token, 1 policy"),
     Row("token, 100 policies", 100),
     Row("plain, certificate", plain=True, certificate=True),
+    Row("certificate, only choosing", certificate=True, change=scripted(_CHOOSING)),
     Row("certificate, 1 policy", certificate=True),
     Row("certificate, 100 policies", 100, certificate=True),
 )

@@ -1,5 +1,5 @@
 -- Every request calls Envoy again and again, where no trace of the compiler goes on. With the
--- compiler a request took 3% more instructions (bench/RESULTS.md).
+-- compiler a request took 2.6% more instructions, in one run of each (bench/RESULTS.md).
 jit.off()
 
 -- What is remembered, and for how long. All of it is of one worker, and bounded.

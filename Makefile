@@ -16,8 +16,11 @@ env-dev: $(VENV)/.dev  ## Make the environment to develop it
 demo: env  ## Start Gatehouse, apply examples/cafe, show real requests (ARGS=--once to end after)
 	@$(BIN)/gatehouse demo $(ARGS)
 
-test: env-dev  ## Run the whole test suite
-	@$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
+test: env-dev  ## Run the test suite
+	@$(BIN)/pytest -n 2 --dist loadfile -m "not long" $(ARGS)
+
+long: env-dev  ## Run the tests that take minutes: whole estates, benchmarks in small
+	@$(BIN)/pytest -n 2 --dist loadfile -m long $(ARGS)
 
 check: lint types contracts  ## All checks that run nothing: lint, types, contracts
 

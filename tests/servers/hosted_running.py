@@ -23,7 +23,7 @@ Object = dict[str, Any]
 
 MARKS = [
     pytest.mark.process,
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(600),
     pytest.mark.skipif(not POSSIBLE, reason=CUT),
     pytest.mark.skipif(not shutil.which("kubectl"), reason="needs kubectl"),

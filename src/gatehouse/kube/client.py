@@ -57,13 +57,8 @@ Object = dict[str, Any]
 WATCH_SLACK = 30.0
 """Seconds beyond a watch's own timeout after which a silent connection counts as dead."""
 
-METADATA = {
-    False: "application/json",
-    True: ",".join(
-        f"application/json;as={kind};g=meta.k8s.io;v=v1"
-        for kind in ("PartialObjectMetadataList", "PartialObjectMetadata")
-    ),
-}
+_AS = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
+METADATA = {False: "application/json", True: f"{_AS.format('List')},{_AS.format('')}"}
 """What is accepted: objects, or their metadata alone."""
 
 MERGE_PATCH = "application/merge-patch+json"

@@ -74,6 +74,28 @@ async def reconcile(
         wanted = desired(gateway, settings, plan)
     except PatchError as error:
         raise ReconcileError([str(error)]) from error
+    outcomes, trouble = await _make(client, wanted, plan, made)
+    for outcome in outcomes:
+        if outcome.action != "unchanged":
+            log.info("object provisioned", object=str(outcome))
+    if trouble is not None:
+        raise trouble
+    keep = {(resource.kind, _name(obj)) for resource, obj in wanted}
+    if made is not None:
+        outcomes += await _remove(client, _unwanted(made, keep))
+    elif tidy or any(outcome.action == "created" for outcome in outcomes):
+        # Something new may mean a new name, since the class is part of it: the old ones go.
+        outcomes += await _remove_renamed(client, gateway["metadata"], keep)
+    return tuple(outcomes)
+
+
+async def _make(
+    client: Client,
+    wanted: Iterable[tuple[Resource, Mapping[str, Any]]],
+    plan: Plan,
+    made: Mapping[Place, Mapping[str, Any]] | None,
+) -> tuple[list[Outcome], ReconcileError | None]:
+    """Make every object be as it should; gives what was done, and what could not be."""
     settled = plan.workload.daemon_set is None and plan.workload.deployment.autoscaling.enable
     outcomes: list[Outcome] = []
     troubles: list[str] = []
@@ -95,26 +117,19 @@ async def reconcile(
             metadata = obj["metadata"]
             troubles.append(f"{resource.kind} {metadata['namespace']}/{metadata['name']}: {error}")
             patience = max(patience or 0.0, error.retry_after or 0.0)
-    for outcome in outcomes:
-        if outcome.action != "unchanged":
-            log.info("object provisioned", object=str(outcome))
-    keep = {(resource.kind, _name(obj)) for resource, obj in wanted}
-    if not troubles and made is not None:
-        outcomes += await _remove(
-            client,
-            [
-                (kind, made[(kind.kind, name)])
-                for kind in KINDS
-                for held, name in made
-                if held == kind.kind and (held, name) not in keep
-            ],
-        )
-    elif not troubles and (tidy or any(outcome.action == "created" for outcome in outcomes)):
-        # Something new may mean a new name, since the class is part of it: the old ones go.
-        outcomes += await _remove_renamed(client, gateway["metadata"], keep)
-    if troubles:
-        raise ReconcileError(troubles, patience)
-    return tuple(outcomes)
+    return outcomes, ReconcileError(troubles, patience) if troubles else None
+
+
+def _unwanted(
+    made: Mapping[Place, Mapping[str, Any]], keep: set[Place]
+) -> list[tuple[Resource, Mapping[str, Any]]]:
+    """Give what was made and is wanted no more, in the order of removal."""
+    return [
+        (kind, made[(kind.kind, name)])
+        for kind in KINDS
+        for held, name in made
+        if held == kind.kind and (held, name) not in keep
+    ]
 
 
 async def sweep(client: Client, wanted: Callable[[tuple[str, str]], bool]) -> tuple[Outcome, ...]:

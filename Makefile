@@ -17,7 +17,7 @@ demo: env  ## Start Gatehouse, apply examples/cafe, show real requests (ARGS=--o
 	@$(BIN)/gatehouse demo $(ARGS)
 
 test: env-dev  ## Run the test suite
-	@$(BIN)/pytest -n 2 --dist loadfile -m "not long" $(ARGS)
+	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS)
 
 long: env-dev  ## Run the tests that take minutes: whole estates, benchmarks in small
 	@$(BIN)/pytest -n 2 --dist loadfile -m long $(ARGS)

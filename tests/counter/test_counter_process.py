@@ -151,8 +151,9 @@ async def test_two_counters_never_let_more_pass_than_the_limit(
         assert sum(passed) <= rate * seconds + burst
         if asked > 3 * (rate * seconds + burst):
             # With as many on offer, what there is was given.
-            # How many are asked for in that time is the machine's to say.
-            assert sum(passed) >= 0.3 * (rate * 3 + burst) - 1
+            # A bucket of one token loses what nobody takes before the next one is due.
+            share = 0.8 if burst > 1 else 0.3
+            assert sum(passed) >= share * (rate * 3 + burst) - 1
         assert min(passed) > 0
         shown = [metrics(each) for each in (counter, other)]
         name = 'gatehouse_counter_draws_total{result="passed"}'

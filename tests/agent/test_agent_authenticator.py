@@ -9,7 +9,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from agent_control_plane import GATEWAY, ControlPlane, free_port
+from agent_control_plane import GATEWAY, ControlPlane
 from authority import Authority
 from test_agent_connector import ADDRESS, agent, without
 from test_agent_process import spawn, until
@@ -21,6 +21,7 @@ from gatehouse.companion import control
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import http as ir
 from gatehouse.ir.authentication import Oidc
+from gatehouse.standalone.ports import free_port
 
 pytestmark = pytest.mark.process
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from agent_control_plane import free_port
 from authority import Authority
 from envoy_running import EnvoyControlPlane, backend, get, website
 from test_agent_envoy import envoys, options, running, spawn, until
@@ -21,6 +20,7 @@ from gatehouse.agent import processes
 from gatehouse.authenticator import description
 from gatehouse.authenticator.description import Party
 from gatehouse.companion import control
+from gatehouse.standalone.ports import free_port
 from gatehouse.xds import companions
 from gatehouse.xds.resources import COMPANION, Resource
 

@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import grpc.aio
 import pytest
-from agent_control_plane import GATEWAY, ControlPlane, free_port
+from agent_control_plane import GATEWAY, ControlPlane
 from authority import Authority
 from connector_running import Endpoint, echo
 from cryptography import x509
@@ -28,6 +28,7 @@ from gatehouse.bundle import Bundle
 from gatehouse.companion import control
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import http as ir
+from gatehouse.standalone.ports import free_port
 
 pytestmark = pytest.mark.process
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from agent_control_plane import GATEWAY, ControlPlane, free_port
+from agent_control_plane import GATEWAY, ControlPlane
 from aiohttp import web
 from test_agent_process import get, master_pid, running, spawn, until
 
@@ -25,6 +25,7 @@ from gatehouse.bundle import Bundle
 from gatehouse.delivery import DataPlaneReport
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import http as ir
+from gatehouse.standalone.ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(150)]
 

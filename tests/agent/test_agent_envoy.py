@@ -18,7 +18,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 import structlog
-from agent_control_plane import free_port, write_certificate
+from agent_control_plane import write_certificate
 from envoy_running import (
     EnvoyControlPlane,
     backend,
@@ -37,6 +37,7 @@ from gatehouse.agent import processes
 from gatehouse.agent.envoy import supervision
 from gatehouse.agent.envoy.main import run
 from gatehouse.agent.options import Options, options_from_environment
+from gatehouse.standalone.ports import free_port
 from gatehouse.xds.conversation import Conversation, Response
 from gatehouse.xds.resources import CLUSTER, COMPANION, LISTENER, Resource, Resources
 

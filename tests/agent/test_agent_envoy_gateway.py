@@ -8,7 +8,6 @@ from pathlib import Path
 
 import envoy_serving
 import pytest
-from agent_control_plane import free_port
 from envoy_running import EnvoyControlPlane, get
 
 from gatehouse.agent.envoy.main import run
@@ -16,6 +15,7 @@ from gatehouse.agent.options import options_from_environment
 from gatehouse.backends import envoy
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import http as ir
+from gatehouse.standalone.ports import free_port
 
 pytestmark = pytest.mark.process
 

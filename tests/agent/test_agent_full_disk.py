@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agent_control_plane import GATEWAY, ControlPlane, answering, free_port
+from agent_control_plane import GATEWAY, ControlPlane, answering
 from dying_agent import dying_agent
 from load import Load
 from small_disk import SmallDisk, small_disk
@@ -19,6 +19,7 @@ from test_agent_process import get, until
 
 from gatehouse.agent import processes
 from gatehouse.bundle import File
+from gatehouse.standalone.ports import free_port
 
 pytestmark = pytest.mark.process
 

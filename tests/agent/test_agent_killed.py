@@ -9,7 +9,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from agent_control_plane import GATEWAY, ControlPlane, answering, free_port
+from agent_control_plane import GATEWAY, ControlPlane, answering
 from dying_agent import DyingAgent, dying_agent
 from load import Load
 from test_agent_process import get, until
@@ -17,6 +17,7 @@ from test_agent_process import get, until
 from gatehouse.agent.generations import Generations
 from gatehouse.agent.steps import Step
 from gatehouse.delivery import DataPlaneReport
+from gatehouse.standalone.ports import free_port
 
 pytestmark = pytest.mark.process
 

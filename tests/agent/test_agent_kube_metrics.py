@@ -14,7 +14,6 @@ import aiohttp
 import kube_upstream
 import msgspec
 import pytest
-from agent_control_plane import free_port
 from authority import Authority
 from envoy_running import EnvoyControlPlane
 from test_agent_envoy import envoys, options, running
@@ -25,6 +24,7 @@ from gatehouse.companion import control
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import kubernetes as ir
 from gatehouse.reviewer import description
+from gatehouse.standalone.ports import free_port
 
 HOST = "a.kube.test"
 

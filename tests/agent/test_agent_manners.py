@@ -15,13 +15,14 @@ from pathlib import Path
 
 import pytest
 from agent_command import agent
-from agent_control_plane import GATEWAY, ControlPlane, answering, free_port
+from agent_control_plane import GATEWAY, ControlPlane, answering
 from prometheus_client.parser import text_string_to_metric_families
 from test_agent_process import get, until
 
 from gatehouse.agent import processes
 from gatehouse.bundle import Bundle, File
 from gatehouse.delivery import DataPlaneReport
+from gatehouse.standalone.ports import free_port
 
 pytestmark = pytest.mark.process
 

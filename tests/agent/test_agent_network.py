@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_control_plane import GATEWAY, ControlPlane, answering, free_port
+from agent_control_plane import GATEWAY, ControlPlane, answering
 from cutting_proxy import CuttingProxy, cutting_proxy
 from load import Load
 from test_agent_process import get, master_pid, running
@@ -17,6 +17,7 @@ from test_agent_process import get, master_pid, running
 from gatehouse.agent import main
 from gatehouse.bundle import Bundle, File
 from gatehouse.delivery import DataPlaneReport
+from gatehouse.standalone.ports import free_port
 from gatehouse.transports.agents.fleet import Fleet
 
 pytestmark = pytest.mark.process

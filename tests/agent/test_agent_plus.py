@@ -10,7 +10,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from agent_control_plane import GATEWAY, ControlPlane, free_port
+from agent_control_plane import GATEWAY, ControlPlane
 from nginx_plus import Fault
 from plus_running import FakeProgram, figure, forwarding, streaming, unreloaded
 from test_agent_endpoints import Backends, Load, connected
@@ -18,6 +18,7 @@ from test_agent_process import get, master_pid, running, until
 
 from gatehouse.agent import apply, main, processes
 from gatehouse.bundle import File
+from gatehouse.standalone.ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 

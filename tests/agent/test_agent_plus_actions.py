@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from agent_control_plane import GATEWAY, ControlPlane, free_port
+from agent_control_plane import GATEWAY, ControlPlane
 from nginx_plus import Fault
 from plus_running import FakeProgram, forwarding, unreloaded
 from test_agent_endpoints import Backends, connected
@@ -18,6 +18,7 @@ from test_agent_process import get, running
 from gatehouse.agent import descriptions, main
 from gatehouse.backends import nginx
 from gatehouse.bundle import Bundle
+from gatehouse.standalone.ports import free_port
 from gatehouse.wire.mpi.v1 import command_pb2
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]

@@ -19,12 +19,12 @@ from agent_control_plane import (
     GATEWAY,
     ControlPlane,
     answering,
-    free_port,
     write_certificate,
 )
 
 from gatehouse.agent import main, processes
 from gatehouse.bundle import Bundle, File
+from gatehouse.standalone.ports import free_port
 
 pytestmark = pytest.mark.process
 

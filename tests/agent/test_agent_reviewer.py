@@ -12,7 +12,6 @@ from pathlib import Path
 import aiohttp
 import msgspec
 import pytest
-from agent_control_plane import free_port
 from envoy_running import EnvoyControlPlane, backend, website
 from reviewer_running import Upstream, review
 from test_agent_envoy import envoys, options, running, until
@@ -21,6 +20,7 @@ from gatehouse.agent import companions as owners
 from gatehouse.agent import processes
 from gatehouse.companion import control
 from gatehouse.reviewer import description
+from gatehouse.standalone.ports import free_port
 from gatehouse.xds import companions
 
 pytestmark = pytest.mark.process

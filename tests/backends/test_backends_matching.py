@@ -17,6 +17,7 @@ from gatehouse.agent import nginx_binary
 from gatehouse.backends import nginx
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import http as ir
+from gatehouse.standalone.ports import free_port
 
 pytestmark = pytest.mark.process
 
@@ -117,9 +118,7 @@ def cases() -> list[Case]:
 
 @pytest.fixture(scope="module")
 def port(cases: list[Case], tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        chosen = int(probe.getsockname()[1])
+    chosen = free_port()
     hosts = tuple(ir.VirtualHost(case.hostname, tuple(case.routes)) for case in cases)
     gateway = ir_gateway.Gateway(
         "ns/gw", "127.0.0.1", (ir_gateway.Listener(chosen, "HTTP", hosts),)

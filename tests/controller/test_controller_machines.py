@@ -14,7 +14,6 @@ import aiohttp
 import pytest
 from installation import until
 from outside_machines import Machine
-from process import free_port
 
 from gatehouse.controller.health import registry
 from gatehouse.controller.load_balancers import machines
@@ -28,6 +27,7 @@ from gatehouse.ir import http
 from gatehouse.ir import load_balancing as lb
 from gatehouse.machines import Machine as Name
 from gatehouse.standalone import pki
+from gatehouse.standalone.ports import free_port
 from gatehouse.transports import nginx_plus
 from gatehouse.transports.server import AgentServer, Denied, Identity, Unavailable
 

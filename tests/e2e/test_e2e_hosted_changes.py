@@ -35,11 +35,11 @@ from hosted_running import (
 from hosting import NODE, NODE_BALANCER, POOL, SERVICE_NAME, Cluster, Estate, NodeProxy, Place
 from installation import Installation, apply, until
 from machines import Machine
-from process import free_port
 from watching import Watch, answers, watch
 
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
+from gatehouse.standalone.ports import free_port
 
 __all__ = ["address", "clusters", "estate", "installation", "node_proxy"]
 

@@ -14,10 +14,11 @@ import pytest
 import yaml
 from installation import ROOT, Installation, apply, until
 from nginx_plus import FakePlus, Plus, Upstream
-from process import ApiServer, environment, free_port
+from process import ApiServer, environment
 
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
+from gatehouse.standalone.ports import free_port
 
 pytestmark = pytest.mark.process
 

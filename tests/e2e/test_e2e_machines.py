@@ -23,7 +23,7 @@ from authority import Authority
 from click.testing import CliRunner
 from installation import HOST_NET, ROOT, Installation, apply, until
 from outside_machines import Machine
-from process import environment, free_port
+from process import environment
 
 from gatehouse.apis import resources
 from gatehouse.bundle import digest_of
@@ -32,6 +32,7 @@ from gatehouse.controller.run import SERVER_NAME
 from gatehouse.kube import client as kube
 from gatehouse.machines import Machine as Name
 from gatehouse.standalone import echo, pki
+from gatehouse.standalone.ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.long]
 

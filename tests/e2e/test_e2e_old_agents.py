@@ -15,12 +15,12 @@ import pytest
 from agent_v2 import AgentV2, OldNginx, channel
 from inprocess import Server
 from installation import apply, condition, hello, holds, route, until
-from process import free_port
 
 from gatehouse.apis import resources
 from gatehouse.controller import run as controller
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
+from gatehouse.standalone.ports import free_port
 from gatehouse.standalone.state import State
 
 pytestmark = pytest.mark.process

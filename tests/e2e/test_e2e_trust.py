@@ -24,7 +24,6 @@ from agent_v3 import Claimant, claimant
 from authority import Authority
 from inprocess import Server
 from installation import apply, get, hello, holds, route, traffic, until
-from process import free_port
 
 from gatehouse.apis import resources
 from gatehouse.apiserver.identity import keys
@@ -32,6 +31,7 @@ from gatehouse.bundle import digest_of
 from gatehouse.controller import run as controller
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
+from gatehouse.standalone.ports import free_port
 from gatehouse.standalone.state import State
 from gatehouse.transports.agents import authentication
 

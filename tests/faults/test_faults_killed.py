@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from agent_control_plane import GATEWAY, ControlPlane, answering, free_port
+from agent_control_plane import GATEWAY, ControlPlane, answering
 from dying_agent import dying_agent
 from load import Load
 from test_agent_endpoints import Backends, forwarding, unseeded
@@ -20,6 +20,7 @@ from test_agent_process import get, until
 
 from gatehouse.agent.steps import Step
 from gatehouse.bundle import Bundle
+from gatehouse.standalone.ports import free_port
 
 pytestmark = pytest.mark.process
 

@@ -24,12 +24,13 @@ from installation import (
     traffic,
     until,
 )
-from process import ApiServer, free_port
+from process import ApiServer
 
 from gatehouse.agent import processes as agents
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone import echo, pki
+from gatehouse.standalone.ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 

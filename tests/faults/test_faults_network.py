@@ -9,13 +9,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from agent_control_plane import GATEWAY, ControlPlane, answering, free_port
+from agent_control_plane import GATEWAY, ControlPlane, answering
 from cutting_proxy import cutting_proxy
 from load import Load
 from test_agent_network import connected, fetched, noise, options
 from test_agent_process import get, running
 
 from gatehouse.agent import main
+from gatehouse.standalone.ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from hosts import JITTER, Clock, holdings, hosted, plus
 from nginx_plus import FakePlus, Fault, Plus
-from process import free_port
 
 from gatehouse.delivery import HostReport
 from gatehouse.ir import load_balancing as ir
+from gatehouse.standalone.ports import free_port
 from gatehouse.transports.nginx_plus import Fleet, client
 from gatehouse.transports.nginx_plus.knowledge import retry_delay
 from gatehouse.transports.nginx_plus.worker import RealClock, Worker

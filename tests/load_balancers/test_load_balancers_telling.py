@@ -9,7 +9,6 @@ import aiohttp
 import pytest
 from balancing import World, balancer, node, port, service
 from hosts import hosted, name, plus
-from process import free_port
 from rich.console import Console
 from test_load_balancers_faults import fleet, held, until
 
@@ -24,6 +23,7 @@ from gatehouse.frontends import external_load_balancer as front
 from gatehouse.health import HealthServer
 from gatehouse.ir.load_balancing import LoadBalancer
 from gatehouse.plus_api import Server, seconds
+from gatehouse.standalone.ports import free_port
 
 NOW = "2026-01-01T00:00:00Z"
 URLS = ("http://a/api", "http://b/api")

@@ -13,12 +13,12 @@ import msgspec
 import pytest
 import yaml
 from click.testing import CliRunner
-from process import free_port
 
 from gatehouse.cli.errors import Trouble
 from gatehouse.cli.main import command
 from gatehouse.nodeproxy import haproxy, names, nginx, proxies, sockets
 from gatehouse.nodeproxy.options import Options, parse_addresses, parse_gateway
+from gatehouse.standalone.ports import free_port
 
 FOUR, SIX = "10.1.2.3", "fd00::3"
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime
 import ipaddress
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -128,14 +126,6 @@ class ControlPlane:
             "GATEHOUSE_AGENT_RUN_DIR": str(directory / "run"),
             "GATEHOUSE_AGENT_WORKERS": "1",
         }
-
-
-def free_port() -> int:
-    """Give a port that nobody listens on."""
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def answering(port: int, text: str, *extra: File) -> Bundle:

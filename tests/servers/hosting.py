@@ -20,9 +20,10 @@ from typing import Any, NamedTuple
 from authority import Authority
 from cryptography import x509
 from machines import Machine, join, resolving
-from process import Process, free_port
+from process import Process
 
 from gatehouse.kube import client as kube
+from gatehouse.standalone.ports import free_port
 
 POOL = "203.0.113.0/24"
 """Addresses of Gateways, all of the hosting machine."""

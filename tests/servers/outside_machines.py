@@ -10,10 +10,10 @@ from pathlib import Path
 import agent_command
 import aiohttp
 from click.testing import CliRunner
-from process import free_port
 
 from gatehouse.cli.certs import certs
 from gatehouse.controller.run import SERVER_NAME
+from gatehouse.standalone.ports import free_port
 
 
 class Machine:

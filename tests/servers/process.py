@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -15,15 +14,10 @@ import urllib.request
 from pathlib import Path
 
 from gatehouse.standalone import pki
+from gatehouse.standalone.ports import free_port
 from gatehouse.standalone.state import State
 
 SECONDS = 30.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Process:

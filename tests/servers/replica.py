@@ -11,10 +11,11 @@ from typing import Any
 import aiohttp
 import msgspec
 from inprocess import Server
-from process import ApiServer, free_port
+from process import ApiServer
 
 from gatehouse.controller import run as controllers
 from gatehouse.standalone import pki
+from gatehouse.standalone.ports import free_port
 
 
 class Replica:

@@ -11,12 +11,13 @@ from pathlib import Path
 import grpc
 import grpc.aio
 import pytest
-from agent_control_plane import GATEWAY, ControlPlane, free_port
+from agent_control_plane import GATEWAY, ControlPlane
 from agent_v3 import Claimant
 from authority import Authority
 from cryptography import x509
 
 from gatehouse.bundle import Bundle, File, digest_of
+from gatehouse.standalone.ports import free_port
 from gatehouse.transports.agents.authentication import Denied, Identity
 from gatehouse.transports.agents.shown import ShownCertificates
 from gatehouse.transports.server import Unavailable

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import grpc.aio
 import pytest
-from agent_control_plane import GATEWAY, free_port
+from agent_control_plane import GATEWAY
 from envoy_model import Ask, Reply
 from envoy_running import (
     EnvoyControlPlane,
@@ -26,6 +26,7 @@ from envoy_running import (
 )
 
 from gatehouse.delivery import DataPlaneReport
+from gatehouse.standalone.ports import free_port
 from gatehouse.transports.xds.services import SERVICE
 from gatehouse.xds.delta import METHOD
 from gatehouse.xds.resources import CLUSTER, Resource

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import msgspec
 import yaml
 
 from gatehouse.standalone import pki
+from gatehouse.standalone.ports import free_port
 
 
 class StateError(Exception):
@@ -135,6 +135,4 @@ def _settle(asked: str, kept: str) -> str:
         return asked
     if kept and split_address(kept)[0] == host:
         return kept
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return f"{host}:{probe.getsockname()[1]}"
+    return f"{asked.rpartition(':')[0]}:{free_port(host)}"

@@ -1,0 +1,43 @@
+"""Ports that nobody else comes to have before their server listens."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from gatehouse.standalone import ports
+from gatehouse.standalone.state import State
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "0.0.0.0"])
+def test_a_free_port_is_none_that_connections_get(host: str) -> None:
+    first = int(ports.CONNECTIONS.read_text().split()[0])
+    for _ in range(20):
+        port = ports.free_port(host)
+        assert ports.LOWEST <= port < first
+        assert ports.is_free(host, port)
+
+
+def test_where_connections_may_have_all_ports_the_kernel_chooses(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    everything = tmp_path / "range"
+    everything.write_text("1024\t65535\n")
+    monkeypatch.setattr(ports, "CONNECTIONS", everything)
+    assert ports.is_free("127.0.0.1", ports.free_port())
+
+
+def test_a_port_that_somebody_listens_on_is_not_free() -> None:
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        assert not ports.is_free("127.0.0.1", busy.getsockname()[1])
+
+
+def test_an_installation_keeps_the_ports_it_got(tmp_path: Path) -> None:
+    first = State(tmp_path).addresses("127.0.0.1:0", "[::1]:0")
+    assert first.agent.startswith("[::1]:")
+    assert State(tmp_path).addresses("127.0.0.1:0", "[::1]:0") == first
+    assert State(tmp_path).addresses("127.0.0.1:1234", "[::1]:0").api == "127.0.0.1:1234"

@@ -8,7 +8,6 @@ import os
 import random
 import signal
 import subprocess
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -151,7 +150,7 @@ def workers(directory: Path) -> frozenset[int]:
 async def test_endpoints_change_under_load_and_nothing_is_reloaded(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    port, took = free_port(), []
+    port = free_port()
     environ = control_plane.environment(tmp_path) | {"GATEHOUSE_AGENT_WORKERS": "2"}
     with agents(environ) as start:
         agent = start()
@@ -172,14 +171,11 @@ async def test_endpoints_change_under_load_and_nothing_is_reloaded(
                         await asyncio.sleep(1)
                         agent = start()
                     pair = (number % 4, (number + 1) % 4)
-                    begun = time.monotonic()
                     bundle = forwarding(port, (backends.endpoints(*pair), 1))
                     await control_plane.programmed(bundle)
-                    took.append(time.monotonic() - begun)
                     await load.settles({str(each) for each in pair})
             assert load.failed == {}
             assert (master_pid(tmp_path), workers(tmp_path)) == before
-    assert sorted(took)[len(took) // 2] < 2
 
 
 async def test_what_is_new_is_served_from_the_first_request_on(

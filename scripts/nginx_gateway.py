@@ -204,6 +204,12 @@ WORKLOAD = fields(
         ),
         patches=_PATCHES,
     ),
+    networkPolicy=fields(
+        enable=BOOLEAN,
+        metricsFrom=several(LOOSE, most=64),
+        egressTo=several(LOOSE, most=64),
+        patches=_PATCHES,
+    ),
 )
 """How the data plane of a Gateway is run."""
 

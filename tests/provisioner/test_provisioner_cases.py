@@ -14,11 +14,13 @@ import pytest
 import yaml
 from admitted import admitted
 
+from gatehouse.apis.workload import NetworkOptions
 from gatehouse.controller.compilation import Compilation
 from gatehouse.controller.run import planned
 from gatehouse.frontends import gateway_api
 from gatehouse.provisioner.copies import Copied
 from gatehouse.provisioner.manifests import ProvisionerSettings, desired
+from gatehouse.provisioner.network import Server
 from gatehouse.provisioner.patching import PatchError
 
 HERE = Path(__file__).parent / "cases"
@@ -31,6 +33,11 @@ SETTINGS = ProvisionerSettings(
     server_name="control.system.svc",
     ca_bundle="PEM",
     audience="control",
+)
+WITH_POLICIES = msgspec.structs.replace(
+    SETTINGS,
+    network_policy=NetworkOptions(enable=True),
+    servers=(Server("control.system.svc", (443, 8443)), Server("192.0.2.7", (8081,))),
 )
 COPIES = (
     Copied("registry", "pull", "kubernetes.io/dockerconfigjson", {".dockerconfigjson": "e30="}),
@@ -65,16 +72,20 @@ def made(case: str) -> str:
         if kind == "Gateway":
             gateways[key] = {**raw, "metadata": {**metadata, "uid": f"uid-of-{key[1]}"}}
     copies = COPIES if "copied" in case else ()
-    settings = msgspec.structs.replace(SETTINGS, copies=copies)
+    settings = WITH_POLICIES if "network-policies" in case else SETTINGS
+    settings = msgspec.structs.replace(settings, copies=copies)
     shown: list[Any] = []
     for name, plan in sorted(planned(compilation.run()).items()):
         if plan.waiting:
             shown.append({"gateway": name[1], "waiting": plan.waiting})
             continue
         try:
-            shown += [obj for _, obj in desired(gateways[name], settings, plan)]
+            found = [obj for _, obj in desired(gateways[name], settings, plan)]
         except PatchError as error:
             shown.append({"gateway": name[1], "refused": str(error)})
+            continue
+        about = "NetworkPolicy" if "network-policies" in case else ""
+        shown += [each for each in found if about in each["kind"]]
     return yaml.dump_all(shown, Dumper=Plain, sort_keys=True, width=100)
 
 

@@ -19,6 +19,7 @@ from gatehouse.apis.resources import (
     DISRUPTION_BUDGETS,
     GATEWAY_CLASSES,
     GATEWAYS,
+    NETWORK_POLICIES,
     SECRETS,
     SERVICES,
     Resource,
@@ -144,6 +145,43 @@ async def test_what_is_asked_for_no_more_goes_and_what_users_change_comes_back(l
     )
     live.provisioning.touch(NAME)
     await live.until(SERVICES, lambda found: found["spec"]["externalTrafficPolicy"] == "Local")
+
+
+async def test_a_network_policy_follows_listeners_and_goes_with_its_gateway(live: Live) -> None:
+    def plan(*ports: int, **options: Any) -> None:
+        asked = msgspec.convert({"networkPolicy": options}, Workload)
+        listening = tuple((port, "TCP") for port in ports)
+        live.provisioning.own({NAME: Plan(listening, workload=asked)})
+
+    def open_to_everybody(found: Any) -> list[int]:
+        first = found["spec"]["ingress"][0]
+        return [each["port"] for each in first.get("ports", ()) if "from" not in first]
+
+    plan(80, enable=True)
+    await live.until(NETWORK_POLICIES, bool)
+    plan(80, 443, enable=True)
+    await live.until(NETWORK_POLICIES, lambda found: open_to_everybody(found) == [80, 443])
+    plan(443, enable=True, egressTo=[])
+    found = await live.until(NETWORK_POLICIES, lambda found: open_to_everybody(found) == [443])
+    assert all("ports" in rule for rule in found["spec"]["egress"])
+    opened: dict[str, Any] = {"spec": {"ingress": [{}]}}
+    await live.client.patch(NETWORK_POLICIES, "g-c", opened, "default")
+    live.provisioning.touch(NAME)
+    await live.until(NETWORK_POLICIES, lambda found: open_to_everybody(found) == [443])
+    plan(443)
+    await live.until(NETWORK_POLICIES, lambda found: found is None)
+    plan(443, enable=True)
+    await live.until(NETWORK_POLICIES, bool)
+    live.provisioning.own({})
+    await live.until(NETWORK_POLICIES, lambda found: found is None)
+
+
+async def test_peers_that_mean_nothing_are_told_in_the_api_servers_words(live: Live) -> None:
+    live.plan(networkPolicy={"enable": True, "egressTo": [{"ipBlock": {"cidr": "ten"}}]})
+    async with asyncio.timeout(10):
+        while "spec.egress[1].to[0].ipBlock.cidr" not in live.troubles.get(NAME, ""):
+            await asyncio.sleep(0.05)
+    assert live.troubles[NAME].startswith("NetworkPolicy default/g-c: ")
 
 
 async def test_another_class_of_load_balancers_means_another_service(live: Live) -> None:

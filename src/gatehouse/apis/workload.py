@@ -126,12 +126,34 @@ class ServiceOptions(View, frozen=True):
     patches: tuple[Patch, ...] = ()
 
 
+class NetworkOptions(View, frozen=True):
+    """The NetworkPolicy of the Pods; what is None is said by who asks for less."""
+
+    enable: bool | None = None
+    """Whether there is one."""
+    metrics_from: tuple[Piece, ...] | None = None
+    """NetworkPolicyPeers that may read measurements; none of them: nobody but the node."""
+    egress_to: tuple[Piece, ...] | None = None
+    """NetworkPolicyPeers that Pods may reach beside the control plane and the DNS."""
+    patches: tuple[Patch, ...] | None = None
+
+    def over(self, outer: NetworkOptions) -> NetworkOptions:
+        """Give this, with what it does not say as ``outer`` says it."""
+        said = {
+            name: value
+            for name in self.__struct_fields__
+            if (value := getattr(self, name)) is not None
+        }
+        return msgspec.structs.replace(outer, **said)
+
+
 class Workload(View, frozen=True):
     """Everything; a DaemonSet stands instead of a Deployment."""
 
     deployment: DeploymentOptions = DeploymentOptions()
     daemon_set: DaemonSetOptions | None = None
     service: ServiceOptions = ServiceOptions()
+    network_policy: NetworkOptions = NetworkOptions()
 
 
 def over(outer: Any, inner: Any) -> Any:

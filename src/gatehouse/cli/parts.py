@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from gatehouse.agent import nginx_binary
+from gatehouse.apis.workload import NetworkOptions
 from gatehouse.cli import running
 from gatehouse.cli.errors import Trouble
 from gatehouse.controller import run as controller
@@ -44,6 +46,15 @@ def parsed(read: Callable[[Any], Any]) -> Callable[[click.Context, click.Paramet
             raise click.BadParameter(str(error)) from error
 
     return callback
+
+
+def network_options(text: str) -> NetworkOptions:
+    """Read what holds for all data planes. Raises ValueError."""
+    raw = msgspec.json.decode(text, type=dict[str, Any]) if text else {}
+    unknown = raw.keys() - set(NetworkOptions.__struct_encode_fields__)
+    if unknown:
+        raise ValueError(f"{', '.join(sorted(unknown))} is not known")
+    return msgspec.convert(raw, NetworkOptions)
 
 
 def find_nginx(named: str | None) -> Path:
@@ -104,6 +115,13 @@ def find_nginx(named: str | None) -> Path:
     help="namespace/name: one of several controllers acts.",
 )
 @click.option("--health", default="", help="host:port of /livez, /readyz and /metrics.")
+@click.option(
+    "--network-policy",
+    default="",
+    callback=parsed(network_options),
+    help='JSON such as {"enable":true}: NetworkPolicies of data planes that do not say otherwise '
+    "(kubernetes.networkPolicy of NginxProxy and DataPlane).",
+)
 @click.option("--image", default="gatehouse/nginx:latest", show_default=True)
 @click.option("--envoy-image", default="gatehouse/envoy:latest", show_default=True)
 def controller_command(
@@ -123,6 +141,7 @@ def controller_command(
     limit_counter: str,
     lease: Lease | None,
     health: str,
+    network_policy: NetworkOptions,
     image: str,
     envoy_image: str,
 ) -> None:
@@ -146,6 +165,7 @@ def controller_command(
         lease=lease,
         health=health,
         copies=copies,
+        network_policy=network_policy,
         images={"nginx": image, "envoy": envoy_image},
     )
 

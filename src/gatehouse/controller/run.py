@@ -13,6 +13,7 @@ from cryptography import x509
 
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
+from gatehouse.apis.workload import NetworkOptions
 from gatehouse.controller.compilation import Compilation, Pass
 from gatehouse.controller.dns import DnsEndpoints
 from gatehouse.controller.fetching import Fetcher
@@ -35,6 +36,7 @@ from gatehouse.kube.events import Recorder
 from gatehouse.provisioner.copies import Source, read_all
 from gatehouse.provisioner.made import Made
 from gatehouse.provisioner.manifests import Plan, ProvisionerSettings
+from gatehouse.provisioner.network import Server
 from gatehouse.provisioner.pod import Proxy
 from gatehouse.transports import server as agents
 
@@ -94,6 +96,8 @@ class Options(msgspec.Struct, frozen=True):
     """``host:port`` of /livez, /readyz and /metrics; empty for none."""
     copies: tuple[Source, ...] = ()
     """Secrets that are copied to where data planes run."""
+    network_policy: NetworkOptions = NetworkOptions()
+    """Of data planes whose parameters do not say otherwise; without more there are none."""
     images: Mapping[Proxy, str] = msgspec.field(default_factory=lambda: dict(IMAGES))
     """Of data planes."""
 
@@ -291,7 +295,20 @@ def _provisioner_settings(options: Options) -> ProvisionerSettings:
         ca_bundle=authorities(options.ca),
         audience=SERVER_NAME,
         client_secret=options.client_secret,
+        network_policy=options.network_policy,
+        servers=_servers(options),
     )
+
+
+def _servers(options: Options) -> tuple[Server, ...]:
+    """Give what data planes connect to: the channel of agents, the counter."""
+    host, _, port = options.agent_advertise.rpartition(":")
+    _, _, bound = options.agent_bind.rpartition(":")
+    found = [Server(host, (int(port), int(bound)))]
+    if options.limit_counter:
+        host, _, port = options.limit_counter.rpartition(":")
+        found.append(Server(host, (int(port),)))
+    return tuple(found)
 
 
 async def _ensure_class(client: kube.Client, name: str, controller: str) -> None:

@@ -24,6 +24,7 @@ PROVISIONED = (
     resources.DAEMON_SETS,
     resources.AUTOSCALERS,
     resources.DISRUPTION_BUDGETS,
+    resources.NETWORK_POLICIES,
     resources.CONFIG_MAPS,
     resources.SERVICE_ACCOUNTS,
 )
@@ -41,6 +42,7 @@ _OPTIONAL = frozenset(
         resources.DAEMON_SETS,
         resources.AUTOSCALERS,
         resources.DISRUPTION_BUDGETS,
+        resources.NETWORK_POLICIES,
         resources.DNS_ENDPOINTS,
     }
 )

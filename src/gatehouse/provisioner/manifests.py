@@ -14,16 +14,25 @@ from gatehouse.apis.resources import (
     DEPLOYMENTS,
     DISRUPTION_BUDGETS,
     GATEWAYS,
+    NETWORK_POLICIES,
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
     Resource,
 )
-from gatehouse.apis.workload import Workload
-from gatehouse.provisioner import names, scaling, service
+from gatehouse.apis.workload import NetworkOptions, Workload
+from gatehouse.provisioner import names, network, scaling, service
 from gatehouse.provisioner.copies import Copied
 from gatehouse.provisioner.patching import patched
-from gatehouse.provisioner.pod import AgentChannel, Object, PodShape, Proxy, pod_spec, scraped
+from gatehouse.provisioner.pod import (
+    AgentChannel,
+    Object,
+    PodShape,
+    Proxy,
+    health_port,
+    pod_spec,
+    scraped,
+)
 from gatehouse.provisioner.service import Ports
 
 SERVICE_ANNOTATION = "gatehouse.dev/service"
@@ -63,6 +72,10 @@ class ProvisionerSettings(msgspec.Struct, frozen=True):
     """Secret of type kubernetes.io/tls beside a Gateway, with what its agents show; empty: none."""
     copies: tuple[Copied, ...] = ()
     """Secrets that data planes need beside them."""
+    network_policy: NetworkOptions = NetworkOptions()
+    """Of data planes whose parameters do not say otherwise."""
+    servers: tuple[network.Server, ...] = ()
+    """What data planes must reach, whatever else they may."""
 
 
 def desired(
@@ -78,6 +91,9 @@ def desired(
     objects.append((CONFIG_MAPS, made.config_map()))
     if plan.ports:
         objects.append((SERVICES, made.service()))
+    if made.networking.enable:
+        # Before the Pods, which are never to be without it.
+        objects.append((NETWORK_POLICIES, made.network_policy(settings.servers)))
     return (*objects, *made.workload())
 
 
@@ -93,6 +109,7 @@ class _Made(msgspec.Struct, frozen=True):
     annotations: dict[str, str]
     selector: dict[str, str]
     owner: Object
+    networking: NetworkOptions
 
     @classmethod
     def of(cls, gateway: Mapping[str, Any], settings: ProvisionerSettings, plan: Plan) -> _Made:
@@ -119,6 +136,7 @@ class _Made(msgspec.Struct, frozen=True):
                 "uid": metadata["uid"],
                 "controller": True,
             },
+            networking=plan.workload.network_policy.over(settings.network_policy),
         )
 
     @property
@@ -141,6 +159,14 @@ class _Made(msgspec.Struct, frozen=True):
         spec = service.spec(plan.ports, self.selector, options, self.address, plan.ip_family)
         made = self._object(SERVICES, spec=spec)
         return patched(SERVICES, made, options.patches, "spec.kubernetes.service.patches")
+
+    def network_policy(self, servers: tuple[network.Server, ...]) -> Object:
+        options = self.networking
+        health = health_port(self.shape.ports)
+        spec = network.spec(self.plan.ports, health, self.selector, options, servers)
+        made = self._object(NETWORK_POLICIES, spec=spec)
+        where = "spec.kubernetes.networkPolicy.patches"
+        return patched(NETWORK_POLICIES, made, options.patches or (), where)
 
     def workload(self) -> list[tuple[Resource, Object]]:
         """Give the Deployment with what scales and protects it, or the DaemonSet."""

@@ -46,7 +46,23 @@ def _labels(labels: Any) -> str:
 
 
 def _selector(obj: Object) -> str:
-    selector = obj.get("spec", {}).get("selector") or {}
+    return _selecting(obj.get("spec", {}).get("selector") or {})
+
+
+def _pods(obj: Object) -> str:
+    return _selecting(obj.get("spec", {}).get("podSelector") or {})
+
+
+def _completions(obj: Object) -> str:
+    wanted = (obj.get("spec") or {}).get("completions")
+    return f"{(obj.get('status') or {}).get('succeeded', 0)}/{1 if wanted is None else wanted}"
+
+
+def _suspended(obj: Object) -> str:
+    return str(bool((obj.get("spec") or {}).get("suspend")))
+
+
+def _selecting(selector: Object) -> str:
     parts = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
     for expression in selector.get("matchExpressions") or ():
         key, operator = expression.get("key"), expression.get("operator", "")
@@ -330,6 +346,14 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Min Available", _text("spec.minAvailable", "N/A")),
         Column("Max Unavailable", _text("spec.maxUnavailable", "N/A")),
         Column("Allowed Disruptions", _number("status.disruptionsAllowed"), "integer"),
+        AGE,
+    ),
+    "networkpolicies": (NAME, Column("Pod-Selector", _pods), AGE),
+    "jobs": (NAME, Column("Completions", _completions), AGE),
+    "cronjobs": (
+        NAME,
+        Column("Schedule", _text("spec.schedule")),
+        Column("Suspend", _suspended),
         AGE,
     ),
     "roles": (NAME, CREATED),

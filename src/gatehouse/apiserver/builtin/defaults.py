@@ -123,6 +123,14 @@ def daemon_set(obj: Object) -> None:
     workload(obj)
 
 
+def cron_job(obj: Object) -> None:
+    """What every kind with a Pod template has, within the template of its Jobs."""
+    spec = obj.get("spec")
+    template = spec.get("jobTemplate") if isinstance(spec, dict) else None
+    if isinstance(template, dict):
+        workload(template)
+
+
 def role_binding(obj: Object) -> None:
     """Subjects and the role belong to the groups that define them."""
     reference = obj.get("roleRef")

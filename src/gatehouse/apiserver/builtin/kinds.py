@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gatehouse.apis.resources import Resource
-from gatehouse.apiserver.builtin import defaults, events, rules, schemas
+from gatehouse.apiserver.builtin import defaults, events, networks, rules, schemas
 from gatehouse.apiserver.builtin.columns import COLUMNS
 from gatehouse.apiserver.objects import definitions
 from gatehouse.apiserver.objects.served import Alias, Check, Scale, Served
@@ -181,6 +181,31 @@ KINDS: tuple[Served, ...] = (
         "PodDisruptionBudget",
         short=("pdb",),
         status=True,
+    ),
+    _kind(
+        "networking.k8s.io",
+        "networkpolicies",
+        "NetworkPolicy",
+        short=("netpol",),
+        complete=networks.complete,
+        check=networks.check,
+    ),
+    _kind(
+        "batch",
+        "jobs",
+        "Job",
+        categories=("all",),
+        status=True,
+        complete=defaults.workload,
+    ),
+    _kind(
+        "batch",
+        "cronjobs",
+        "CronJob",
+        short=("cj",),
+        categories=("all",),
+        status=True,
+        complete=defaults.cron_job,
     ),
     _kind(
         "autoscaling",

@@ -72,6 +72,17 @@ LIMITS: dict[str, dict[str, Any]] = {
     "autoscaling.v1.ScaleSpec.replicas": _COUNT,
     "autoscaling.v2.HorizontalPodAutoscalerSpec.minReplicas": {"default": 1, "minimum": 0},
     "autoscaling.v2.HorizontalPodAutoscalerSpec.maxReplicas": {"minimum": 1},
+    "batch.v1.JobSpec.backoffLimit": {"default": 6, "minimum": 0},
+    "batch.v1.JobSpec.completions": _COUNT,
+    "batch.v1.JobSpec.parallelism": _COUNT,
+    "batch.v1.JobSpec.ttlSecondsAfterFinished": _COUNT,
+    "batch.v1.CronJobSpec.schedule": {"minLength": 1},
+    "batch.v1.CronJobSpec.concurrencyPolicy": _choice(
+        "Allow", "Forbid", "Replace", default="Allow"
+    ),
+    "batch.v1.CronJobSpec.successfulJobsHistoryLimit": {"default": 3, "minimum": 0},
+    "batch.v1.CronJobSpec.failedJobsHistoryLimit": {"default": 1, "minimum": 0},
+    "networking.v1.NetworkPolicyPort.protocol": _PROTOCOL,
     "discovery.v1.EndpointSlice.addressType": _choice("IPv4", "IPv6", "FQDN"),
     # Marked required, and never asked for.
     "discovery.v1.EndpointSlice.endpoints": {"maxItems": 1000, "default": []},

@@ -37,6 +37,7 @@ _DISCOVERY = "discovery.k8s.io"
 _EVENTS = "events.k8s.io"
 _GATEWAY_API = "gateway.networking.k8s.io"
 _GATEHOUSE = "gatehouse.dev"
+_NETWORKING = "networking.k8s.io"
 _EXTERNAL_DNS = "externaldns.k8s.io"
 _NGINX = "gateway.nginx.org"
 _POLICY = "policy"
@@ -85,6 +86,7 @@ _VIEW = (
     _rule(_READ, _APPS, "deployments/scale replicasets/scale"),
     _rule(_READ, _AUTOSCALING, _and("horizontalpodautoscalers", "status")),
     _rule(_READ, _POLICY, _and("poddisruptionbudgets", "status")),
+    _rule(_READ, _NETWORKING, "networkpolicies"),
     _rule(_READ, _GATEWAY_API, _and(f"gatewayclasses {_OF_GATEWAYS}", "status")),
     _rule(_READ, _GATEWAY_API, "referencegrants"),
     _rule(_READ, (_NGINX, _GATEHOUSE), ALL),
@@ -99,6 +101,7 @@ _EDIT = (
     _rule(_WRITE, _APPS, "daemonsets deployments deployments/scale replicasets replicasets/scale"),
     _rule(_WRITE, _AUTOSCALING, "horizontalpodautoscalers"),
     _rule(_WRITE, _POLICY, "poddisruptionbudgets"),
+    _rule(_WRITE, _NETWORKING, "networkpolicies"),
     _rule(_BOTH, _COORDINATION, "leases"),
     _rule(_WRITE, _GATEWAY_API, f"{_OF_GATEWAYS} referencegrants"),
 )
@@ -126,6 +129,7 @@ _CONTROLLER = (
     _rule(_READ, _APPS, "daemonsets deployments"),
     _rule(_READ, _AUTOSCALING, "horizontalpodautoscalers"),
     _rule(_READ, _POLICY, "poddisruptionbudgets"),
+    _rule(_READ, _NETWORKING, "networkpolicies"),
     _rule(_FOLLOW, _DISCOVERY, "endpointslices"),
     _rule(_READ, _GATEWAY_API, f"gatewayclasses {_OF_GATEWAYS}"),
     _rule(_FOLLOW, _GATEWAY_API, "referencegrants"),
@@ -138,6 +142,7 @@ _CONTROLLER = (
     _rule("create update delete", _APPS, "daemonsets deployments"),
     _rule("create update delete", _AUTOSCALING, "horizontalpodautoscalers"),
     _rule("create update delete", _POLICY, "poddisruptionbudgets"),
+    _rule("create update delete", _NETWORKING, "networkpolicies"),
     _rule("get create update", _COORDINATION, "leases"),
     _rule("create", _GATEWAY_API, "gatewayclasses"),
     _rule("update", _GATEWAY_API, _statuses(f"gatewayclasses {_OF_GATEWAYS}")),

@@ -103,6 +103,10 @@ def test_pods_pass_the_restricted_standard(case: str) -> None:
         ("image.repository=", "/image/repository"),
         ("dataPlanes.copiedSecrets[0].use=x", "/dataPlanes/copiedSecrets/0"),
         ("service.port=70000", "/service/port"),
+        ("image.digest=latest", "/image/digest"),
+        ("image.tag=a b", "/image/tag"),
+        ("dataPlanes.networkPolicy.enabled=true", "/dataPlanes/networkPolicy"),
+        ("dataPlanes.networkPolicy.egressTo=everything", "/dataPlanes/networkPolicy/egressTo"),
     ],
 )
 def test_values_that_mean_nothing_are_refused_by_their_place(values: str, said: str) -> None:

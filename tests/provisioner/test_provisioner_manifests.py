@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from gatehouse.apis.workload import ContainerOptions, Image
 from gatehouse.provisioner.manifests import Plan, ProvisionerSettings, desired
-from gatehouse.provisioner.pod import Proxy
+from gatehouse.provisioner.pod import Proxy, image
 from gatehouse.provisioner.service import Ports
 
 SETTINGS = ProvisionerSettings(
@@ -235,3 +236,18 @@ def test_a_data_plane_of_envoys_is_an_agent_with_an_envoy_in_an_image_of_its_own
     assert one["image"] == "example.com/gatehouse-envoy:1"
     assert one["command"] == ["gatehouse", "agent", "--proxy", "envoy"]
     assert container(gateway())["command"] == ["gatehouse", "agent", "--proxy", "nginx"]
+
+
+@pytest.mark.parametrize(
+    ("usual", "asked", "found"),
+    [
+        ("r.example:5000/n:1@sha256:aa", Image(), "r.example:5000/n:1@sha256:aa"),
+        # A digest is of one image, and says nothing of others.
+        ("r.example:5000/n:1@sha256:aa", Image(tag="2"), "r.example:5000/n:2"),
+        ("r.example:5000/n:1@sha256:aa", Image(repository="m"), "m:1"),
+        ("r.example:5000/n:1", Image(tag="2@sha256:bb"), "r.example:5000/n:2@sha256:bb"),
+        ("r.example:5000/n@sha256:aa", Image(repository="m/n"), "m/n@sha256:aa"),
+    ],
+)
+def test_an_image_may_be_named_by_digest(usual: str, asked: Image, found: str) -> None:
+    assert image(usual, ContainerOptions(image=asked)) == found

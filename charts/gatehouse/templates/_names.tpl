@@ -16,7 +16,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{- define "gatehouse.image" -}}
 {{- $image := index . 1 -}}
-{{ $image.repository }}:{{ default (index . 0).Chart.AppVersion $image.tag }}
+{{ $image.repository }}:{{ default (index . 0).Chart.AppVersion $image.tag }}{{ with $image.digest }}@{{ . }}{{ end }}
 {{- end -}}
 
 {{- define "gatehouse.secret" -}}

@@ -122,8 +122,8 @@ def find_nginx(named: str | None) -> Path:
     help='JSON such as {"enable":true}: NetworkPolicies of data planes that do not say otherwise '
     "(kubernetes.networkPolicy of NginxProxy and DataPlane).",
 )
-@click.option("--image", default="gatehouse/nginx:latest", show_default=True)
-@click.option("--envoy-image", default="gatehouse/envoy:latest", show_default=True)
+@click.option("--image", default=controller.IMAGES["nginx"], show_default=True)
+@click.option("--envoy-image", default=controller.IMAGES["envoy"], show_default=True)
 def controller_command(
     kubeconfig: Path | None,
     agent_bind: str,

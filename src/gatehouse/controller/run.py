@@ -11,6 +11,7 @@ import msgspec
 import structlog
 from cryptography import x509
 
+import gatehouse
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.apis.workload import NetworkOptions
@@ -52,8 +53,8 @@ PROXIES: Mapping[str, Proxy] = {gateway_api.NGINX: "nginx", gateway_api.ENVOY: "
 """What serves the Gateways of each controller's classes."""
 
 IMAGES: Mapping[Proxy, str] = {
-    "nginx": "gatehouse/nginx:latest",
-    "envoy": "gatehouse/envoy:latest",
+    "nginx": f"gatehouse/nginx:{gatehouse.__version__}",
+    "envoy": f"gatehouse/envoy:{gatehouse.__version__}",
 }
 
 NOT_PROVISIONED = "NotProvisioned"

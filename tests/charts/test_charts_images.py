@@ -1,0 +1,56 @@
+"""Which images are built on and run: each of one version, and by digest where one is named."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import yaml
+
+import gatehouse
+from gatehouse.controller.run import IMAGES
+
+ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+DOCKERFILE = (ROOT / "images" / "Dockerfile").read_text(encoding="utf-8")
+
+OF_ONE_VERSION = re.compile(r"[a-z0-9./:-]+:v?\d+\.\d+(\.\d+)?[a-z0-9.-]*(@sha256:[0-9a-f]{64})?")
+
+
+def images(text: str) -> set[str]:
+    return set(re.findall(r"(?:image: |--(?:envoy-)?image=)(\S+)", text))
+
+
+def test_images_are_built_on_bases_of_one_version() -> None:
+    bases = dict(re.findall(r"^ARG (\w+)=(\S+)$", DOCKERFILE, re.MULTILINE))
+    assert bases
+    for base in bases.values():
+        assert OF_ONE_VERSION.fullmatch(base), base
+
+
+def test_every_stage_stands_on_a_named_base_or_another_stage() -> None:
+    stages = re.findall(r"^FROM (\S+) AS (\S+)$", DOCKERFILE, re.MULTILINE)
+    assert len(stages) == len(re.findall(r"^FROM ", DOCKERFILE, re.MULTILINE))
+    named = {name for _, name in stages} | {"${DEBIAN}", "${NGINX}"}
+    assert {base for base, _ in stages} <= named
+    assert not re.search(r"^# *syntax=", DOCKERFILE, re.MULTILINE), "the builder would float"
+
+
+def test_what_the_chart_runs_is_of_one_version() -> None:
+    found = images((HERE / "expected" / "defaults.yaml").read_text(encoding="utf-8"))
+    assert len(found) == 3
+    for image in found:
+        assert OF_ONE_VERSION.fullmatch(image), image
+
+
+def test_a_digest_reaches_every_container_and_every_data_plane() -> None:
+    text = (HERE / "expected" / "images-by-digest.yaml").read_text(encoding="utf-8")
+    assert len(images(text)) == 3
+    assert all("@sha256:" in image for image in images(text))
+
+
+def test_the_controllers_own_defaults_are_of_its_version() -> None:
+    chart = yaml.safe_load((ROOT / "charts" / "gatehouse" / "Chart.yaml").read_text())
+    assert chart["appVersion"] == gatehouse.__version__
+    for image in IMAGES.values():
+        assert image.endswith(f":{gatehouse.__version__}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 import gatehouse
-from gatehouse.controller.run import IMAGES
+from gatehouse.controller.options import IMAGES
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent

@@ -19,7 +19,7 @@ from gatehouse.controller.health import registry
 from gatehouse.controller.load_balancers import machines
 from gatehouse.controller.load_balancers.balancer import Balancer
 from gatehouse.controller.load_balancers.figures import figures
-from gatehouse.controller.run import SERVER_NAME
+from gatehouse.controller.options import SERVER_NAME
 from gatehouse.frontends import external_load_balancer as front
 from gatehouse.health import HealthServer
 from gatehouse.ir import gateway as ir

@@ -28,7 +28,7 @@ from process import environment
 from gatehouse.apis import resources
 from gatehouse.bundle import digest_of
 from gatehouse.cli.certs import certs
-from gatehouse.controller.run import SERVER_NAME
+from gatehouse.controller.options import SERVER_NAME
 from gatehouse.kube import client as kube
 from gatehouse.machines import Machine as Name
 from gatehouse.standalone import echo, pki

@@ -17,6 +17,7 @@ from inprocess import Server
 from installation import apply, condition, hello, holds, route, until
 
 from gatehouse.apis import resources
+from gatehouse.controller import options as controller_options
 from gatehouse.controller import run as controller
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
@@ -40,7 +41,7 @@ class ControlPlane:
     async def controller(self) -> AsyncIterator[None]:
         pair = self.state.pki.leaf(pki.CHANNEL)
         address = f"127.0.0.1:{self.port}"
-        options = controller.Options(
+        options = controller_options.Options(
             kubeconfig=self.state.controller_kubeconfig,
             agent_bind=address,
             agent_advertise=address,
@@ -57,7 +58,7 @@ class ControlPlane:
             await task
 
     def channel(self) -> grpc.aio.Channel:
-        return channel(self.port, self.state.pki.ca().cert, controller.SERVER_NAME)
+        return channel(self.port, self.state.pki.ca().cert, controller_options.SERVER_NAME)
 
 
 @pytest.fixture
@@ -81,7 +82,7 @@ async def nginx(tmp_path: Path) -> AsyncIterator[OldNginx]:
         yield found
 
 
-async def token(client: kube.Client, audience: str = controller.SERVER_NAME) -> str:
+async def token(client: kube.Client, audience: str = controller_options.SERVER_NAME) -> str:
     async def made() -> bool:
         with contextlib.suppress(kube.NotFound):
             return bool(await client.get(resources.SERVICE_ACCOUNTS, ACCOUNT, "default"))
@@ -185,7 +186,9 @@ async def test_a_token_for_another_audience_or_of_nobody_s_account_gets_nothing(
         await give_address(client)
         elsewhere = await token(client, "another-audience")
         await until(lambda: _exists(client, "default"))
-        stranger, _ = await client.create_token("default", "default", [controller.SERVER_NAME])
+        stranger, _ = await client.create_token(
+            "default", "default", [controller_options.SERVER_NAME]
+        )
         for bad, code in (
             (elsewhere, grpc.StatusCode.UNAUTHENTICATED),
             (stranger, grpc.StatusCode.UNAVAILABLE),

@@ -28,6 +28,7 @@ from installation import apply, get, hello, holds, route, traffic, until
 from gatehouse.apis import resources
 from gatehouse.apiserver.identity import keys
 from gatehouse.bundle import digest_of
+from gatehouse.controller import options as controller_options
 from gatehouse.controller import run as controller
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
@@ -53,7 +54,7 @@ class Cluster:
     async def controller(self) -> AsyncIterator[None]:
         pair = self.state.pki.leaf(pki.CHANNEL)
         address = f"127.0.0.1:{self.port}"
-        options = controller.Options(
+        options = controller_options.Options(
             kubeconfig=self.state.controller_kubeconfig,
             agent_bind=address,
             agent_advertise=address,
@@ -77,7 +78,7 @@ class Cluster:
             "NGINX_AGENT_COMMAND_SERVER_PORT": str(self.port),
             "NGINX_AGENT_COMMAND_AUTH_TOKENPATH": str(directory / "token"),
             "NGINX_AGENT_COMMAND_TLS_CA": str(self.ca),
-            "NGINX_AGENT_COMMAND_TLS_SERVER_NAME": controller.SERVER_NAME,
+            "NGINX_AGENT_COMMAND_TLS_SERVER_NAME": controller_options.SERVER_NAME,
             "GATEHOUSE_AGENT_ROOT": str(directory / "root"),
             "GATEHOUSE_AGENT_RUN_DIR": str(directory / "run"),
             "GATEHOUSE_AGENT_WORKERS": "1",
@@ -100,7 +101,7 @@ async def client(cluster: Cluster) -> AsyncIterator[kube.Client]:
 
 
 async def token(
-    client: kube.Client, gateway: str, pod: str = "", audience: str = controller.SERVER_NAME
+    client: kube.Client, gateway: str, pod: str = "", audience: str = controller_options.SERVER_NAME
 ) -> str:
     """Give a token of a Gateway's ServiceAccount, bound to a Pod that is made for it."""
     account = f"{gateway}-{SUFFIX}"
@@ -178,7 +179,7 @@ async def test_what_a_token_does_not_cover_is_denied_and_told_once_on_both_gatew
             digest = digest_of(key.read_bytes())
             mine = await token(client, "other", "pod-other")
             async with claimant(
-                cluster.port, cluster.state.pki.ca().cert, controller.SERVER_NAME, mine
+                cluster.port, cluster.state.pki.ca().cert, controller_options.SERVER_NAME, mine
             ) as stranger:
                 await stranger.connect(owner_name=f"default_other-{SUFFIX}")
                 for _ in range(50):
@@ -325,7 +326,7 @@ async def test_the_channel_speaks_tls_1_3_and_nothing_older(cluster: Cluster) ->
         context.minimum_version = context.maximum_version = version
         context.set_alpn_protocols(["h2"])
         _, writer = await asyncio.open_connection(
-            "127.0.0.1", cluster.port, ssl=context, server_hostname=controller.SERVER_NAME
+            "127.0.0.1", cluster.port, ssl=context, server_hostname=controller_options.SERVER_NAME
         )
         found: str = writer.get_extra_info("ssl_object").version()
         writer.close()
@@ -349,7 +350,7 @@ async def test_a_controller_that_demands_certificates_of_agents_hears_nobody_wit
 ) -> None:
     trusted = cluster.state.pki.ca().cert
     mine = cluster.state.pki.leaf(pki.NODE)
-    names = (("grpc.ssl_target_name_override", controller.SERVER_NAME),)
+    names = (("grpc.ssl_target_name_override", controller_options.SERVER_NAME),)
 
     async def verdict(*shown: bytes) -> grpc.StatusCode:
         credentials = grpc.ssl_channel_credentials(trusted.read_bytes(), *shown)

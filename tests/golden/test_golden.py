@@ -26,14 +26,23 @@ from envoy.config.listener.v3 import listener_pb2
 from gatehouse.agent import nginx_binary, system_trust
 from gatehouse.backends import envoy, nginx
 from gatehouse.bundle import Bundle
+from gatehouse.controller import usage
 from gatehouse.frontends import gateway_api, joined
 from gatehouse.ir.gateway import Gateway
+from gatehouse.provisioner.copies import Source
 from gatehouse.query import Engine, Key, Snapshot
 from gatehouse.xds.resources import LISTENER, Resource, Resources
 
 HERE = Path(__file__).parent
 CASES = sorted(path.parent.name for path in HERE.glob("*/input.yaml"))
 MODULES = ("http_auth_request_module", "nginx-auth-jwt-0.14.2")
+REPORTS = usage.reports(
+    usage.parse(
+        '{"endpoint": "nim.example:8443", "resolver": "192.0.2.53 [2001:db8::53]:5353",'
+        ' "proxy": "proxy.example:3128", "skipVerify": true, "enforceInitialReport": false}'
+    ),
+    [Source.parse(f"{use}=ns/plus") for use in ("license", "usage-ca", "usage-client")],
+)
 ENVOY = envoy.Capabilities(authenticators=True)
 
 BASE = """
@@ -112,7 +121,10 @@ def _with_envoy(case: str, with_nginx: dict[str, Any]) -> dict[str, str]:
 
 def _engine(case: str) -> Engine:
     text = (HERE / case / "input.yaml").read_text(encoding="utf-8")
-    return engine_of(text, gateway_api.Settings(bind="any", snippets="snippets" in case))
+    usage = REPORTS if "usage-reports" in case else None
+    return engine_of(
+        text, gateway_api.Settings(bind="any", snippets="snippets" in case, usage=usage)
+    )
 
 
 def _nginx_of(case: str) -> nginx.Capabilities:

@@ -22,6 +22,7 @@ TRANSLATED = ".oss"
 
 _STATE = re.compile(r'(?<![\w/])state\s+"?([^";]+)"?;')
 _API = re.compile(r"(?<![\w/])api(\s+write=on)?;")
+_LICENCE = re.compile(r"(?<![\w/])mgmt\s*\{[^{}]*\}")
 _DROPPED = re.compile(r"^\s*(?:status_zone|keyval_zone|keyval)\s[^;]*;$", re.MULTILINE)
 
 
@@ -73,7 +74,7 @@ def translated(text: str, prefix: Path, socket: Path) -> str:
         path.touch()
         return f'include "{path}"; server 127.0.0.1:9 down;'
 
-    text = _STATE.sub(state, _DROPPED.sub("", text))
+    text = _STATE.sub(state, _LICENCE.sub("", _DROPPED.sub("", text)))
     return _API.sub(f"proxy_pass http://unix:{socket}:;", text)
 
 

@@ -12,7 +12,7 @@ import aiohttp
 from click.testing import CliRunner
 
 from gatehouse.cli.certs import certs
-from gatehouse.controller.run import SERVER_NAME
+from gatehouse.controller.options import SERVER_NAME
 from gatehouse.standalone.ports import free_port
 
 

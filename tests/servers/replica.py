@@ -13,6 +13,7 @@ import msgspec
 from inprocess import Server
 from process import ApiServer
 
+from gatehouse.controller import options as controller_options
 from gatehouse.controller import run as controllers
 from gatehouse.standalone import pki
 from gatehouse.standalone.ports import free_port
@@ -28,7 +29,7 @@ class Replica:
         self.health = f"127.0.0.1:{free_port()}"
         self._stop = asyncio.Event()
         pair = server.state.pki.leaf(pki.CHANNEL)
-        made = controllers.Options(
+        made = controller_options.Options(
             kubeconfig=kubeconfig or server.state.kubeconfig,
             agent_bind=f"127.0.0.1:{agents}",
             agent_advertise=f"127.0.0.1:{agents}",

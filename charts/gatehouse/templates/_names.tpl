@@ -19,6 +19,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ $image.repository }}:{{ default (index . 0).Chart.AppVersion $image.tag }}{{ with $image.digest }}@{{ . }}{{ end }}
 {{- end -}}
 
+{{/* Not empty if data planes get a licence of NGINX Plus. */}}
+{{- define "gatehouse.licensed" -}}
+{{- range .Values.dataPlanes.copiedSecrets }}{{ if eq .use "license" }}yes{{ end }}{{ end -}}
+{{- end -}}
+
 {{- define "gatehouse.secret" -}}
 {{- default (printf "%s-channel" (include "gatehouse.name" .)) .Values.certificates.secretName -}}
 {{- end -}}

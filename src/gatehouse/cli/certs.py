@@ -16,7 +16,7 @@ from rich.table import Table
 
 from gatehouse.apis import resources
 from gatehouse.cli.errors import Trouble
-from gatehouse.controller.run import SERVER_NAME
+from gatehouse.controller.options import SERVER_NAME
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
 from gatehouse.machines import Machine

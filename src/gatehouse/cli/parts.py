@@ -15,7 +15,9 @@ from gatehouse.agent import nginx_binary
 from gatehouse.apis.workload import NetworkOptions
 from gatehouse.cli import running
 from gatehouse.cli.errors import Trouble
+from gatehouse.controller import options as controller_options
 from gatehouse.controller import run as controller
+from gatehouse.controller import usage
 from gatehouse.controller.leadership import LeadershipLostError, Lease
 from gatehouse.kube.config import ConfigError
 from gatehouse.provisioner.copies import USES, Source
@@ -122,52 +124,22 @@ def find_nginx(named: str | None) -> Path:
     help='JSON such as {"enable":true}: NetworkPolicies of data planes that do not say otherwise '
     "(kubernetes.networkPolicy of NginxProxy and DataPlane).",
 )
-@click.option("--image", default=controller.IMAGES["nginx"], show_default=True)
-@click.option("--envoy-image", default=controller.IMAGES["envoy"], show_default=True)
-def controller_command(
-    kubeconfig: Path | None,
-    agent_bind: str,
-    agent_advertise: str,
-    tls_cert: Path,
-    tls_key: Path,
-    ca: Path,
-    client_ca: Path | None,
-    outside_bind: str,
-    outside_ca: Path | None,
-    client_secret: str,
-    bind: str,
-    snippets: bool,
-    copies: tuple[Source, ...],
-    limit_counter: str,
-    lease: Lease | None,
-    health: str,
-    network_policy: NetworkOptions,
-    image: str,
-    envoy_image: str,
-) -> None:
+@click.option(
+    "--plus-usage",
+    "usage",
+    default="",
+    callback=parsed(usage.parse),
+    help="JSON with endpoint, resolver, proxy, skipVerify, enforceInitialReport: how NGINX Plus "
+    "reports its use, where a Secret is copied as license.",
+)
+@click.option("--image", default=controller_options.IMAGES["nginx"], show_default=True)
+@click.option("--envoy-image", default=controller_options.IMAGES["envoy"], show_default=True)
+def controller_command(image: str, envoy_image: str, **given: Any) -> None:
     """Watch objects, configure data planes, write statuses."""
-    if bool(outside_bind) is (outside_ca is None):
+    if bool(given["outside_bind"]) is (given["outside_ca"] is None):
         raise click.UsageError("--outside-bind and --outside-ca go together")
-    options = controller.Options(
-        kubeconfig=kubeconfig,
-        agent_bind=agent_bind,
-        agent_advertise=agent_advertise,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
-        ca=ca,
-        client_ca=client_ca,
-        outside_bind=outside_bind,
-        outside_ca=outside_ca,
-        client_secret=client_secret,
-        bind="load-balancer" if bind == "load-balancer" else "any",
-        snippets=snippets,
-        limit_counter=limit_counter,
-        lease=lease,
-        health=health,
-        copies=copies,
-        network_policy=network_policy,
-        images={"nginx": image, "envoy": envoy_image},
-    )
+    # Options of the command are named as those of the controller.
+    options = controller_options.Options(**given, images={"nginx": image, "envoy": envoy_image})
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
         await controller.run(options, await running.either(stop, leave))

@@ -5,25 +5,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
 import structlog
-from cryptography import x509
 
-import gatehouse
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
-from gatehouse.apis.workload import NetworkOptions
 from gatehouse.controller.compilation import Compilation, Pass
 from gatehouse.controller.dns import DnsEndpoints
 from gatehouse.controller.fetching import Fetcher
 from gatehouse.controller.health import Figure, registry
 from gatehouse.controller.identities import Identities
-from gatehouse.controller.leadership import Leadership, Lease
+from gatehouse.controller.leadership import Leadership
 from gatehouse.controller.lines import envoy_line, nginx_line
 from gatehouse.controller.load_balancers import LoadBalancers, is_machines
 from gatehouse.controller.loop import Loop
+from gatehouse.controller.options import (
+    SERVER_NAME,
+    Options,
+    authorities,
+    frontend_settings,
+    provisioner_settings,
+)
 from gatehouse.controller.provisioning import Provisioning
 from gatehouse.controller.publication import Publisher
 from gatehouse.controller.status_writer import StatusWriter
@@ -34,17 +37,13 @@ from gatehouse.health import HealthServer
 from gatehouse.kube import client as kube
 from gatehouse.kube.backoff import Backoff
 from gatehouse.kube.events import Recorder
-from gatehouse.provisioner.copies import Source, read_all
+from gatehouse.provisioner.copies import read_all
 from gatehouse.provisioner.made import Made
-from gatehouse.provisioner.manifests import Plan, ProvisionerSettings
-from gatehouse.provisioner.network import Server
+from gatehouse.provisioner.manifests import Plan
 from gatehouse.provisioner.pod import Proxy
 from gatehouse.transports import server as agents
 
 log = structlog.get_logger("gatehouse.controller")
-
-SERVER_NAME = "gatehouse-controller.gatehouse-system.svc"
-"""The name that the agents expect in the channel's certificate, and their tokens' audience."""
 
 CLASSES = {"gatehouse-nginx": gateway_api.NGINX, "gatehouse-envoy": gateway_api.ENVOY}
 """The GatewayClasses that are made where they are missing, each with its controller's name."""
@@ -52,55 +51,11 @@ CLASSES = {"gatehouse-nginx": gateway_api.NGINX, "gatehouse-envoy": gateway_api.
 PROXIES: Mapping[str, Proxy] = {gateway_api.NGINX: "nginx", gateway_api.ENVOY: "envoy"}
 """What serves the Gateways of each controller's classes."""
 
-IMAGES: Mapping[Proxy, str] = {
-    "nginx": f"gatehouse/nginx:{gatehouse.__version__}",
-    "envoy": f"gatehouse/envoy:{gatehouse.__version__}",
-}
-
 NOT_PROVISIONED = "NotProvisioned"
 """The reason of Events on Gateways whose data planes could not be made."""
 
 CA_SECONDS = 5.0
 """How often the file of authorities is looked at."""
-
-
-class Options(msgspec.Struct, frozen=True):
-    """How one controller runs."""
-
-    kubeconfig: Path | None
-    """None: the environment of a Pod."""
-    agent_bind: str
-    """``host:port`` on which the agents' channel listens."""
-    agent_advertise: str
-    """``host:port`` under which agents reach it."""
-    tls_cert: Path
-    tls_key: Path
-    ca: Path
-    """What agents trust: a PEM bundle, copied to every data plane, again whenever it changes."""
-    client_ca: Path | None = None
-    """Whose certificates agents must show beside their tokens; None: none."""
-    outside_bind: str = ""
-    """``host:port`` on which machines outside the cluster are met; empty: none are."""
-    outside_ca: Path | None = None
-    """Whose certificates they must show, which say who they are."""
-    client_secret: str = ""
-    """Secret, beside each Gateway, with the certificate that provisioned agents show."""
-    bind: Literal["load-balancer", "any"] = "any"
-    """Whether data planes listen on their Service's address only, or on every address."""
-    snippets: bool = False
-    limit_counter: str = ""
-    """``host:port`` of the counter of limits that span data planes (Envoy's rate limit protocol),
-    as data planes reach it; empty: there is none."""
-    lease: Lease | None = None
-    """What decides which of several controllers acts; None: there is one."""
-    health: str = ""
-    """``host:port`` of /livez, /readyz and /metrics; empty for none."""
-    copies: tuple[Source, ...] = ()
-    """Secrets that are copied to where data planes run."""
-    network_policy: NetworkOptions = NetworkOptions()
-    """Of data planes whose parameters do not say otherwise; without more there are none."""
-    images: Mapping[Proxy, str] = msgspec.field(default_factory=lambda: dict(IMAGES))
-    """Of data planes."""
 
 
 class Controller:
@@ -130,7 +85,7 @@ class Controller:
         )
         self.provisioning = Provisioning(
             client,
-            _provisioner_settings(options),
+            provisioner_settings(options),
             lambda name: self._current(("Gateway", *name)),
             self._kept,
             self._on_provisioned,
@@ -143,9 +98,7 @@ class Controller:
             lambda: self.informers[hosted_apiserver.KIND].objects,
             lambda: self.informers[resources.DNS_ENDPOINTS.kind].objects,
         )
-        self.loop = self._loop(
-            gateway_api.Settings(options.bind, options.snippets, options.limit_counter)
-        )
+        self.loop = self._loop(frontend_settings(options))
         self.delivery.on_report = self.delivery.envoys.on_report = self._on_report
 
     def _loop(self, settings: gateway_api.Settings) -> Loop:
@@ -276,40 +229,6 @@ def planned(found: Pass) -> dict[tuple[str, str], Plan]:
             asked.waiting,
         )
     return plans
-
-
-def authorities(file: Path) -> str:
-    """Give the PEM certificates in a file; raises OSError, or ValueError if there are none."""
-    text = file.read_text(encoding="utf-8")
-    if not x509.load_pem_x509_certificates(text.encode()):
-        raise ValueError("it has no certificate")
-    return text
-
-
-def _provisioner_settings(options: Options) -> ProvisionerSettings:
-    host, _, port = options.agent_advertise.rpartition(":")
-    return ProvisionerSettings(
-        images=options.images,
-        agent_host=host,
-        agent_port=int(port),
-        server_name=SERVER_NAME,
-        ca_bundle=authorities(options.ca),
-        audience=SERVER_NAME,
-        client_secret=options.client_secret,
-        network_policy=options.network_policy,
-        servers=_servers(options),
-    )
-
-
-def _servers(options: Options) -> tuple[Server, ...]:
-    """Give what data planes connect to: the channel of agents, the counter."""
-    host, _, port = options.agent_advertise.rpartition(":")
-    _, _, bound = options.agent_bind.rpartition(":")
-    found = [Server(host, (int(port), int(bound)))]
-    if options.limit_counter:
-        host, _, port = options.limit_counter.rpartition(":")
-        found.append(Server(host, (int(port),)))
-    return tuple(found)
 
 
 async def _ensure_class(client: kube.Client, name: str, controller: str) -> None:

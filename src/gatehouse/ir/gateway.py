@@ -9,7 +9,7 @@ import msgspec
 
 from gatehouse.ir.http import Cluster, VirtualHost
 from gatehouse.ir.kubernetes import ApiListener
-from gatehouse.ir.settings import Edge, Snippet
+from gatehouse.ir.settings import Edge, Snippet, UsageReports
 
 
 class SecretBytes:
@@ -161,3 +161,5 @@ class Gateway(msgspec.Struct, frozen=True):
     edge: Edge = Edge()
     snippets: tuple[Snippet, ...] = ()
     """Of the contexts ``main`` and ``http``."""
+    usage: UsageReports | None = None
+    """Of NGINX Plus; None: nothing is said of it."""

@@ -156,6 +156,30 @@ class Edge(msgspec.Struct, frozen=True):
     compression: Compression | None = None
 
 
+class UsageReports(msgspec.Struct, frozen=True):
+    """The licence of NGINX Plus, and how it reports its use. Files are the data plane's own."""
+
+    license: str
+    """Path of the token."""
+    state: str
+    """A directory to keep what must outlive a reload."""
+    endpoint: str = ""
+    """``host[:port]``; empty: F5's."""
+    resolver: tuple[str, ...] = ()
+    """Name servers, ``host[:port]``; none: the system's."""
+    proxy: str = ""
+    """``host:port``; empty: none."""
+    verified: bool = True
+    """Whether the endpoint's certificate is checked."""
+    trust: str = ""
+    """Path of authorities for that; empty: the system's."""
+    certificate: str = ""
+    """Path of a certificate that is shown; empty: none."""
+    key: str = ""
+    first_enforced: bool = True
+    """Whether no traffic is served before a first report was taken."""
+
+
 class Snippet(msgspec.Struct, frozen=True):
     """Raw text in the back end's own language, which only trusted users may write."""
 

@@ -132,6 +132,16 @@ class Capabilities(msgspec.Struct, frozen=True):
         return self.plus > 0
 
     @property
+    def licensed(self) -> bool:
+        """``license_token``: NGINX Plus that needs a licence and says how it is used (R33)."""
+        return self.plus >= 33
+
+    @property
+    def usage_proxy(self) -> bool:
+        """``proxy`` in ``mgmt`` (R34)."""
+        return self.plus >= 34
+
+    @property
     def http2_upstreams(self) -> bool:
         """``proxy_http_version 2`` (1.29.4)."""
         return self.version >= (1, 29, 4)

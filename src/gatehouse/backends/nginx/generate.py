@@ -16,6 +16,7 @@ from gatehouse.backends.nginx import (
     snippets,
     streams,
     upstreams,
+    usage,
 )
 from gatehouse.backends.nginx.base import http_conf
 from gatehouse.backends.nginx.capabilities import Capabilities
@@ -29,7 +30,7 @@ from gatehouse.backends.nginx.servers import (
     names_by_sni,
     server,
 )
-from gatehouse.backends.nginx.tree import Directive
+from gatehouse.backends.nginx.tree import Directive, write
 from gatehouse.bundle import Bundle, File
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import http as ir
@@ -89,7 +90,7 @@ class Generator:
                 files += found.files
                 unsupported += found.unsupported
         self._hosts = rendered
-        files += _snippet_files(gateway, unsupported)
+        files += self._around(gateway, unsupported)
         maps += dict.fromkeys(zone for each in rendered.values() for zone in each.zones)
         zone = self._zone(names.ZONE, gateway)
         base = http_conf(self._capabilities, maps, hidden, gateway.edge, zone)
@@ -112,6 +113,23 @@ class Generator:
         self._upstreams.sweep()
         self._certificates.sweep()
         return Generated(Bundle(files), tuple(unsupported))
+
+    def _around(
+        self, gateway: ir_gateway.Gateway, unsupported: list[tuple[str, str]]
+    ) -> list[File]:
+        """Give the files for the contexts around all servers."""
+        main = _snippet_texts(gateway, "main", unsupported)
+        if not any(usage.DIRECTIVE in snippets.outermost(text) for text in main):
+            # Once: whoever writes this block writes it whole.
+            own = usage.directives(gateway.usage, self._capabilities)
+            main = [*([write(own).removesuffix("\n")] if own else []), *main]
+            why = usage.missing(gateway.usage, self._capabilities)
+            unsupported += [("edge", each) for each in why]
+        found = {
+            names.MAIN_SNIPPETS: main,
+            names.HTTP_SNIPPETS: _snippet_texts(gateway, "http", unsupported),
+        }
+        return [File.make(path, _lines(texts)) for path, texts in found.items() if texts]
 
     def _streams(
         self,
@@ -242,19 +260,21 @@ def _free(gateway: ir_gateway.Gateway, port: int, kind: int) -> int:
     return wanted
 
 
-def _snippet_files(gateway: ir_gateway.Gateway, unsupported: list[tuple[str, str]]) -> list[File]:
-    """Give the files of what trusted users wrote for the contexts around all servers."""
-    found = []
-    for context, path in (("main", names.MAIN_SNIPPETS), ("http", names.HTTP_SNIPPETS)):
-        texts = []
-        for snippet in gateway.snippets:
-            try:
-                texts += [each.text for each in snippets.within([snippet], context)]
-            except UnwritableError as error:
-                unsupported.append((f"policy/{snippet.name}", str(error)))
-        if texts:
-            found.append(File.make(path, "".join(f"{text}\n" for text in texts)))
-    return found
+def _snippet_texts(
+    gateway: ir_gateway.Gateway, context: str, unsupported: list[tuple[str, str]]
+) -> list[str]:
+    """Give what trusted users wrote for a context around all servers."""
+    texts = []
+    for snippet in gateway.snippets:
+        try:
+            texts += [each.text for each in snippets.within([snippet], context)]
+        except UnwritableError as error:
+            unsupported.append((f"policy/{snippet.name}", str(error)))
+    return texts
+
+
+def _lines(texts: Iterable[str]) -> str:
+    return "".join(f"{text}\n" for text in texts)
 
 
 def _forwards(gateway: ir_gateway.Gateway) -> Iterator[tuple[str, ir.Forward]]:

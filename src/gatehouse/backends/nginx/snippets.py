@@ -30,6 +30,21 @@ def _checked(snippet: Snippet) -> str:
     return snippet.text
 
 
+def outermost(text: str) -> set[str]:
+    """Give the names of the directives that a text of whole directives has outside of blocks."""
+    depth, begun = 0, False
+    found: set[str] = set()
+    for token in _TOKEN.finditer(text):
+        if token["end"] is not None:
+            depth += {"{": 1, "}": -1}.get(token["end"], 0)
+            begun = False
+        elif token["word"] is not None:
+            if depth == 0 and not begun:
+                found.add(token["word"])
+            begun = True
+    return found
+
+
 def trouble(text: str) -> str:
     """Say why a text is no sequence of whole directives; empty if it is."""
     depth, begun, place = 0, False, 0

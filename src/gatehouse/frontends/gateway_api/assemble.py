@@ -26,7 +26,7 @@ from gatehouse.frontends.gateway_api.attaching.hosts import (
     stream_hosts,
     virtual_hosts,
 )
-from gatehouse.frontends.gateway_api.classes import gateways
+from gatehouse.frontends.gateway_api.classes import gateways, settings
 from gatehouse.frontends.gateway_api.extensions import effective, parameters
 from gatehouse.frontends.gateway_api.findings import Finding
 from gatehouse.frontends.gateway_api.listening import clients
@@ -71,6 +71,7 @@ def compile_gateway(ask: Ask, key: Key) -> ir.Gateway | None:
         secrets=ask(needs.secrets, key),
         edge=ask(parameters.parameters, key).edge,
         snippets=ask(shared_snippets, key),
+        usage=ask(settings, "").usage,
     )
 
 

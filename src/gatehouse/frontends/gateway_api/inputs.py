@@ -17,6 +17,7 @@ from gatehouse.apis import (
     resources,
     routes,
 )
+from gatehouse.ir.settings import UsageReports
 from gatehouse.query import Index, Key
 
 VIEWS: Mapping[str, type[meta.Resource]] = {
@@ -128,6 +129,8 @@ class Settings(msgspec.Struct, frozen=True):
     """Whether SnippetsFilters, which are raw configuration, are honoured."""
     counter: str = ""
     """``host:port`` of the counter of limits that span data planes; empty: there is none."""
+    usage: UsageReports | None = None
+    """Of data planes with NGINX Plus."""
 
 
 SETTINGS_KEY: Key = ("Settings", "", "")

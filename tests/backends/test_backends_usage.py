@@ -1,0 +1,77 @@
+"""The licence of NGINX Plus and its reports: who is told, and what nobody can put in between."""
+
+from __future__ import annotations
+
+import pytest
+
+from gatehouse.backends.nginx import usage as block
+from gatehouse.backends.nginx.capabilities import Capabilities
+from gatehouse.backends.nginx.snippets import outermost
+from gatehouse.backends.nginx.tree import write
+from gatehouse.controller import usage
+from gatehouse.provisioner.copies import Source
+
+LICENSE = [Source.parse("license=system/plus")]
+R33, R36 = (Capabilities.parse(f"1.27.2 (nginx-plus-r{release})") for release in (33, 36))
+
+
+def test_without_a_licence_there_is_nothing_to_tell() -> None:
+    assert usage.reports(usage.parse('{"endpoint": "nim.example"}'), []) is None
+
+
+def test_a_licence_alone_leaves_everything_as_nginx_plus_has_it() -> None:
+    found = usage.reports(usage.parse(""), LICENSE)
+    assert write(block.directives(found, R36)) == (
+        "mgmt {\n"
+        '    license_token "/etc/gatehouse/plus/license/license.jwt";\n'
+        '    state_path "/var/lib/gatehouse/state";\n'
+        "}\n"
+    )
+
+
+@pytest.mark.parametrize("version", ["1.31.3", "1.25.5 (nginx-plus-r32)"])
+def test_neither_open_source_nor_what_has_no_licence_is_told(version: str) -> None:
+    found = usage.reports(usage.parse('{"proxy": "p:1"}'), LICENSE)
+    capabilities = Capabilities.parse(version)
+    assert block.directives(found, capabilities) == []
+    assert block.missing(found, capabilities) == []
+
+
+def test_a_release_that_knows_no_proxy_is_told_everything_else_and_that_is_said() -> None:
+    found = usage.reports(usage.parse('{"proxy": "p:1", "endpoint": "nim.example"}'), LICENSE)
+    text = write(block.directives(found, R33))
+    assert "proxy" not in text
+    assert '"endpoint=nim.example"' in text
+    assert block.missing(found, R33) == ["usage reports by a proxy need NGINX Plus R34 or newer"]
+    assert block.missing(found, R36) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"endpoint": "a; }"}', "endpoint"),
+        ('{"endpoint": "https://nim.example"}', "endpoint"),
+        ('{"proxy": "p:1;"}', "proxy"),
+        ('{"resolver": "10.0.0.1 ipv6=off"}', "resolver"),
+        ('{"enforce": true}', "enforce"),
+        ('{"skipVerify": "yes"}', "skipVerify"),
+        ("[]", "object"),
+        ("{", "truncated"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused_by_name(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        usage.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", set()),
+        ("a 1; b { c 2; d { e; } } f;", {"a", "b", "f"}),
+        ("# mgmt { }\nset $x 'mgmt {';", {"set"}),
+        ("mgmt{license_token x;}", {"mgmt"}),
+    ],
+)
+def test_directives_outside_of_blocks_are_known_by_name(text: str, names: set[str]) -> None:
+    assert outermost(text) == names

@@ -7,6 +7,17 @@ app.kubernetes.io/name: gatehouse
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
+{{- define "gatehouse.counterSelector" -}}
+app.kubernetes.io/name: gatehouse-counter
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "gatehouse.dataPlanePeers" -}}
+- namespaceSelector: {}
+  podSelector:
+    matchLabels: {app.kubernetes.io/managed-by: gatehouse}
+{{- end -}}
+
 {{- define "gatehouse.labels" -}}
 {{ include "gatehouse.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
@@ -17,6 +28,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "gatehouse.image" -}}
 {{- $image := index . 1 -}}
 {{ $image.repository }}:{{ default (index . 0).Chart.AppVersion $image.tag }}{{ with $image.digest }}@{{ . }}{{ end }}
+{{- end -}}
+
+{{/* Where data planes find the counter of limits that they share; empty: there is none. */}}
+{{- define "gatehouse.limitCounter" -}}
+{{- if .Values.counter.enabled -}}
+{{ include "gatehouse.name" . }}-counter.{{ .Release.Namespace }}.svc:8081
+{{- else -}}
+{{ .Values.counter.address }}
+{{- end -}}
 {{- end -}}
 
 {{/* Not empty if data planes get a licence of NGINX Plus. */}}

@@ -17,6 +17,7 @@ from gatehouse.controller import loop
 from gatehouse.controller.compilation import Compilation, Pass
 from gatehouse.controller.lines import nginx_line
 from gatehouse.controller.loop import Loop
+from gatehouse.controller.programming import Trouble
 from gatehouse.controller.publication import Publisher
 from gatehouse.delivery import DataPlaneReport, InstanceReport, Refusal
 from gatehouse.frontends import gateway_api
@@ -382,7 +383,7 @@ async def test_parameters_that_change_are_provisioned_without_a_change_of_ports(
 async def test_trouble_with_provisioning_shows_in_the_gateway(story: Story) -> None:
     story.apply(BASE)
     await story.until(lambda: story.provisioned)
-    story.loop.on_provisioned(("ns", "gw"), "Deployment ns/gw: forbidden")
+    story.loop.on_provisioned(("ns", "gw"), Trouble("Deployment ns/gw: forbidden"))
     await story.until(
         lambda: "forbidden" in story.written.condition(GATEWAY, "Programmed")["message"]
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gatehouse.controller.programming import Standing, judge, settled
+from gatehouse.controller.programming import Standing, Trouble, judge, settled
 from gatehouse.delivery import DataPlaneReport, InstanceReport
 from gatehouse.frontends.gateway_api import Programming
 
@@ -22,7 +22,7 @@ def test_nobody_connected_is_pending_with_the_reason_known() -> None:
     alone = judge(None, report(), 1, served=False)
     assert alone.state.message == "waiting for the data plane to connect"
     trouble = "cannot create Deployment ns/gw: forbidden"
-    assert judge(None, report(), 1, trouble, served=False).state == Programming(
+    assert judge(None, report(), 1, Trouble(trouble), served=False).state == Programming(
         programmed=False, message=trouble
     )
 
@@ -38,12 +38,32 @@ def test_an_instance_that_has_not_confirmed_does_not_make_it_blink() -> None:
 
 def test_trouble_is_said_of_what_is_still_true_and_of_what_is_not_true_yet() -> None:
     confirmed = report(desired="v2", confirmed="v2")
-    held = judge(CONFIRMED, confirmed, 1, "Service ns/gw: no answer", served=True)
+    held = judge(CONFIRMED, confirmed, 1, Trouble("Service ns/gw: no answer"), served=True)
     assert held.state == Programming(programmed=True, message="Service ns/gw: no answer")
-    newer = judge(CONFIRMED, confirmed, 2, "Service ns/gw: quota", served=True)
+    newer = judge(CONFIRMED, confirmed, 2, Trouble("Service ns/gw: quota"), served=True)
     assert newer == Standing(Programming(programmed=False, message="Service ns/gw: quota"), 1)
     mended = judge(newer, confirmed, 2, served=True)
     assert mended == Standing(Programming(programmed=True), 2)
+
+
+def test_a_quota_is_a_reason_of_its_own() -> None:
+    refused = Trouble("Service ns/gw: exceeded quota", exhausted=True)
+    nobody = judge(None, report(), 1, refused, served=False)
+    assert nobody.state == Programming(
+        programmed=False, reason="NoResources", message=refused.message
+    )
+    confirmed = report(desired="v2", confirmed="v2")
+    assert judge(CONFIRMED, confirmed, 2, refused, served=True).state.reason == "NoResources"
+    assert judge(CONFIRMED, confirmed, 1, refused, served=True).state.programmed
+
+
+def test_fewer_pods_than_asked_for_serve_what_is_newest() -> None:
+    fewer = Trouble("Deployment ns/gw: exceeded quota", exhausted=True, fewer=True)
+    confirmed = report(desired="v2", confirmed="v2")
+    held = judge(CONFIRMED, confirmed, 2, fewer, served=True)
+    assert held == Standing(Programming(programmed=True, message=fewer.message), 2)
+    none = judge(None, report(), 1, fewer, served=False)
+    assert (none.state.programmed, none.state.reason) == (False, "NoResources")
 
 
 def test_what_is_on_its_way_after_the_gateway_does_not_keep_it_waiting() -> None:

@@ -88,6 +88,12 @@ class Cluster:
                 return each["status"], each["message"]
         return "", ""
 
+    async def reason(self, name: str) -> str:
+        """Give the reason of a Gateway's Programmed."""
+        found = await self.client.get(GATEWAYS, name, "default")
+        conditions = found.get("status", {}).get("conditions", ())
+        return next((each["reason"] for each in conditions if each["type"] == "Programmed"), "")
+
     async def events(self, name: str) -> list[str]:
         return [
             each["message"]
@@ -265,10 +271,50 @@ async def test_a_quota_is_told_in_the_servers_words_and_tried_again(cluster: Clu
             lambda: cluster.programmed("large"), lambda now: "exceeded quota: pods" in now[1]
         )
         assert status == "False"
+        _, message = await cluster.programmed("large")
+        assert message.startswith("Deployment default/large-gatehouse-nginx: ")
+        assert await cluster.reason("large") == "NoResources"
+        assert await cluster.reason("small") == "Pending"
         assert await until(lambda: cluster.events("large"))
         await cluster.client.delete(BINDINGS, "quota")
         await until(lambda: cluster.deployment("large"))
         await until(lambda: cluster.programmed("large"), lambda now: "quota" not in now[1])
+        assert await cluster.reason("large") == "Pending"
+
+
+async def test_a_quota_that_keeps_pods_from_a_deployment_is_told(cluster: Cluster) -> None:
+    async with running(cluster):
+        await cluster.gateway("starved")
+        made = await until(lambda: cluster.deployment("starved"))
+        refused = 'pods "starved-1" is forbidden: exceeded quota: pods, requested: pods=1'
+        condition = {
+            "type": "ReplicaFailure",
+            "status": "True",
+            "reason": "FailedCreate",
+            "message": refused,
+        }
+        # As kube-controller-manager writes it.
+        await cluster.client.patch(
+            DEPLOYMENTS,
+            made["metadata"]["name"],
+            {"status": {"conditions": [condition]}},
+            "default",
+            subresource="status",
+        )
+        status, message = await until(
+            lambda: cluster.programmed("starved"), lambda now: "quota" in now[1]
+        )
+        assert status == "False"
+        assert message == f"Deployment default/starved-gatehouse-nginx: {refused}"
+        assert await cluster.reason("starved") == "NoResources"
+        await cluster.client.patch(
+            DEPLOYMENTS,
+            made["metadata"]["name"],
+            {"status": {"conditions": []}},
+            "default",
+            subresource="status",
+        )
+        await until(lambda: cluster.programmed("starved"), lambda now: now[1] == WAITING)
 
 
 async def test_a_controller_that_restarts_writes_nothing(cluster: Cluster) -> None:

@@ -25,6 +25,7 @@ from gatehouse.apis.resources import (
     Resource,
 )
 from gatehouse.apis.workload import Workload
+from gatehouse.controller.programming import Trouble
 from gatehouse.controller.provisioning import Provisioning
 from gatehouse.kube import client as kube
 from gatehouse.provisioner.copies import Copied, Source, read_all
@@ -40,10 +41,14 @@ class Live:
     def __init__(self, client: kube.Client) -> None:
         self.client = client
         self.gateways: dict[tuple[str, str], Any] = {}
-        self.troubles: dict[tuple[str, str], str] = {}
+        self.told: dict[tuple[str, str], Trouble | None] = {}
         self.provisioning = Provisioning(
-            client, SETTINGS, self.gateways.get, set, self.troubles.__setitem__
+            client, SETTINGS, self.gateways.get, set, self.told.__setitem__
         )
+
+    def trouble(self) -> str:
+        found = self.told.get(NAME)
+        return found.message if found else ""
 
     async def gateway(self, name: str = "g") -> None:
         made = await self.client.create(
@@ -179,9 +184,9 @@ async def test_a_network_policy_follows_listeners_and_goes_with_its_gateway(live
 async def test_peers_that_mean_nothing_are_told_in_the_api_servers_words(live: Live) -> None:
     live.plan(networkPolicy={"enable": True, "egressTo": [{"ipBlock": {"cidr": "ten"}}]})
     async with asyncio.timeout(10):
-        while "spec.egress[1].to[0].ipBlock.cidr" not in live.troubles.get(NAME, ""):
+        while "spec.egress[1].to[0].ipBlock.cidr" not in live.trouble():
             await asyncio.sleep(0.05)
-    assert live.troubles[NAME].startswith("NetworkPolicy default/g-c: ")
+    assert live.trouble().startswith("NetworkPolicy default/g-c: ")
 
 
 async def test_another_class_of_load_balancers_means_another_service(live: Live) -> None:
@@ -200,22 +205,22 @@ async def test_a_patch_that_cannot_be_applied_is_told_and_changes_nothing(live: 
     patch = {"type": "JSONPatch", "value": [{"op": "remove", "path": "/spec/nothing"}]}
     live.plan(deployment={"patches": [patch], "replicas": 4})
     async with asyncio.timeout(10):
-        while "patches[0]" not in live.troubles.get(NAME, ""):
+        while "patches[0]" not in live.trouble():
             await asyncio.sleep(0.05)
     assert (await live.get(DEPLOYMENTS)) == before
     live.plan(deployment={"replicas": 4})
     await live.until(DEPLOYMENTS, lambda found: found["spec"]["replicas"] == 4)
     async with asyncio.timeout(10):
-        while live.troubles[NAME]:
+        while live.trouble():
             await asyncio.sleep(0.05)
 
 
 async def test_what_refuses_the_api_server_is_told_in_its_words(live: Live) -> None:
     live.plan(deployment={"pod": {"tolerations": [{"operator": 7}]}})
     async with asyncio.timeout(10):
-        while not live.troubles.get(NAME):
+        while not live.trouble():
             await asyncio.sleep(0.05)
-    assert "tolerations" in live.troubles[NAME]
+    assert "tolerations" in live.trouble()
 
 
 async def test_a_gateway_waits_and_keeps_what_it_has(live: Live) -> None:
@@ -223,7 +228,7 @@ async def test_a_gateway_waits_and_keeps_what_it_has(live: Live) -> None:
     before = await live.until(DEPLOYMENTS, bool)
     live.plan(waiting="waits: DataPlane default/later does not exist")
     async with asyncio.timeout(10):
-        while "later" not in live.troubles.get(NAME, ""):
+        while "later" not in live.trouble():
             await asyncio.sleep(0.05)
     assert (await live.get(DEPLOYMENTS)) == before
 

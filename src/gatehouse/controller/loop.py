@@ -78,7 +78,7 @@ class Loop:
         self._last = Pass(gateways={}, statuses=Table(), attached=Table())
         self._generations: dict[Key, int] = {}
         self._standings: dict[Key, programming.Standing] = {}
-        self._trouble: dict[str, str] = {}
+        self._trouble: dict[str, programming.Trouble | None] = {}
         self._asked: dict[Key, tuple[int, int]] = {}
         """The generation of each Gateway that was compiled, and the first bundle that holds it."""
         self._holding = Holding()
@@ -106,10 +106,10 @@ class Loop:
         reports = [self._publisher.report(_name(key)) for key in self._last.gateways]
         return len(reports), sum(len(report.instances) for report in reports)
 
-    def on_provisioned(self, gateway: tuple[str, str], trouble: str) -> None:
+    def on_provisioned(self, gateway: tuple[str, str], trouble: programming.Trouble | None) -> None:
         """Note that a Gateway's data plane was provisioned, or why it was not."""
         name = "/".join(gateway)
-        if self._trouble.get(name, "") != trouble:
+        if self._trouble.get(name) != trouble:
             self._trouble[name] = trouble
             self._urged.set()
             self._woken.set()
@@ -235,7 +235,7 @@ class Loop:
                 self._standings.get(key),
                 self._publisher.report(_name(key)),
                 generation,
-                self._trouble.get(_name(key), ""),
+                self._trouble.get(_name(key)),
                 served=self._publisher.served(_name(key)) >= first,
             )
             self._standings[key] = standing

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from gatehouse.delivery import DataPlaneReport
 from gatehouse.frontends.gateway_api import Programming
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """Why a data plane is not provisioned as its Gateway asks."""
+
+    message: str
+    exhausted: bool = False
+    """Whether a quota does not allow it."""
+    fewer: bool = False
+    """Whether all is as it should be but that there are fewer Pods: those may serve."""
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -20,7 +32,7 @@ def judge(
     before: Standing | None,
     report: DataPlaneReport,
     generation: int,
-    trouble: str = "",
+    trouble: Trouble | None = None,
     *,
     served: bool,
 ) -> Standing:
@@ -39,19 +51,26 @@ def judge(
             Programming(programmed=False, reason="Invalid", message=report.error), confirmed
         )
     held = before is not None and before.state.programmed and confirmed == generation
-    if trouble and not held:
-        return Standing(Programming(programmed=False, message=trouble), confirmed)
+    if trouble and not held and not (trouble.fewer and served):
+        return Standing(_unprovisioned(trouble), confirmed)
     if trouble and served:
-        return Standing(Programming(programmed=True, message=trouble), generation)
+        return Standing(Programming(programmed=True, message=trouble.message), generation)
     if served:
         return Standing(Programming(programmed=True), generation)
     if not report.instances:
-        message = trouble or "waiting for the data plane to connect"
+        if trouble:
+            return Standing(_unprovisioned(trouble), confirmed)
+        message = "waiting for the data plane to connect"
         return Standing(Programming(programmed=False, message=message), confirmed)
     if before is not None and held:
         return before
     message = "waiting for the data plane to confirm its configuration"
     return Standing(Programming(programmed=False, message=message), confirmed)
+
+
+def _unprovisioned(trouble: Trouble) -> Programming:
+    reason: Literal["NoResources", "Pending"] = "NoResources" if trouble.exhausted else "Pending"
+    return Programming(programmed=False, reason=reason, message=trouble.message)
 
 
 def settled(report: DataPlaneReport) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from gatehouse.controller.programming import Trouble
 from gatehouse.kube import client as kube
 from gatehouse.provisioner import reconcile
 from gatehouse.provisioner.copies import Copied
@@ -52,7 +53,7 @@ class Provisioning:
         settings: ProvisionerSettings,
         current: Callable[[Name], Mapping[str, Any] | None],
         kept: Callable[[], set[Name]],
-        on_provisioned: Callable[[Name, str], None],
+        on_provisioned: Callable[[Name, Trouble | None], None],
         made: Made | None = None,
     ) -> None:
         """``made``: what was made for Gateways, as watches have it; None: it is asked for."""
@@ -143,7 +144,7 @@ class Provisioning:
         if plan.waiting:
             # What is there stays as it is.
             log.info("not provisioned yet", gateway="/".join(name), reason=plan.waiting)
-            self._on_provisioned(name, plan.waiting)
+            self._on_provisioned(name, Trouble(plan.waiting))
             return
         before = self._done.get(name)
         tidy = before is None or (before.plan, before.settings) != (plan, settings)
@@ -158,14 +159,17 @@ class Provisioning:
             )
         except (kube.ApiError, reconcile.ReconcileError) as error:
             log.warning("not provisioned", gateway="/".join(name), error=str(error))
-            self._on_provisioned(name, str(error))
+            exhausted = isinstance(error, reconcile.ReconcileError) and error.exhausted
+            self._on_provisioned(name, Trouble(str(error), exhausted))
             self._again(name, error.retry_after)
         else:
             if self._failures.pop(name, None):
                 log.info("provisioned after failures", gateway="/".join(name))
             if name in self._ours:
                 self._done[name] = _Done(plan, settings, *_state(gateway))
-            self._on_provisioned(name, "")
+            # Watched: what changes about it brings us here again.
+            starved = reconcile.starved(self._made.of(name)) if self._made is not None else ""
+            self._on_provisioned(name, _fewer(starved))
             log.debug("provisioned", gateway="/".join(name), outcomes=[str(o) for o in outcomes])
 
     async def _remove_leftovers(self) -> None:
@@ -187,6 +191,10 @@ class Provisioning:
         delay = min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(failures - 1, 16))
         delay = max(delay, at_least or 0.0)
         asyncio.get_running_loop().call_later(delay, self.touch, name)
+
+
+def _fewer(why: str) -> Trouble | None:
+    return Trouble(why, exhausted=True, fewer=True) if why else None
 
 
 def _state(gateway: Mapping[str, Any]) -> tuple[str, int]:

@@ -27,6 +27,7 @@ from gatehouse.controller.options import (
     frontend_settings,
     provisioner_settings,
 )
+from gatehouse.controller.programming import Trouble
 from gatehouse.controller.provisioning import Provisioning
 from gatehouse.controller.publication import Publisher
 from gatehouse.controller.status_writer import StatusWriter
@@ -131,11 +132,11 @@ class Controller:
     def _provision(self, found: Pass) -> None:
         self.provisioning.own(planned(found))
 
-    def _on_provisioned(self, name: tuple[str, str], trouble: str) -> None:
+    def _on_provisioned(self, name: tuple[str, str], trouble: Trouble | None) -> None:
         self.loop.on_provisioned(name, trouble)
         found = self._current(("Gateway", *name))
         if trouble and found is not None:
-            self.recorder.record(found, "Warning", NOT_PROVISIONED, trouble)
+            self.recorder.record(found, "Warning", NOT_PROVISIONED, trouble.message)
 
     def copy_secrets(self) -> None:
         """Hand the Secrets to be copied on to the data planes, as they are now."""

@@ -44,11 +44,23 @@ KINDS = (
 _OURS = f"{names.MANAGED_BY}={names.MANAGER},{names.GATEWAY_NAME}"
 
 
+QUOTA = "exceeded quota"
+"""What the API server says of a ResourceQuota, within a refusal that else is like any other."""
+
+
 class ReconcileError(Exception):
     """Not everything could be made or removed; the message names each object and its trouble."""
 
-    def __init__(self, troubles: Iterable[str], retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        troubles: Iterable[str],
+        retry_after: float | None = None,
+        *,
+        exhausted: bool = False,
+    ) -> None:
         super().__init__("; ".join(troubles))
+        self.exhausted = exhausted
+        """Whether a quota is among the reasons."""
         self.retry_after = retry_after
         """Seconds that the API server asks to wait before the next attempt, if it did."""
 
@@ -102,6 +114,7 @@ async def _make(
     outcomes: list[Outcome] = []
     troubles: list[str] = []
     patience: float | None = None
+    exhausted = False
     for resource, obj in wanted:
         try:
             done = await ensure(
@@ -119,7 +132,25 @@ async def _make(
             metadata = obj["metadata"]
             troubles.append(f"{resource.kind} {metadata['namespace']}/{metadata['name']}: {error}")
             patience = max(patience or 0.0, error.retry_after or 0.0)
-    return outcomes, ReconcileError(troubles, patience) if troubles else None
+            exhausted |= isinstance(error, Forbidden) and QUOTA in error.message
+    if not troubles:
+        return outcomes, None
+    return outcomes, ReconcileError(troubles, patience, exhausted=exhausted)
+
+
+def starved(made: Mapping[Place, Mapping[str, Any]]) -> str:
+    """Say why a Gateway's Deployment gets no Pods for a quota; empty if it is not that.
+
+    The Deployment itself may be made then: its controller is refused the Pods, and says so there.
+    """
+    for (kind, name), found in made.items():
+        if kind != DEPLOYMENTS.kind:
+            continue
+        for each in (found.get("status") or {}).get("conditions") or ():
+            refused = each.get("type") == "ReplicaFailure" and each.get("status") == "True"
+            if refused and QUOTA in each.get("message", ""):
+                return f"{kind} {found['metadata']['namespace']}/{name}: {each['message']}"
+    return ""
 
 
 def _unwanted(

@@ -26,6 +26,7 @@ class Reason(enum.Enum):
     PROGRAMMED = ("Programmed", True, "Programmed")
     PENDING = ("Programmed", False, "Pending")
     NOT_PROGRAMMED = ("Programmed", False, "Invalid")
+    NO_RESOURCES = ("Programmed", False, "NoResources")
     INSECURE_FRONTEND = ("InsecureFrontendValidationMode", True, "ConfigurationChanged")
     INVALID_CLIENT_CERTIFICATE = ("ResolvedRefs", False, "InvalidClientCertificateRef")
     SET_NOT_ALLOWED = ("Accepted", False, "NotAllowed")

@@ -153,7 +153,7 @@ class Programming(msgspec.Struct, frozen=True):
     """What is known of a Gateway's data plane; at the key ``("Programming", namespace, name)``."""
 
     programmed: bool
-    reason: Literal["Pending", "Invalid"] = "Pending"
+    reason: Literal["Pending", "Invalid", "NoResources"] = "Pending"
     message: str = ""
 
 

@@ -133,6 +133,13 @@ def _references(ask: Ask, key: Key, found: gateway.Gateway) -> list[Finding]:
     return findings
 
 
+_UNPROGRAMMED = {
+    "Pending": Reason.PENDING,
+    "Invalid": Reason.NOT_PROGRAMMED,
+    "NoResources": Reason.NO_RESOURCES,
+}
+
+
 def _programmed(ask: Ask, key: Key, states: tuple[ListenerState, ...]) -> Finding:
     unusable = ask(addresses.unusable, key)
     if unusable is not None:
@@ -147,8 +154,7 @@ def _programmed(ask: Ask, key: Key, states: tuple[ListenerState, ...]) -> Findin
         if plane.message:
             message += f"; not provisioned: {plane.message}"
         return Finding(Reason.PROGRAMMED, message)
-    reason = Reason.NOT_PROGRAMMED if plane.reason == "Invalid" else Reason.PENDING
-    return Finding(reason, plane.message)
+    return Finding(_UNPROGRAMMED[plane.reason], plane.message)
 
 
 def _listeners(

@@ -5,6 +5,8 @@ Each file of ``cases`` beside this is a case's values; ``expected`` holds what b
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -110,6 +112,14 @@ def test_pods_pass_the_restricted_standard(case: str) -> None:
         ("counter.address=somewhere", "/counter/address"),
         ("outside.service.nodePort=0", "/outside/service/nodePort"),
         ("outside.service.type=ExternalName", "/outside/service/type"),
+        ("nameOverride=My_Name", "/nameOverride"),
+        ("nameOverride=1abc", "/nameOverride"),
+        ("image.pullSecrets={a b}", "/image/pullSecrets/0"),
+        ("dataPlanes.nginx.pullPolicy=Always", "/dataPlanes/nginx"),
+        ("certificates.secretName=My Secret", "/certificates/secretName"),
+        ("certificates.certManager.duration=five", "/certificates/certManager/duration"),
+        ("networkPolicy.metricsFrom[0].podselector.a=b", "/networkPolicy/metricsFrom/0"),
+        ("counter.redis.key=a b", "/counter/redis/key"),
         ("image.digest=latest", "/image/digest"),
         ("image.tag=a b", "/image/tag"),
         ("dataPlanes.networkPolicy.enabled=true", "/dataPlanes/networkPolicy"),
@@ -147,3 +157,49 @@ def containers(obj: dict[str, Any]) -> list[dict[str, Any]]:
     if obj["kind"] == "CronJob":
         spec = spec["jobTemplate"]["spec"]
     return list(spec["template"]["spec"]["containers"]) if "template" in spec else []
+
+
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("section", [key for key, each in VALUES.items() if isinstance(each, dict)])
+def test_a_section_that_is_taken_away_is_named(section: str) -> None:
+    with pytest.raises(AssertionError, match=f"missing property '{section}'"):
+        rendered("--set", f"{section}=null")
+
+
+def leaves(values: dict[str, Any], at: str = "") -> list[tuple[str, Any]]:
+    """Give every value by its path."""
+    found = []
+    for key, value in values.items():
+        here = f"{at}.{key}" if at else key
+        found += leaves(value, here) if isinstance(value, dict) and value else [(here, value)]
+    return found
+
+
+def test_every_value_said_as_it_is_anyway_changes_nothing() -> None:
+    words = [f"--set-json={path}={json.dumps(value)}" for path, value in leaves(VALUES)]
+    assert rendered(*words) == rendered()
+
+
+def test_every_value_is_used() -> None:
+    text = "".join(each.read_text() for each in (CHART / "templates").iterdir())
+    for path, _ in leaves(VALUES):
+        parts = path.split(".")
+        # What is handed over as a whole counts for what is in it.
+        used = [".Values." + ".".join(parts[:end]) for end in range(len(parts), 0, -1)]
+        assert any(re.search(rf"{re.escape(each)}(?![A-Za-z.])", text) for each in used), path
+
+
+def test_labels_of_pods_cannot_take_them_from_their_deployment() -> None:
+    label = r"controller.podLabels.app\.kubernetes\.io/name=other,controller.podLabels.team=tea"
+    [found] = [each for each in objects("--set", label) if each["kind"] == "Deployment"]
+    labels = found["spec"]["template"]["metadata"]["labels"]
+    assert labels == {**found["spec"]["selector"]["matchLabels"], "team": "tea"}
+
+
+def test_annotations_of_pods_go_before_what_is_usual() -> None:
+    note = r"controller.podAnnotations.prometheus\.io/scrape=no"
+    [found] = [each for each in objects("--set", note) if each["kind"] == "Deployment"]
+    annotations = found["spec"]["template"]["metadata"]["annotations"]
+    assert annotations == {"prometheus.io/scrape": "no", "prometheus.io/port": "8081"}

@@ -8,7 +8,7 @@ template:
   metadata:
     labels:
       app.kubernetes.io/name: gatehouse-certificates
-      app.kubernetes.io/instance: {{ $.Release.Name }}
+      app.kubernetes.io/instance: {{ $.Release.Name | quote }}
   spec:
     serviceAccountName: {{ $name }}-certificates
     automountServiceAccountToken: true
@@ -16,7 +16,7 @@ template:
     {{- with $.Values.image.pullSecrets }}
     imagePullSecrets:
       {{- range . }}
-      - name: {{ . }}
+      - name: {{ . | quote }}
       {{- end }}
     {{- end }}
     securityContext: {{- include "gatehouse.podSecurity" $ | nindent 6 }}

@@ -1,15 +1,24 @@
 {{- define "gatehouse.name" -}}
-{{- default .Release.Name .Values.nameOverride | trunc 50 | trimSuffix "-" -}}
+{{- /* A CronJob's name has 52 characters at most, of which -certificates is part; a Service's begins
+with a letter. */ -}}
+{{- $name := default .Release.Name .Values.nameOverride -}}
+{{- $plain := replace "." "-" $name -}}
+{{- if not (regexMatch "^[a-z]" $plain) }}{{ $plain = printf "gatehouse-%s" $plain }}{{ end -}}
+{{- if gt (len $plain) 39 -}}
+{{- printf "%s-%s" ($plain | trunc 30 | trimSuffix "-") (sha256sum $name | trunc 8) -}}
+{{- else -}}
+{{- $plain -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "gatehouse.selector" -}}
 app.kubernetes.io/name: gatehouse
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "gatehouse.counterSelector" -}}
 app.kubernetes.io/name: gatehouse-counter
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "gatehouse.dataPlanePeers" -}}

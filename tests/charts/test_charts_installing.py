@@ -1,0 +1,152 @@
+"""The chart and an API server: everything is taken, installed, upgraded and removed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from process import ApiServer, environment
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "charts" / "gatehouse"
+CASES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))
+CACHED = ROOT / ".cache" / "helm" / "helm"
+HELM = str(CACHED) if CACHED.exists() else shutil.which("helm")
+SYSTEM = ("--namespace", "gatehouse-system")
+
+pytestmark = [
+    pytest.mark.skipif(HELM is None, reason="no helm: make helm"),
+    pytest.mark.skipif(not shutil.which("kubectl"), reason="needs kubectl"),
+]
+
+ODD_NAMES = ("1", "true", "a.b", "x" * 53)
+"""Releases that helm takes: no text for YAML, no label, nor the beginning of one."""
+
+
+class Cluster:
+    """An API server, and an administrator's tools."""
+
+    def __init__(self, server: ApiServer, home: Path) -> None:
+        self._kubeconfig = str(server.kubeconfig)
+        self._home = home
+
+    def run(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*words, "--kubeconfig", self._kubeconfig],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment(HOME=str(self._home)),
+        )
+
+    def kubectl(self, *words: str, stdin: str = "") -> str:
+        done = self.run("kubectl", *words, stdin=stdin)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def helm(self, *words: str) -> subprocess.CompletedProcess[str]:
+        assert HELM is not None
+        return self.run(HELM, *words)
+
+    def get(self, *words: str) -> Any:
+        return json.loads(self.kubectl("get", *words, "--output", "json"))
+
+    def installed(self) -> set[str]:
+        """Give the names of everything of the chart's in its namespace."""
+        kinds = "deployments,services,serviceaccounts,roles,networkpolicies,cronjobs,jobs"
+        label = "app.kubernetes.io/managed-by=Helm"
+        found = self.get(kinds, *SYSTEM, "--selector", label)["items"]
+        return {f"{each['kind']}/{each['metadata']['name']}" for each in found}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    home = tmp_path_factory.mktemp("administrator")
+    server = ApiServer(home / "state")
+    server.start()
+    try:
+        made = Cluster(server, home)
+        for name in ("elsewhere", "12345"):
+            made.kubectl("create", "namespace", name)
+        yield made
+    finally:
+        server.kill()
+
+
+def rendered(release: str, *words: str) -> str:
+    """Give what an API server without cert-manager is to take."""
+    assert HELM is not None
+    done = subprocess.run(
+        [HELM, "template", release, str(CHART), "--kube-version", "1.34", *words],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = [each for each in yaml.safe_load_all(done.stdout) if each]
+    return yaml.safe_dump_all(
+        each for each in found if not each["apiVersion"].startswith("cert-manager.io/")
+    )
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
+def test_the_api_server_takes_everything(cluster: Cluster, case: Path) -> None:
+    text = rendered("gatehouse", *SYSTEM, "--values", str(case))
+    told = cluster.kubectl("apply", "--dry-run=server", "--filename", "-", stdin=text)
+    assert len(told.splitlines()) == sum(1 for _ in yaml.safe_load_all(text))
+
+
+def test_the_api_server_takes_the_definitions_and_the_plain_manifests(cluster: Cluster) -> None:
+    apply = ("apply", "--server-side", "--dry-run=server", "--force-conflicts", "--filename")
+    cluster.kubectl(*apply, str(CHART / "crds"))
+    cluster.kubectl(*apply, str(ROOT / "deploy" / "gatehouse.yaml"))
+
+
+@pytest.mark.parametrize("release", ODD_NAMES)
+@pytest.mark.parametrize("namespace", ["elsewhere", "12345"])
+def test_the_api_server_takes_odd_names(cluster: Cluster, release: str, namespace: str) -> None:
+    more = "counter.enabled=true,counter.redis.secretName=limits,outside.enabled=true"
+    text = rendered(release, "--namespace", namespace, "--set", more)
+    cluster.kubectl("apply", "--dry-run=server", "--filename", "-", stdin=text)
+    for each in yaml.safe_load_all(text):
+        # The name of a CronJob has 52 characters at most, that of a Job is a label as well.
+        most = 52 if each["kind"] == "CronJob" else 63
+        assert len(each["metadata"]["name"]) <= most, each["metadata"]["name"]
+
+
+def test_it_is_installed_once_upgraded_and_removed(cluster: Cluster) -> None:
+    def helm(*words: str) -> str:
+        done = cluster.helm(*words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    told = helm("install", "gatehouse", str(CHART), *SYSTEM, "--skip-crds")
+    assert "kubectl -n gatehouse-system rollout status deployment/gatehouse" in told
+    first = cluster.installed()
+    assert {"Deployment/gatehouse", "NetworkPolicy/gatehouse"} <= first
+    assert "Job/gatehouse-certificates-1" in first
+
+    another = cluster.helm(
+        *("install", "another", str(CHART), "--skip-crds", "--namespace", "elsewhere")
+    )
+    assert another.returncode != 0
+    assert 'ClusterRole "gatehouse-controller"' in another.stderr
+
+    more = "counter.enabled=true,counter.redis.secretName=limits"
+    helm("upgrade", "gatehouse", str(CHART), *SYSTEM, "--set", more)
+    second = cluster.installed()
+    assert {"Deployment/gatehouse-counter", "Job/gatehouse-certificates-2"} <= second
+    assert "Job/gatehouse-certificates-1" not in second
+    helm("upgrade", "gatehouse", str(CHART), *SYSTEM, "--set", "counter.enabled=false")
+    assert "Deployment/gatehouse-counter" not in cluster.installed()
+
+    helm("uninstall", "gatehouse", *SYSTEM)
+    assert cluster.installed() == set()
+    label = "app.kubernetes.io/name=gatehouse"
+    assert cluster.get("clusterroles", "--selector", label)["items"] == []

@@ -40,25 +40,92 @@ SELECTOR = fields(
         most=16,
     ),
 )
+_LABELS = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*"
 HOST = fields(
-    "url",
+    "",
+    ("has(self.url) != has(self.name)", "a host has either a url or a name"),
     url={
         "type": "string",
         "maxLength": 512,
         "pattern": r"^https?://[^/?#@\s]+(/[^?#\s]*)?$",
         "description": "The API without its version, such as https://10.1.1.4:9000/api.",
     },
+    name=NAME
+    | {
+        "pattern": f"^{_LABELS}$",
+        "description": "Of a machine whose agent runs NGINX or Envoy; its certificate says the "
+        "same.",
+    },
 )
 SECRET = fields("name", name=NAME, key={"type": "string", "maxLength": 253})
 PORT: Schema = {"type": "integer", "format": "int32", "minimum": 1, "maximum": 65535}
 TREATMENT = one_of("Keep", "Drain", "Remove")
 
+LISTENER = fields(
+    "port protocol upstream",
+    (
+        "self.hostname == '' || self.protocol in ['HTTP', 'TLS']",
+        "hostname is for HTTP and TLS",
+    ),
+    port=PORT,
+    protocol=one_of("HTTP", "TCP", "UDP", "TLS"),
+    hostname={
+        "type": "string",
+        "maxLength": 253,
+        "pattern": rf"^$|^(\*\.)?{_LABELS}$",
+        "default": "",
+        "description": "For HTTP and TLS: the name asked for.",
+    },
+    upstream=NAME
+    | {
+        "description": "What a port of a Service asks to be: of the http context for HTTP, of the "
+        "stream context for all else."
+    },
+)
 LOAD_BALANCER = fields(
     "hosts",
-    type=one_of("nginx-plus") | {"default": "nginx-plus"},
+    (
+        "self.hosts.all(h, has(h.url) == (self.type == 'nginx-plus'))",
+        "hosts of type nginx-plus have a url, machines of the other types a name",
+    ),
+    (
+        "has(self.listeners) == (self.type != 'nginx-plus')",
+        "listeners are needed for types nginx and envoy; NGINX Plus has its own",
+    ),
+    (
+        "!has(self.bindAddress) || self.type != 'nginx-plus'",
+        "bindAddress is for types nginx and envoy",
+    ),
+    (
+        "self.type == 'nginx-plus' || (!has(self.tls) && !has(self.authorizationRef)"
+        " && !has(self.parameters) && self.drainSeconds == 0 && !self.keepOnDelete)",
+        "tls, authorizationRef, parameters, drainSeconds and keepOnDelete are for type nginx-plus",
+    ),
+    type=one_of("nginx-plus", "nginx", "envoy")
+    | {
+        "default": "nginx-plus",
+        "x-kubernetes-validations": [
+            {"rule": "self == oldSelf", "message": "the type of a load balancer cannot change"}
+        ],
+    },
+    bindAddress={
+        "type": "string",
+        "minLength": 2,
+        "maxLength": 45,
+        "description": "The one address at which machines listen; all of theirs without it.",
+    },
+    listeners=several(LISTENER, least=1, most=1024)
+    | {
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["port", "protocol", "hostname"],
+    },
     hosts=several(
         HOST,
-        ("self.all(a, self.exists_one(b, a.url == b.url))", "a host may be named once"),
+        (
+            "self.all(a, self.exists_one(b, (has(a.url) ? a.url : a.name)"
+            " == (has(b.url) ? b.url : b.name)))",
+            "a host may be named once",
+        ),
         least=1,
         most=128,
     ),

@@ -1,0 +1,23 @@
+"""The definitions that Gatehouse brings along are what the scripts write that hold their sources."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BUNDLED = ROOT / "src" / "gatehouse" / "apiserver" / "bundled"
+
+
+@pytest.mark.parametrize("script", ["nginx_gateway", "gatehouse_dev", "kubegateway"])
+def test_a_script_writes_what_is_there(script: str, tmp_path: Path) -> None:
+    # A change made by hand would be lost by the next one that is made by the script.
+    words = [sys.executable, str(ROOT / "scripts" / f"{script}.py"), str(tmp_path)]
+    subprocess.run(words, check=True)
+    written = sorted(tmp_path.iterdir())
+    assert written
+    for path in written:
+        assert (BUNDLED / path.name).read_text() == path.read_text(), path.name

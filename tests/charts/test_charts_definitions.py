@@ -1,4 +1,4 @@
-"""The definitions that Gatehouse brings along are what the scripts write that hold their sources."""
+"""The definitions that Gatehouse brings along are what their scripts write."""
 
 from __future__ import annotations
 

@@ -19,10 +19,12 @@ from gatehouse.apis.resources import (
     EVENTS,
     GATEWAY_CLASSES,
     GATEWAYS,
+    NETWORK_POLICIES,
     NGINX_PROXIES,
     SERVICES,
     Resource,
 )
+from gatehouse.apis.workload import NetworkOptions
 from gatehouse.kube import client as kube
 from gatehouse.provisioner.reconcile import KINDS
 
@@ -200,6 +202,34 @@ async def test_a_kind_that_may_not_be_made_is_told_and_no_others_business(
             lambda now: now[1] == WAITING,
         )
         await cluster.client.get(DISRUPTION_BUDGETS, "guarded-gatehouse-nginx", "default")
+
+
+async def test_a_network_policy_is_made_as_soon_as_it_may_be_and_goes_with_its_gateway(
+    cluster: Cluster,
+) -> None:
+    role = await cluster.client.get(ROLES, "system:gatehouse:controller")
+    rules = [rule for rule in role["rules"] if "networkpolicies" not in rule["resources"]]
+    assert len(rules) < len(role["rules"])
+    cut = await cluster.client.update(ROLES, {**role, "rules": rules})
+    async with running(cluster, network_policy=NetworkOptions(enable=True)):
+        await cluster.gateway("closed")
+        _, message = await until(
+            lambda: cluster.programmed("closed"), lambda now: "forbidden" in now[1]
+        )
+        assert message.startswith("NetworkPolicy default/closed-gatehouse-nginx: ")
+        assert await cluster.deployment("closed") is not None
+        await cluster.client.update(ROLES, {**cut, "rules": role["rules"]})
+        await until(lambda: cluster.programmed("closed"), lambda now: now[1] == WAITING)
+        where = ("closed-gatehouse-nginx", "default")
+        made = await cluster.client.get(NETWORK_POLICIES, *where)
+        assert made["spec"]["ingress"][0] == {"ports": [{"port": 80, "protocol": "TCP"}]}
+        await cluster.client.delete(GATEWAYS, "closed", "default")
+
+        async def gone() -> bool:
+            found = await cluster.client.list(NETWORK_POLICIES, "default")
+            return not found.items
+
+        await until(gone)
 
 
 async def test_somebody_elses_object_of_the_name_is_left_alone(cluster: Cluster) -> None:

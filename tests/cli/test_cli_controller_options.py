@@ -1,0 +1,72 @@
+"""What `gatehouse controller` takes as JSON, and what it says of what it does not take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from gatehouse.apis.workload import NetworkOptions
+from gatehouse.cli import parts
+from gatehouse.controller import options
+
+NEEDED = ("--agent-advertise=c:1", "--tls-cert=c", "--tls-key=k", "--ca=a")
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run the command but for the controller itself; gives its options, or what was said."""
+    taken: list[options.Options] = []
+    make = options.Options
+
+    def keep(**given: Any) -> options.Options:
+        taken.append(make(**given))
+        return taken[-1]
+
+    monkeypatch.setattr("gatehouse.controller.options.Options", keep)
+    monkeypatch.setattr("gatehouse.cli.running.run", lambda *_, **__: None)
+
+    def runs(*words: str) -> options.Options | str:
+        done = CliRunner().invoke(parts.controller_command, [*NEEDED, *words])
+        return taken[-1] if done.exit_code == 0 else done.output
+
+    return runs
+
+
+def test_without_any_of_it_nothing_is_asked_for(run: Any) -> None:
+    found = run()
+    assert found.network_policy == NetworkOptions()
+    assert found.images == options.IMAGES
+    assert options.frontend_settings(found).usage is None
+
+
+def test_what_is_said_is_what_is_run_with(run: Any) -> None:
+    found = run(
+        '--network-policy={"enable":true,"metricsFrom":[],"egressTo":[{"podSelector":{}}]}',
+        '--plus-usage={"endpoint":"nim.example"}',
+        "--copy-secret=license=system/plus",
+        "--image=r.example/n@sha256:aa",
+    )
+    expected = NetworkOptions(enable=True, metrics_from=(), egress_to=({"podSelector": {}},))
+    assert found.network_policy == expected
+    assert found.images["nginx"] == "r.example/n@sha256:aa"
+    usage = options.frontend_settings(found).usage
+    assert usage is not None
+    assert usage.endpoint == "nim.example"
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ('--network-policy={"enabled":true}', "enabled is not known"),
+        ('--network-policy={"enable":"yes"}', "$.enable"),
+        ("--network-policy=null", "Expected `object`"),
+        ('--network-policy={"egressTo":{}}', "$.egressTo"),
+        ('--plus-usage={"endPoint":"x"}', "endPoint"),
+        ("--plus-usage=x", "--plus-usage"),
+        ("--outside-bind=0.0.0.0:1", "--outside-ca"),
+    ],
+)
+def test_what_means_nothing_is_refused_by_its_name(run: Any, word: str, said: str) -> None:
+    assert said in run(word)

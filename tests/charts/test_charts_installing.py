@@ -120,6 +120,14 @@ def test_the_api_server_takes_odd_names(cluster: Cluster, release: str, namespac
         assert len(each["metadata"]["name"]) <= most, each["metadata"]["name"]
 
 
+def test_the_api_server_says_what_the_chart_leaves_to_it(cluster: Cluster) -> None:
+    # Parts of Pods are handed on as they are.
+    text = rendered("gatehouse", *SYSTEM, "--set", "controller.resources.limits.cpu=much")
+    done = cluster.run("kubectl", "apply", "--dry-run=server", "--filename", "-", stdin=text)
+    assert done.returncode != 0
+    assert "spec.template.spec.containers[0].resources.limits" in done.stderr
+
+
 def test_it_is_installed_once_upgraded_and_removed(cluster: Cluster) -> None:
     def helm(*words: str) -> str:
         done = cluster.helm(*words)

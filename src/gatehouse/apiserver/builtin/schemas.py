@@ -23,7 +23,11 @@ _SCALARS: dict[str, Schema] = {
     "bool": {"type": "boolean"},
     "bytes": {"type": "string", "format": "byte"},
     "intstr": {"x-kubernetes-int-or-string": True},
-    "quantity": {"x-kubernetes-int-or-string": True},
+    # The expression that Kubernetes' own refusal names.
+    "quantity": {
+        "x-kubernetes-int-or-string": True,
+        "pattern": r"^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$",
+    },
     "time": {"type": "string", "format": "date-time", "nullable": True},
     "microtime": {"type": "string", "format": "date-time", "nullable": True},
     "raw": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},

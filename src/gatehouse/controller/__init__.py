@@ -1,6 +1,8 @@
 """The controller: watch, snapshot, compile, deliver, status; where the pure parts meet the world.
 
 - :mod:`~gatehouse.controller.run` wires everything together and is the only module that knows all;
+- :mod:`~gatehouse.controller.options` says how a controller may be run, and what follows for data
+  planes; :mod:`~gatehouse.controller.usage` what of it is for NGINX Plus (pure);
 - :mod:`~gatehouse.controller.compilation` holds the snapshot, turns changes into IR and statuses;
 - :mod:`~gatehouse.controller.publication` renders IR and hands bundles to the transport;
 - :mod:`~gatehouse.controller.loop` decides when a pass runs and what follows from it;

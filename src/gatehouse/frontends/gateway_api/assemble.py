@@ -26,7 +26,7 @@ from gatehouse.frontends.gateway_api.attaching.hosts import (
     stream_hosts,
     virtual_hosts,
 )
-from gatehouse.frontends.gateway_api.classes import gateways, settings
+from gatehouse.frontends.gateway_api.classes import ours, settings
 from gatehouse.frontends.gateway_api.extensions import effective, parameters
 from gatehouse.frontends.gateway_api.findings import Finding
 from gatehouse.frontends.gateway_api.listening import clients
@@ -55,7 +55,7 @@ _PROTOCOLS: dict[str, Literal["TCP", "UDP", "TLS"]] = {"TCP": "TCP", "UDP": "UDP
 
 def compile_gateway(ask: Ask, key: Key) -> ir.Gateway | None:
     """Give what a Gateway's data plane serves; None while it waits for an address, or may not."""
-    if key not in ask(gateways, ""):
+    if not ask(ours, key):
         return None
     address = ask(bind_address, key)
     if address is None:

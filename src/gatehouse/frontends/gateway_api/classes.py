@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from gatehouse.apis import gateway
 from gatehouse.frontends.gateway_api import bundle
-from gatehouse.frontends.gateway_api.inputs import CONTROLLERS, SETTINGS_KEY, Settings
+from gatehouse.frontends.gateway_api.inputs import (
+    CONTROLLERS,
+    GATEWAYS,
+    SETTINGS_KEY,
+    Settings,
+)
 from gatehouse.query import Ask, Key
+from gatehouse.table import Table
 
 
 def settings(ask: Ask, _: str = "") -> Settings:
@@ -19,12 +25,18 @@ def classes(ask: Ask, _: str = "") -> tuple[Key, ...]:
     return tuple(sorted(key for name in CONTROLLERS for key in ask.read(("@classes", name))))
 
 
-def gateways(ask: Ask, _: str = "") -> tuple[Key, ...]:
-    """Give the Gateways of our classes, sorted; none of a Gateway API that is another one."""
-    if ask(bundle.foreign, ""):
-        return ()
-    found = [key for owner in ask(classes, "") for key in ask.read(("@gateways", owner[2]))]
-    return tuple(sorted(key for key in found if isinstance(ask.read(key), gateway.Gateway)))
+def gateways(ask: Ask, _: str = "") -> Table[Key, Key]:
+    """Give the Gateways that are ours; who asks of one asks :func:`ours`, which others change not."""
+    return ask.map(_kept, ask.read(GATEWAYS))
+
+
+def _kept(ask: Ask, key: Key) -> Key | None:
+    return key if ask(ours, key) else None
+
+
+def ours(ask: Ask, key: Key) -> bool:
+    """Whether there is such a Gateway of a class of ours; none is in another one's Gateway API."""
+    return ask(controller_of, key) in CONTROLLERS and not ask(bundle.foreign, "")
 
 
 def controller_of(ask: Ask, key: Key) -> str:

@@ -109,6 +109,7 @@ OPTIONAL_KINDS = tuple(each for each in KINDS if each not in NEEDED_KINDS)
 MANAGED_BY = "app.kubernetes.io/managed-by"
 SERVICE_NAME = "kubernetes.io/service-name"
 
+GATEWAYS: Key = ("@gateways",)
 ROUTES: Key = ("@routes",)
 FILTERS: Key = ("@filters",)
 SUBJECTS: Key = ("@subjects",)
@@ -198,9 +199,8 @@ def _class_buckets(value: Any) -> Iterable[Key]:
         yield ("@classes", value.spec.controller_name)
 
 
-def _gateway_buckets(value: Any) -> Iterable[Key]:
-    if isinstance(value, gateway.Gateway):
-        yield ("@gateways", value.spec.gateway_class_name)
+def _gateway_buckets(_: Any) -> Iterable[Key]:
+    yield GATEWAYS
 
 
 def _route_buckets(value: Any) -> Iterable[Key]:
@@ -209,6 +209,21 @@ def _route_buckets(value: Any) -> Iterable[Key]:
         for parent in value.spec.parent_refs:
             namespace = parent.namespace or value.metadata.namespace
             yield ("@routes", parent.kind or "Gateway", namespace, parent.name)
+        for backend in _backends(value):
+            yield referring(backend.namespace or value.metadata.namespace, backend.name)
+
+
+def _backends(route: routes.Route) -> Iterable[routes.BackendRef | routes.BackendObject]:
+    for rule in route.spec.rules:
+        yield from rule.backend_refs
+        if not isinstance(rule, routes.StreamRule):
+            mirrors = (each.request_mirror for each in rule.filters)
+            yield from (each.backend_ref for each in mirrors if each is not None)
+
+
+def referring(namespace: str, service: str) -> Key:
+    """Give the bucket of the routes that name a Service."""
+    return ("@referring", namespace, service)
 
 
 def _set_buckets(value: Any) -> Iterable[Key]:

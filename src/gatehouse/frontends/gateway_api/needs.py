@@ -6,12 +6,14 @@ from collections.abc import Iterable
 
 import msgspec
 
+from gatehouse.frontends.gateway_api.attaching.attachment import candidates
 from gatehouse.frontends.gateway_api.attaching.hosts import (
     HostKey,
     Name,
     stream_hosts,
     virtual_hosts,
 )
+from gatehouse.frontends.gateway_api.inputs import referring
 from gatehouse.frontends.gateway_api.routing import streams
 from gatehouse.frontends.gateway_api.routing.backends import ClusterKey
 from gatehouse.frontends.gateway_api.routing.rules import translate
@@ -100,6 +102,13 @@ def _services(ask: Ask, key: Key) -> Grouping[None, Name, Needs, tuple[str, str]
 
 def _services_of(_: None, __: Name, needs: Needs) -> Iterable[tuple[str, str]]:
     return needs.services
+
+
+def users(ask: Ask, service: tuple[str, str]) -> tuple[Key, ...]:
+    """Give the Gateways whose routes refer to a Service, sorted."""
+    naming = ask.read(referring(*service))
+    found = {each.gateway for route in naming for each in ask(candidates, route)}
+    return tuple(sorted(owner for owner in found if service in ask(services, owner)))
 
 
 def secrets(ask: Ask, key: Key) -> tuple[SecretFile, ...]:

@@ -9,7 +9,7 @@ import msgspec
 from gatehouse.apis import hosted_api_servers as api
 from gatehouse.frontends.gateway_api import hostnames
 from gatehouse.frontends.gateway_api.attaching.attachment import Listener, isolated
-from gatehouse.frontends.gateway_api.classes import gateways
+from gatehouse.frontends.gateway_api.classes import ours
 from gatehouse.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.frontends.gateway_api.listening.listeners import Shape, shapes
 from gatehouse.frontends.gateway_api.listening.protocols import PROXY_PROTOCOL
@@ -79,7 +79,7 @@ def gateways_of(ask: Ask, key: Key) -> tuple[Key, ...]:
 def _attach(ask: Ask, key: Key, parent: api.ParentRef) -> list[Place] | Finding:
     gateway: Key = ("Gateway", parent.namespace or key[1], parent.name)
     shown = f"Gateway {gateway[1]}/{gateway[2]}"
-    if gateway not in ask(gateways, ""):
+    if not ask(ours, gateway):
         message = f"{shown} does not exist, or its class is none of ours"
         return Finding(Reason.NO_MATCHING_PARENT, message)
     everyone = ask(shapes, gateway)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from gatehouse.apis import upstream_clusters as api
 from gatehouse.frontends.contribution import NOTHING, Contribution
-from gatehouse.frontends.gateway_api.classes import gateways, settings
+from gatehouse.frontends.gateway_api.classes import ours, settings
 from gatehouse.frontends.gateway_api.listening import clients
 from gatehouse.frontends.gateway_api.listening.listeners import ListenerState
 from gatehouse.frontends.gateway_api.listening.listeners import listeners as listening
@@ -29,7 +29,7 @@ from gatehouse.query import Ask, Key
 
 def contribution(ask: Ask, gateway: Key) -> Contribution:
     """Give what a Gateway serves of UpstreamClusters."""
-    if gateway not in ask(gateways, "") or not ask(listeners, gateway):
+    if not ask(ours, gateway) or not ask(listeners, gateway):
         return NOTHING
     apis = ask(api_listeners, gateway)
     keys = [key for key in ask(clusters_of, gateway) if ask(hosts, (gateway, key)).own]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from gatehouse.apis import upstream_clusters as api
-from gatehouse.frontends.gateway_api.classes import gateways
+from gatehouse.frontends.gateway_api.classes import gateways, ours
 from gatehouse.frontends.gateway_api.listening.listeners import Shape, shapes
 from gatehouse.frontends.gateway_api.listening.protocols import KUBE_APISERVER
 from gatehouse.frontends.upstream_cluster.inputs import CLUSTERS
 from gatehouse.query import Ask, Key
+from gatehouse.table import Table
 
 
 class Named(msgspec.Struct, frozen=True):
@@ -44,9 +45,18 @@ def listeners(ask: Ask, gateway: Key) -> tuple[Shape, ...]:
     )
 
 
-def serving(ask: Ask, _: str = "") -> tuple[Key, ...]:
-    """Give the Gateways with such a listener, sorted."""
-    return tuple(key for key in ask(gateways, "") if ask(listeners, key))
+def serving(ask: Ask, _: str = "") -> Table[Key, Key]:
+    """Give the Gateways with such a listener."""
+    return ask.map(_serving, ask(gateways, ""))
+
+
+def _serving(ask: Ask, key: Key) -> Key | None:
+    return key if ask(serves, key) else None
+
+
+def serves(ask: Ask, gateway: Key) -> bool:
+    """Whether a Gateway of ours has such a listener."""
+    return bool(ask(ours, gateway) and ask(listeners, gateway))
 
 
 def gateways_of(ask: Ask, key: Key) -> tuple[Key, ...]:
@@ -54,7 +64,9 @@ def gateways_of(ask: Ask, key: Key) -> tuple[Key, ...]:
     if not isinstance(ask.read(key), api.UpstreamCluster):
         return ()
     wanted = ask(named, key).gateways
-    return tuple(each for each in ask(serving, "") if wanted is None or each in wanted)
+    if wanted is not None:
+        return tuple(sorted(each for each in wanted if ask(serves, each)))
+    return tuple(ask(serving, ""))
 
 
 def clusters_of(ask: Ask, gateway: Key) -> tuple[Key, ...]:
@@ -65,7 +77,7 @@ def clusters_of(ask: Ask, gateway: Key) -> tuple[Key, ...]:
 def problems(ask: Ask, key: Key) -> tuple[str, ...]:
     """Say what is wrong with the Gateways that an object names."""
     found = ask(named, key)
-    missing = [each for each in found.gateways or () if each not in ask(serving, "")]
+    missing = [each for each in found.gateways or () if not ask(serves, each)]
     said = [
         f"annotation {api.GATEWAYS}: Gateway {each[1]}/{each[2]} has no listener of protocol "
         f"{KUBE_APISERVER} that takes UpstreamClusters"

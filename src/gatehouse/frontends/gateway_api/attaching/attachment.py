@@ -6,7 +6,7 @@ import msgspec
 
 from gatehouse.apis import gateway, routes
 from gatehouse.frontends.gateway_api import hostnames
-from gatehouse.frontends.gateway_api.classes import gateways
+from gatehouse.frontends.gateway_api.classes import ours
 from gatehouse.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.frontends.gateway_api.listening import sets
 from gatehouse.frontends.gateway_api.listening.listeners import Shape, shapes
@@ -59,7 +59,7 @@ def candidates(ask: Ask, key: Key) -> tuple[Attachment, ...]:
             continue
         target: Key = (kind, parent.namespace or key[1], parent.name)
         owner = target if kind == "Gateway" else ask(sets.parent_of, target)
-        if owner is not None and owner in ask(gateways, ""):
+        if owner is not None and ask(ours, owner):
             found.append(_attach(ask, key, route, index, target, owner))
     return tuple(found)
 

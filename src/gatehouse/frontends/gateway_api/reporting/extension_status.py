@@ -5,11 +5,11 @@ from __future__ import annotations
 from gatehouse.apis import nginx_authentication
 from gatehouse.apis import nginx_gateway as api
 from gatehouse.frontends.gateway_api.attaching.exclusion import attachments
-from gatehouse.frontends.gateway_api.classes import controller_of, controllers, gateways
+from gatehouse.frontends.gateway_api.classes import controller_of, controllers, ours
 from gatehouse.frontends.gateway_api.extensions import authentication, snippets, standing
 from gatehouse.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
 from gatehouse.frontends.gateway_api.inputs import Unsupported
-from gatehouse.frontends.gateway_api.needs import services
+from gatehouse.frontends.gateway_api.needs import users
 from gatehouse.frontends.gateway_api.reporting.policy_status import MOST
 from gatehouse.frontends.gateway_api.reporting.statuses import (
     AncestorStatus,
@@ -58,13 +58,12 @@ def filter_status(ask: Ask, key: Key) -> FilterStatus | None:
 
 def _ancestors(ask: Ask, target: Key) -> list[tuple[Key, str]]:
     """Give what of ours a policy about ``target`` has a status for, and by which controller."""
-    ours = ask(gateways, "")
-    found: list[Key]
+    found: tuple[Key, ...]
     match target[0]:
         case "Gateway":
-            found = [target] if target in ours else []
+            found = (target,) if ask(ours, target) else ()
         case "Service":
-            found = [key for key in ours if target[1:] in ask(services, key)]
+            found = ask(users, (target[1], target[2]))
         case _:
             names = {ask(controller_of, each.gateway) for each in ask(attachments, target)}
             return [(target, name) for name in sorted(names)]

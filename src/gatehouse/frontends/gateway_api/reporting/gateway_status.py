@@ -8,7 +8,7 @@ from gatehouse.apis import gateway
 from gatehouse.frontends.gateway_api.assemble import client_certificate
 from gatehouse.frontends.gateway_api.attaching.attachment import Attachment, Listener
 from gatehouse.frontends.gateway_api.attaching.hosts import attached
-from gatehouse.frontends.gateway_api.classes import gateways
+from gatehouse.frontends.gateway_api.classes import ours
 from gatehouse.frontends.gateway_api.extensions import effective, parameters
 from gatehouse.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
 from gatehouse.frontends.gateway_api.inputs import Programming, Unsupported
@@ -28,7 +28,7 @@ from gatehouse.table import Table
 def gateway_status(ask: Ask, key: Key) -> GatewayStatus | None:
     """Give the wanted status of a Gateway; None for one that is not ours."""
     found = ask.read(key)
-    if not isinstance(found, gateway.Gateway) or key not in ask(gateways, ""):
+    if not isinstance(found, gateway.Gateway) or not ask(ours, key):
         return None
     everyone = ask(listening.listeners, key)
     own = tuple(state for state in everyone if state.shape.owner == key)

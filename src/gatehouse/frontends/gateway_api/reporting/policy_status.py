@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gatehouse.apis import policies
-from gatehouse.frontends.gateway_api.classes import controller_of, gateways
+from gatehouse.frontends.gateway_api.classes import controller_of
 from gatehouse.frontends.gateway_api.findings import Finding, Reason, conditions
-from gatehouse.frontends.gateway_api.needs import services
+from gatehouse.frontends.gateway_api.needs import users
 from gatehouse.frontends.gateway_api.reporting.statuses import AncestorStatus, PolicyStatus
 from gatehouse.frontends.gateway_api.routing import backend_tls
 from gatehouse.query import Ask, Key
@@ -20,11 +20,7 @@ def policy_status(ask: Ask, key: Key) -> PolicyStatus | None:
     if not isinstance(found, policies.BackendTLSPolicy):
         return None
     targets = {(key[1], target.name) for target in found.spec.target_refs}
-    holding = [
-        owner
-        for owner in ask(gateways, "")
-        if any(target in ask(services, owner) for target in targets)
-    ]
+    holding = sorted({owner for target in targets for owner in ask(users, target)})
     overruled = ask(backend_tls.overruled, key)
     findings = (overruled,) if overruled is not None else ask(backend_tls.resolve, key).findings
     defaults = (

@@ -1,0 +1,319 @@
+"""A whole controller over an estate of Gateways, with an API server that is a few dictionaries.
+
+Everything from a watch's events to what is written, and to what agents are told, is the real thing
+in the test's own process, so that what a change costs can be counted; only sockets are missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from gatehouse.apis import resources
+from gatehouse.apis.resources import Resource
+from gatehouse.controller import run as controllers
+from gatehouse.kube import client as kube
+from gatehouse.kube.lines import WatchEvent
+from gatehouse.provisioner.reconcile import KINDS
+from gatehouse.transports.agents.authentication import Identity
+from gatehouse.transports.agents.session import Answer, HasVersion, Register
+from gatehouse.transports.agents.stream import Apply
+from gatehouse.xds import delta
+from gatehouse.xds.conversation import Request
+from gatehouse.xds.resources import ORDER
+
+Object = dict[str, Any]
+
+NGINX, ENVOY = "gatehouse-nginx", "gatehouse-envoy"
+
+
+class Store(kube.Client):
+    """What the API server has; what is written comes back as events of watches."""
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, str, str], Object] = {}
+        self.written: Counter[tuple[str, str]] = Counter()
+        """Requests of the controller that change something, by verb and kind."""
+        self.listed = 0
+        """How many objects were looked at for the controller's lists."""
+        self.tell: Callable[[Resource, WatchEvent], None] = lambda *_: None
+        self._numbers = itertools.count(1)
+
+    def put(self, resource: Resource, obj: Mapping[str, Any]) -> Object:
+        """Have an object, and tell it."""
+        metadata = obj["metadata"]
+        key = (resource.kind, metadata.get("namespace", ""), metadata["name"])
+        before, number = self.objects.get(key), next(self._numbers)
+        known = before["metadata"] if before else {"uid": f"u{number}", "generation": 0}
+        same = before is not None and before.get("spec") == obj.get("spec")
+        status = {"status": before["status"]} if before and "status" in before else {}
+        made = {
+            **status,
+            **obj,
+            "metadata": {
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+                **metadata,
+                "uid": known["uid"],
+                "generation": known["generation"] + (not same),
+                "resourceVersion": str(number),
+            },
+        }
+        self.objects[key] = made
+        self.tell(resource, WatchEvent("MODIFIED" if before else "ADDED", made))
+        return made
+
+    def drop(self, resource: Resource, name: str, namespace: str = "") -> None:
+        """Have an object no longer, and tell it."""
+        self.tell(resource, WatchEvent("DELETED", self.objects.pop((resource.kind, namespace, name))))
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
+        try:
+            return self.objects[(resource.kind, namespace, name)]
+        except KeyError:
+            raise kube.NotFound(404, "NotFound", name) from None
+
+    async def list(self, resource: Resource, *_: Any, **__: Any) -> kube.ListResult:
+        found = [each for key, each in self.objects.items() if key[0] == resource.kind]
+        self.listed += len(found)
+        return kube.ListResult(tuple(found), "1")
+
+    async def create(self, resource: Resource, obj: Mapping[str, Any]) -> Object:
+        self.written["create", resource.kind] += 1
+        return self.put(resource, obj)
+
+    async def update(self, resource: Resource, obj: Mapping[str, Any]) -> Object:
+        self.written["update", resource.kind] += 1
+        return self.put(resource, obj)
+
+    async def update_status(self, resource: Resource, obj: Mapping[str, Any]) -> Object:
+        self.written["status", resource.kind] += 1
+        return self.put(resource, obj)
+
+    async def delete(self, resource: Resource, name: str, namespace: str = "", **_: Any) -> None:
+        self.written["delete", resource.kind] += 1
+        if (resource.kind, namespace, name) not in self.objects:
+            raise kube.NotFound(404, "NotFound", name)
+        self.drop(resource, name, namespace)
+
+
+def gateway(name: str, class_name: str, *ports: int) -> Object:
+    """Give a Gateway with a listener for HTTP at each port, and one for HTTPS."""
+    listeners: list[Object] = [
+        {"name": f"p{port}", "port": port, "protocol": "HTTP"} for port in ports
+    ]
+    tls = {"certificateRefs": [{"name": f"{name}-tls"}]}
+    listeners.append({"name": "tls", "port": 8443, "protocol": "HTTPS", "tls": tls})
+    spec = {"gatewayClassName": class_name, "listeners": listeners}
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+def route(name: str, parent: str, service: str, path: str = "/") -> Object:
+    """Give a route of one name to one Service."""
+    rule = {
+        "matches": [{"path": {"type": "PathPrefix", "value": path}}],
+        "backendRefs": [{"name": service, "port": 80}],
+    }
+    spec = {
+        "parentRefs": [{"name": parent}],
+        "hostnames": [f"{name}.example"],
+        "rules": [rule],
+    }
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+def service(name: str) -> Object:
+    """Give a Service with one port."""
+    ports = [{"name": "http", "port": 80, "targetPort": 9000, "protocol": "TCP"}]
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": {"ports": ports}}
+
+
+def endpoints(name: str, *addresses: str) -> Object:
+    """Give the EndpointSlice of a Service."""
+    labels = {"kubernetes.io/service-name": name}
+    return {
+        "metadata": {"name": f"{name}-1", "namespace": "default", "labels": labels},
+        "addressType": "IPv4",
+        "ports": [{"name": "http", "port": 9000, "protocol": "TCP"}],
+        "endpoints": [{"addresses": [each]} for each in addresses],
+    }
+
+
+def secret(name: str, pair: tuple[bytes, bytes]) -> Object:
+    """Give a Secret with a certificate and its key, both in base64."""
+    data = {"tls.crt": pair[0].decode(), "tls.key": pair[1].decode()}
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "type": "kubernetes.io/tls",
+        "data": data,
+    }
+
+
+class Agents:
+    """The agents of all Gateways, which confirm whatever they are told."""
+
+    def __init__(self, controller: controllers.Controller, group: asyncio.TaskGroup) -> None:
+        self._nginx = controller.delivery._fleet
+        self._envoys = controller.delivery.envoys.fleet
+        self._group = group
+        self.told: Counter[str] = Counter()
+        """How often the agents of each Gateway were told something."""
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def connect(self, name: str, class_name: str, count: int = 1) -> None:
+        """Have so many agents of a Gateway connect."""
+        serve = self._serve_nginx if class_name == NGINX else self._serve_envoy
+        for number in range(count):
+            identity = Identity(f"default/{name}", f"{name}-{number}")
+            self.tasks.append(self._group.create_task(serve(identity)))
+
+    async def _serve_nginx(self, identity: Identity) -> None:
+        fleet = self._nginx
+        about = Register("nginx", "nginx/1.31.3", (), frozenset({"endpoints"}))
+        fleet.greet(identity, about)
+        stream = fleet.open(identity)
+        assert stream is not None
+        fleet.receive(identity, HasVersion(""))
+        while True:
+            asked = await stream.next()
+            assert isinstance(asked, Apply)
+            self.told[identity.gateway] += 1
+            fleet.receive(identity, Answer(asked.correlation))
+
+    async def _serve_envoy(self, identity: Identity) -> None:
+        fleet = self._envoys
+        stream = fleet.open(identity, delta.Dialogue)
+        assert stream is not None
+        stream.speaker = delta.Speaker("envoy/1.40.0")
+        conversation = stream.dialogue.conversation
+        for type_url in ORDER:
+            conversation.receive(Request(type_url, subscribe=("*",)))
+        while True:
+            stream.woken.clear()
+            response = conversation.next()
+            fleet.note(stream)
+            if response is None:
+                await stream.woken.wait()
+                continue
+            self.told[identity.gateway] += 1
+            conversation.receive(Request(response.type_url, nonce=response.nonce))
+
+
+class Estate:
+    """Gateways, half of them of NGINX and half of Envoy, each with its routes; all is at rest."""
+
+    def __init__(self, directory: Path, pair: tuple[bytes, bytes], authorities: Path) -> None:
+        self.store = Store()
+        self._pair = pair
+        self.controller = controllers.Controller(
+            self.store,
+            controllers.Options(
+                kubeconfig=directory,
+                agent_bind="127.0.0.1:1",
+                agent_advertise="127.0.0.1:1",
+                tls_cert=directory,
+                tls_key=directory,
+                ca=authorities,
+            ),
+        )
+        self.store.tell = self._tell
+        self.agents: Agents
+        self.steps = 0
+
+    def _tell(self, resource: Resource, event: WatchEvent) -> None:
+        informer = self.controller.informers.get(resource.kind)
+        if informer is not None:
+            # As it comes from a watch.
+            informer._publish(informer._mirror.receive([event]))
+
+    @contextlib.asynccontextmanager
+    async def running(self, gateways: int, routes: int = 2) -> AsyncIterator[None]:
+        """Run it with so many Gateways, and so many routes of each."""
+        for name, number in ((NGINX, 0), (ENVOY, 1)):
+            spec = {"controllerName": ("gatehouse.dev/nginx", "gatehouse.dev/envoy")[number]}
+            self.store.put(resources.GATEWAY_CLASSES, {"metadata": {"name": name}, "spec": spec})
+        self.store.put(resources.NAMESPACES, {"metadata": {"name": "default"}})
+        for number in range(gateways):
+            self.add(number, routes)
+        controller = self.controller
+        async with asyncio.TaskGroup() as group:
+            self.agents = Agents(controller, group)
+            tasks = [
+                group.create_task(each)
+                for each in (
+                    controller.statuses.run(),
+                    controller.provisioning.run(),
+                    controller.loop.run(),
+                    controller.dns.run(),
+                )
+            ]
+            for number in range(gateways):
+                self.connect(number)
+            await self.rest()
+            yield
+            for task in (*tasks, *self.agents.tasks):
+                task.cancel()
+
+    def class_of(self, number: int) -> str:
+        return (NGINX, ENVOY)[number % 2]
+
+    def add(self, number: int, routes: int = 2) -> None:
+        """Make a Gateway with what it serves."""
+        name = f"g{number}"
+        self.store.put(resources.SECRETS, secret(f"{name}-tls", self._pair))
+        for each in range(routes):
+            one = f"{name}-r{each}"
+            self.store.put(resources.SERVICES, service(one))
+            self.store.put(resources.ENDPOINT_SLICES, endpoints(one, "10.0.0.1"))
+            self.store.put(resources.HTTP_ROUTES, route(one, name, one))
+        self.store.put(resources.GATEWAYS, gateway(name, self.class_of(number), 8080))
+
+    def connect(self, number: int, count: int = 1) -> None:
+        self.agents.connect(f"g{number}", self.class_of(number), count)
+
+    async def rest(self) -> None:
+        """Wait until nothing is written, told or compiled any more."""
+        seen: Any = None
+        while seen != (seen := self._seen()):
+            await asyncio.sleep(0.3)
+
+    def _seen(self) -> Any:
+        told, loop = self.agents.told.total(), self.controller.loop
+        return loop.passes, told, self.store.written.total()
+
+    async def steps_of(self, change: Callable[[], object]) -> int:
+        """Count what a change, and all that follows from it, has the interpreter do.
+
+        Calls and lines: a loop over everything counts also where it calls nothing. Unlike time it
+        is nearly the same in every run.
+        """
+        await asyncio.sleep(0.1)
+        with counted() as found:
+            change()
+            await self.rest()
+        return found["steps"]
+
+
+@contextlib.contextmanager
+def counted() -> Any:
+    found = {"steps": 0}
+
+    def note(frame: FrameType, event: str, _: object) -> Any:
+        found["steps"] += 1
+        return note
+
+    before = sys.gettrace()
+    sys.settrace(note)
+    try:
+        yield found
+    finally:
+        sys.settrace(before)
+
+
+assert KINDS

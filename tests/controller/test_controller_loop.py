@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ import yaml
 from gatehouse.apis import resources
 from gatehouse.bundle import Bundle
 from gatehouse.controller import loop
-from gatehouse.controller.compilation import Compilation, Pass
+from gatehouse.controller.compilation import Compilation
 from gatehouse.controller.lines import nginx_line
 from gatehouse.controller.loop import Loop
 from gatehouse.controller.programming import Trouble
@@ -22,6 +22,7 @@ from gatehouse.controller.publication import Publisher
 from gatehouse.delivery import DataPlaneReport, InstanceReport, Refusal
 from gatehouse.frontends import gateway_api
 from gatehouse.frontends.upstream_cluster import replicas
+from gatehouse.provisioner.manifests import Plan
 from gatehouse.query import Key
 
 BASE = """
@@ -133,7 +134,7 @@ class Written:
 class Story:
     def __init__(self) -> None:
         self.fleet, self.written = Fleet(), Written()
-        self.provisioned: list[Pass] = []
+        self.provisioned: list[Mapping[Key, Plan | None]] = []
         self.fetched: list[tuple[gateway_api.Fetch, ...]] = []
         self.compilation = Compilation(gateway_api.Settings(bind="any"))
         self.loop = Loop(
@@ -184,8 +185,7 @@ async def test_nothing_is_published_before_an_instance_says_which_nginx_it_has(
     story.apply(BASE)
     await story.until(lambda: story.provisioned)
     [found] = story.provisioned
-    assert found.ports == {GATEWAY: ((8080, "TCP"),)}
-    assert found.controllers == {GATEWAY: gateway_api.NGINX}
+    assert found == {GATEWAY: Plan(((8080, "TCP"),), proxy="nginx")}
     await story.quiet()
     assert not story.fleet.bundles
     assert story.written.condition(GATEWAY, "Accepted")["status"] == "True"
@@ -374,8 +374,8 @@ async def test_parameters_that_change_are_provisioned_without_a_change_of_ports(
         story.apply(PARAMETERS.format(replicas=number))
         await story.until(
             lambda number=number: any(  # type: ignore[misc]
-                each.workload.deployment.replicas == number
-                for each in story.provisioned[-1].provisioning.values()
+                each is not None and each.workload.deployment.replicas == number
+                for each in story.provisioned[-1].values()
             )
         )
 
@@ -410,7 +410,7 @@ async def test_a_gateway_that_goes_is_withdrawn_and_its_status_forgotten(story: 
     await story.until(lambda: story.fleet.bundles)
     gateway = next(raw for raw in yaml.safe_load_all(BASE) if raw["kind"] == "Gateway")
     story.apply(yaml.safe_dump(gateway), delete=True)
-    await story.until(lambda: not story.provisioned[-1].ports)
+    await story.until(lambda: story.provisioned[-1] == {GATEWAY: None})
     assert not story.fleet.bundles
     assert GATEWAY not in story.written.now
 

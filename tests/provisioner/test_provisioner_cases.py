@@ -16,7 +16,6 @@ from admitted import admitted
 
 from gatehouse.apis.workload import NetworkOptions
 from gatehouse.controller.compilation import Compilation
-from gatehouse.controller.run import planned
 from gatehouse.frontends import gateway_api
 from gatehouse.provisioner.copies import Copied
 from gatehouse.provisioner.manifests import ProvisionerSettings, desired
@@ -75,12 +74,12 @@ def made(case: str) -> str:
     settings = WITH_POLICIES if "network-policies" in case else SETTINGS
     settings = msgspec.structs.replace(settings, copies=copies)
     shown: list[Any] = []
-    for name, plan in sorted(planned(compilation.run()).items()):
+    for (_, *name), plan in compilation.run().plans.items():
         if plan.waiting:
             shown.append({"gateway": name[1], "waiting": plan.waiting})
             continue
         try:
-            found = [obj for _, obj in desired(gateways[name], settings, plan)]
+            found = [obj for _, obj in desired(gateways[(name[0], name[1])], settings, plan)]
         except PatchError as error:
             shown.append({"gateway": name[1], "refused": str(error)})
             continue

@@ -43,7 +43,7 @@ class Live:
         self.gateways: dict[tuple[str, str], Any] = {}
         self.told: dict[tuple[str, str], Trouble | None] = {}
         self.provisioning = Provisioning(
-            client, SETTINGS, self.gateways.get, set, self.told.__setitem__
+            client, SETTINGS, self.gateways.get, lambda _: False, self.told.__setitem__
         )
 
     def trouble(self) -> str:

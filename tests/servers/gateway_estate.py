@@ -21,7 +21,6 @@ from gatehouse.apis.resources import Resource
 from gatehouse.controller import run as controllers
 from gatehouse.kube import client as kube
 from gatehouse.kube.lines import WatchEvent
-from gatehouse.provisioner.reconcile import KINDS
 from gatehouse.transports.agents.authentication import Identity
 from gatehouse.transports.agents.session import Answer, HasVersion, Register
 from gatehouse.transports.agents.stream import Apply
@@ -51,7 +50,7 @@ class Store(kube.Client):
         metadata = obj["metadata"]
         key = (resource.kind, metadata.get("namespace", ""), metadata["name"])
         before, number = self.objects.get(key), next(self._numbers)
-        known = before["metadata"] if before else {"uid": f"u{number}", "generation": 0}
+        known: Object = before["metadata"] if before else {"uid": f"u{number}", "generation": 0}
         same = before is not None and before.get("spec") == obj.get("spec")
         status = {"status": before["status"]} if before and "status" in before else {}
         made = {
@@ -71,7 +70,9 @@ class Store(kube.Client):
 
     def drop(self, resource: Resource, name: str, namespace: str = "") -> None:
         """Have an object no longer, and tell it."""
-        self.tell(resource, WatchEvent("DELETED", self.objects.pop((resource.kind, namespace, name))))
+        self.tell(
+            resource, WatchEvent("DELETED", self.objects.pop((resource.kind, namespace, name)))
+        )
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
         try:
@@ -82,7 +83,7 @@ class Store(kube.Client):
     async def list(self, resource: Resource, *_: Any, **__: Any) -> kube.ListResult:
         found = [each for key, each in self.objects.items() if key[0] == resource.kind]
         self.listed += len(found)
-        return kube.ListResult(tuple(found), "1")
+        return kube.ListResult(found, "1")
 
     async def create(self, resource: Resource, obj: Mapping[str, Any]) -> Object:
         self.written["create", resource.kind] += 1
@@ -224,7 +225,6 @@ class Estate:
         )
         self.store.tell = self._tell
         self.agents: Agents
-        self.steps = 0
 
     def _tell(self, resource: Resource, event: WatchEvent) -> None:
         informer = self.controller.informers.get(resource.kind)
@@ -294,26 +294,18 @@ class Estate:
         is nearly the same in every run.
         """
         await asyncio.sleep(0.1)
-        with counted() as found:
+        steps = 0
+
+        def note(_: FrameType, __: str, ___: object) -> Any:
+            nonlocal steps
+            steps += 1
+            return note
+
+        before = sys.gettrace()
+        sys.settrace(note)
+        try:
             change()
             await self.rest()
-        return found["steps"]
-
-
-@contextlib.contextmanager
-def counted() -> Any:
-    found = {"steps": 0}
-
-    def note(frame: FrameType, event: str, _: object) -> Any:
-        found["steps"] += 1
-        return note
-
-    before = sys.gettrace()
-    sys.settrace(note)
-    try:
-        yield found
-    finally:
-        sys.settrace(before)
-
-
-assert KINDS
+        finally:
+            sys.settrace(before)
+        return steps

@@ -10,37 +10,39 @@ import msgspec
 import structlog
 
 from gatehouse import query
+from gatehouse.controller import planning
 from gatehouse.frontends import gateway_api, hosted_apiserver, joined
 from gatehouse.ir import gateway as ir
+from gatehouse.provisioner.manifests import Plan
 from gatehouse.table import Table
 
 log = structlog.get_logger("gatehouse.controller")
 
 
-class Pass(msgspec.Struct, frozen=True):
-    """What one pass over the snapshot found."""
+class Served(msgspec.Struct, frozen=True):
+    """What is to be served for a Gateway."""
 
-    gateways: Mapping[query.Key, ir.Gateway | None]
-    """Every Gateway that is ours; None for one that cannot be served yet."""
-    statuses: Table[query.Key, joined.Status]
-    """The wanted status of every object we speak about; unchanged ones are the same objects."""
-    attached: Table[query.Key, tuple[query.Key, ...]]
-    """For each route, or object of a guest, the Gateways that serve it."""
-    controllers: Mapping[query.Key, str] = {}
-    """The controller that the class of each of them names."""
-    ports: Mapping[query.Key, tuple[tuple[int, str], ...]] = {}
-    """The ports of every Gateway that is ours, each with TCP or UDP."""
-    provisioning: Mapping[query.Key, gateway_api.Provisioning] = {}
+    controller: str
+    """The one that its class names."""
+    gateway: ir.Gateway | None
+    """None: it cannot be served yet."""
+
+
+class Pass(msgspec.Struct, frozen=True):
+    """What one pass over the snapshot found. In tables, what is unchanged is the same object."""
+
+    gateways: Table[query.Key, Served] = msgspec.field(default_factory=Table)
+    """Every Gateway that is ours."""
+    plans: Table[query.Key, Plan] = msgspec.field(default_factory=Table)
     """How the data plane of each of them is to be run."""
+    statuses: Table[query.Key, joined.Status] = msgspec.field(default_factory=Table)
+    """The wanted status of every object we speak about."""
+    attached: Table[query.Key, tuple[query.Key, ...]] = msgspec.field(default_factory=Table)
+    """For each route, or object of a guest, the Gateways that serve it."""
     fetches: tuple[gateway_api.Fetch, ...] = ()
     """What is to be fetched from elsewhere."""
     records: Table[query.Key, hosted_apiserver.Records] = msgspec.field(default_factory=Table)
     """What is to be published in the DNS, by the HostedAPIServer that wants it."""
-
-    @property
-    def planned(self) -> tuple[Mapping[query.Key, Any], ...]:
-        """What data planes are provisioned by; another pass' that is equal changes none."""
-        return self.ports, self.controllers, self.provisioning
 
 
 class Compilation:
@@ -82,23 +84,27 @@ class Compilation:
 
 
 def _collect(ask: query.Ask) -> Pass:
-    gateways = ask(_gateways, "")
     return Pass(
-        gateways=gateways,
+        gateways=ask(_gateways, ""),
+        plans=ask(_plans, ""),
         statuses=ask(_statuses, ""),
         attached=ask(_attached, ""),
-        controllers={key: ask(gateway_api.controller_of, key) for key in gateways},
-        ports={key: ask(gateway_api.service_ports, key) for key in gateways},
-        provisioning={key: ask(gateway_api.provisioning, key) for key in gateways},
         fetches=ask(gateway_api.fetches, ""),
         records=ask(_records, ""),
     )
 
 
-def _gateways(ask: query.Ask, _: str) -> Mapping[query.Key, ir.Gateway | None]:
-    keys = ask(gateway_api.gateways, "")
-    found = ask.each(joined.compile_gateway, keys, _failed)
-    return dict(zip(keys, found, strict=True))
+def _gateways(ask: query.Ask, _: str) -> Table[query.Key, Served]:
+    return ask.map(_served, ask(gateway_api.gateways, ""))
+
+
+def _served(ask: query.Ask, key: query.Key) -> Served:
+    (gateway,) = ask.each(joined.compile_gateway, (key,), _failed)
+    return Served(ask(gateway_api.controller_of, key), gateway)
+
+
+def _plans(ask: query.Ask, _: str) -> Table[query.Key, Plan]:
+    return ask.map(planning.plan, ask(gateway_api.gateways, ""))
 
 
 def _statuses(ask: query.Ask, _: str) -> Table[query.Key, joined.Status]:

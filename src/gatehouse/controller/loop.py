@@ -16,12 +16,13 @@ import structlog
 
 from gatehouse.apis.resources import Resource
 from gatehouse.controller import programming
-from gatehouse.controller.compilation import Compilation, Pass
+from gatehouse.controller.compilation import Compilation, Pass, Served
 from gatehouse.controller.holding import Holding
 from gatehouse.controller.publication import Publisher
 from gatehouse.controller.status_writer import StatusWriter
 from gatehouse.frontends import gateway_api, hosted_apiserver
 from gatehouse.frontends.upstream_cluster import replicas
+from gatehouse.provisioner.manifests import Plan
 from gatehouse.query import Key
 from gatehouse.table import Table
 
@@ -58,11 +59,13 @@ class Loop:
         compilation: Compilation,
         publisher: Publisher,
         statuses: StatusWriter,
-        provision: Callable[[Pass], None],
+        provision: Callable[[Mapping[Key, Plan | None]], None],
         fetch: Callable[[tuple[gateway_api.Fetch, ...]], None],
         publish: Callable[[Records], None] = lambda _: None,
     ) -> None:
-        """``publish`` is told what is to be in the DNS."""
+        """``provision`` is told what Gateways are to have whenever that changes, and None of one
+        that is ours no more; ``publish``, what is to be in the DNS.
+        """
         self._compilation = compilation
         self._publisher = publisher
         self._statuses = statuses
@@ -75,10 +78,15 @@ class Loop:
         self._unfetched: set[Key] = set()
         self._stale = True
         """Whether an input changed since the last pass."""
-        self._last = Pass(gateways={}, statuses=Table(), attached=Table())
+        self._last = Pass()
+        self._news: set[Key] = set()
+        """Gateways of which there is something new: what they serve, reports, trouble."""
         self._generations: dict[Key, int] = {}
+        """Of all Gateways that there are."""
         self._standings: dict[Key, programming.Standing] = {}
-        self._trouble: dict[str, programming.Trouble | None] = {}
+        self._trouble: dict[Key, programming.Trouble | None] = {}
+        self._connected: dict[Key, int] = {}
+        """The number of instances of each Gateway."""
         self._asked: dict[Key, tuple[int, int]] = {}
         """The generation of each Gateway that was compiled, and the first bundle that holds it."""
         self._holding = Holding()
@@ -95,22 +103,28 @@ class Loop:
         for key, raw in changes.items():
             changed |= self._compilation.put(resource.kind, key, raw)
             if resource.kind == "Gateway":
-                metadata = (raw or {}).get("metadata", {})
-                self._generations[(resource.kind, *key)] = metadata.get("generation", 0)
+                self._note_generation((resource.kind, *key), raw)
             self._statuses.recheck((resource.kind, *key))
         if changed:
             self._changed()
 
+    def _note_generation(self, gateway: Key, raw: Mapping[str, Any] | None) -> None:
+        before = self._generations.pop(gateway, None)
+        if raw is not None:
+            self._generations[gateway] = raw.get("metadata", {}).get("generation", 0)
+        if before != self._generations.get(gateway):
+            self._news.add(gateway)
+
     def reported(self) -> tuple[int, int]:
         """Give the number of Gateways that are ours, and that of their connected instances."""
-        reports = [self._publisher.report(_name(key)) for key in self._last.gateways]
-        return len(reports), sum(len(report.instances) for report in reports)
+        return len(self._last.gateways), sum(self._connected.values())
 
     def on_provisioned(self, gateway: tuple[str, str], trouble: programming.Trouble | None) -> None:
         """Note that a Gateway's data plane was provisioned, or why it was not."""
-        name = "/".join(gateway)
-        if self._trouble.get(name) != trouble:
-            self._trouble[name] = trouble
+        key = ("Gateway", *gateway)
+        if self._trouble.get(key) != trouble:
+            self._trouble[key] = trouble
+            self._news.add(key)
             self._urged.set()
             self._woken.set()
 
@@ -130,8 +144,9 @@ class Loop:
         self._urged.set()
         self._woken.set()
 
-    def on_report(self, _gateway: str) -> None:
+    def on_report(self, gateway: str) -> None:
         """Note that a data plane reported."""
+        self._news.add(("Gateway", *gateway.split("/")))
         self._woken.set()
 
     async def run(self) -> None:
@@ -183,13 +198,14 @@ class Loop:
     def _turn(self) -> None:
         started = time.perf_counter()
         self._judge(self._last)
-        found = self._published()
+        found = self._published(self._last)
         if self._stale:
             # What a data plane cannot do, and whether it has it already, is known only now.
-            found = self._published()
+            found = self._published(found)
         self._write(found)
-        if found.planned != self._last.planned:
-            self._provision(found)
+        self._news.clear()
+        if plans := {key: plan for key, _, plan in self._last.plans.until(found.plans)}:
+            self._provision(plans)
         if found.fetches != self._last.fetches:
             self._fetch(found.fetches)
         if found is not self._last:
@@ -197,55 +213,70 @@ class Loop:
         self._last = found
         log.debug("pass", number=self.passes, seconds=round(time.perf_counter() - started, 4))
 
-    def _published(self) -> Pass:
-        found = self._compiled()
-        self._publish(found)
+    def _published(self, before: Pass) -> Pass:
+        found = self._compiled(before)
+        if found is not before:
+            self._news |= {key for key, _, _ in before.gateways.until(found.gateways)}
+        for key in sorted(self._news):
+            if key in found.gateways:
+                self._publish(key, found.gateways[key])
+            else:
+                self._withdraw(key)
         self._judge(found)
         return found
 
-    def _compiled(self) -> Pass:
+    def _compiled(self, before: Pass) -> Pass:
         """Give the newest pass; reports alone, which are many, make no new one."""
         if not self._stale:
-            return self._last
+            return before
         found = self._compilation.run()
         self._stale = False
         self._compiled_at = time.monotonic()
         self.passes += 1
         return found
 
-    def _publish(self, found: Pass) -> None:
-        self._publisher.retain({_name(key) for key in found.gateways})
-        for key, gateway in found.gateways.items():
-            if gateway is not None:
-                refused = self._publisher.publish(gateway, found.controllers[key])
-                unsupported = gateway_api.Unsupported(refused)
-                if self._compilation.put_input(("Unsupported", *key[1:]), unsupported):
-                    self._changed()
-            generation = self._generations.get(key, 0)
-            if key not in self._asked or self._asked[key][0] != generation:
-                self._asked[key] = (generation, max(1, self._publisher.newest(_name(key))))
-        for key in self._asked.keys() - found.gateways.keys():
-            del self._asked[key]
+    def _publish(self, key: Key, served: Served) -> None:
+        if served.gateway is not None:
+            refused = self._publisher.publish(served.gateway, served.controller)
+            if self._compilation.put_input(_unsupported(key), gateway_api.Unsupported(refused)):
+                self._changed()
+        generation = self._generations.get(key, 0)
+        if key not in self._asked or self._asked[key][0] != generation:
+            self._asked[key] = (generation, max(1, self._publisher.newest(_name(key))))
+
+    def _withdraw(self, key: Key) -> None:
+        """Serve a Gateway no more; what was known of it stays known while the object is there."""
+        self._publisher.withdraw(_name(key))
+        self._asked.pop(key, None)
+        self._connected.pop(key, None)
+        if key not in self._generations:
+            self._standings.pop(key, None)
+            self._trouble.pop(key, None)
+            for told in (_unsupported(key), _programming(key), replicas(key)):
+                self._compilation.put_input(told, None)
 
     def _judge(self, found: Pass) -> None:
         """Let the reports change the inputs ``Programming``; a change asks for another pass."""
-        for key in found.gateways:
+        for key in sorted(self._news):
+            if key not in found.gateways:
+                continue
             generation, first = self._asked[key]
             standing = programming.judge(
                 self._standings.get(key),
                 self._publisher.report(_name(key)),
                 generation,
-                self._trouble.get(_name(key)),
+                self._trouble.get(key),
                 served=self._publisher.served(_name(key)) >= first,
             )
             self._standings[key] = standing
-            if self._compilation.put_input(("Programming", *key[1:]), standing.state):
+            if self._compilation.put_input(_programming(key), standing.state):
                 self._changed()
             self._count(key)
 
     def _count(self, key: Key) -> None:
         """Let the number of data planes be known where limits are divided among them."""
         connected, number = replicas(key), len(self._publisher.report(_name(key)).instances)
+        self._connected[key] = number
         if self._compilation.put_input(connected, number) and self._compilation.reads(connected):
             self._changed()
 
@@ -254,15 +285,18 @@ class Loop:
         now = time.monotonic()
         if found is not self._last:
             self._hold(found, now)
-        served = {key: self._served(key) for key in found.gateways}
-        for key, status in self._holding.released(served, now):
+
+        def served(key: Key) -> int | None:
+            return self._served(key) if key in found.gateways else None
+
+        for key, status in self._holding.released(self._news, served, now):
             self._statuses.want(key, status)
 
     def _hold(self, found: Pass, now: float) -> None:
-        newest = {key: self._publisher.newest(_name(key)) for key in found.gateways}
         for key, _, status in self._last.statuses.until(found.statuses):
             if status is not None:
-                awaited = {each: newest.get(each, 0) for each in found.attached.get(key, ())}
+                serving = found.attached.get(key, ())
+                awaited = {each: self._publisher.newest(_name(each)) for each in serving}
                 self._holding.hold(key, status, awaited, now)
             else:
                 self._holding.forget(key)
@@ -273,6 +307,14 @@ class Loop:
         if programming.settled(self._publisher.report(_name(key))):
             return self._publisher.newest(_name(key))
         return self._publisher.served(_name(key))
+
+
+def _unsupported(key: Key) -> Key:
+    return ("Unsupported", *key[1:])
+
+
+def _programming(key: Key) -> Key:
+    return ("Programming", *key[1:])
 
 
 def _name(key: Key) -> str:

@@ -13,7 +13,7 @@ from gatehouse.controller.programming import Trouble
 from gatehouse.kube import client as kube
 from gatehouse.provisioner import reconcile
 from gatehouse.provisioner.copies import Copied
-from gatehouse.provisioner.made import Made
+from gatehouse.provisioner.made import Made, Place
 from gatehouse.provisioner.manifests import Plan, ProvisionerSettings
 
 log = structlog.get_logger("gatehouse.provisioner")
@@ -43,7 +43,7 @@ class _Done(msgspec.Struct, frozen=True):
 class Provisioning:
     """Reconciles the Gateways that are ours whenever something changed.
 
-    ``kept`` gives the Gateways whose data planes stay although they are not ours just now: a
+    ``kept`` tells of a Gateway whether its data plane stays although it is not ours just now: a
     GatewayClass that disappears for a moment must not take the traffic down.
     """
 
@@ -52,7 +52,7 @@ class Provisioning:
         client: kube.Client,
         settings: ProvisionerSettings,
         current: Callable[[Name], Mapping[str, Any] | None],
-        kept: Callable[[], set[Name]],
+        kept: Callable[[Name], bool],
         on_provisioned: Callable[[Name, Trouble | None], None],
         made: Made | None = None,
     ) -> None:
@@ -63,7 +63,7 @@ class Provisioning:
         self._current = current
         self._kept = kept
         self._on_provisioned = on_provisioned
-        self._ours: Mapping[Name, Plan] = {}
+        self._ours: dict[Name, Plan] = {}
         self._done: dict[Name, _Done] = {}
         self._due: asyncio.Queue[Name] = asyncio.Queue()
         self._queued: set[Name] = set()
@@ -72,19 +72,30 @@ class Provisioning:
         self._sweep = asyncio.Event()
         self._failures: dict[Name, int] = {}
 
-    def own(self, gateways: Mapping[Name, Plan]) -> None:
-        """Say which Gateways are ours, and what each is to have; what is left of others goes."""
-        before, self._ours = self._ours, gateways
-        for name, plan in gateways.items():
-            if before.get(name) != plan:
+    def own(self, plans: Mapping[Name, Plan | None]) -> None:
+        """Say what Gateways that are ours are to have; None: that one is ours no more.
+
+        Of those that are not named nothing changed since the last time; the first time, all that
+        are ours are named, and what is left of others goes.
+        """
+        for name, plan in plans.items():
+            if plan is None:
+                self._disown(name)
+            elif self._ours.get(name) != plan:
+                self._ours[name] = plan
                 self.touch(name)
-        gone = before.keys() - gateways.keys()
-        for name in gone:
-            self._done.pop(name, None)
-            self._failures.pop(name, None)
-        if gone or not self._begun:
+        if not self._begun:
             self._begun = True
             self._sweep.set()
+
+    def _disown(self, name: Name) -> None:
+        self._ours.pop(name, None)
+        self._done.pop(name, None)
+        self._failures.pop(name, None)
+        if self._made is None:
+            self._sweep.set()
+        else:
+            self.touch(name)
 
     def trust(self, ca_bundle: str) -> None:
         """Have all data planes' agents trust ``ca_bundle``, if they do not yet."""
@@ -105,10 +116,16 @@ class Provisioning:
 
     def touch(self, gateway: Name) -> None:
         """Look again at a Gateway: something made for it changed, or what it is to have."""
-        if gateway in self._ours and gateway not in self._queued:
+        if (gateway in self._ours or self._left(gateway)) and gateway not in self._queued:
             self._queued.add(gateway)
             if gateway not in self._busy:
                 self._due.put_nowait(gateway)
+
+    def _left(self, gateway: Name) -> Mapping[Place, Mapping[str, Any]]:
+        """Give what is known to be left of a Gateway that is not ours."""
+        if self._made is None or not self._begun or gateway in self._ours or self._kept(gateway):
+            return {}
+        return self._made.of(gateway)
 
     def on_gateway(self, gateway: Name) -> None:
         """Note that a Gateway changed, perhaps in nothing but its status."""
@@ -137,6 +154,8 @@ class Provisioning:
                 asyncio.get_running_loop().call_later(SETTLING, self._due.put_nowait, name)
 
     async def _reconcile(self, name: Name) -> None:
+        if left := self._left(name):
+            await self._remove(name, left)
         gateway = self._current(name)
         if gateway is None or name not in self._ours:
             return
@@ -172,19 +191,28 @@ class Provisioning:
             self._on_provisioned(name, _fewer(starved))
             log.debug("provisioned", gateway="/".join(name), outcomes=[str(o) for o in outcomes])
 
+    async def _remove(self, name: Name, left: Mapping[Place, Mapping[str, Any]]) -> None:
+        try:
+            await reconcile.remove(self._client, left)
+        except reconcile.ReconcileError as error:
+            log.warning("leftovers not removed", gateway="/".join(name), error=str(error))
+            self._again(name, error.retry_after)
+        else:
+            self._failures.pop(name, None)
+
     async def _remove_leftovers(self) -> None:
         while True:
             await self._sweep.wait()
             self._sweep.clear()
             try:
-                await reconcile.sweep(self._client, self._wanted(self._kept()))
+                await reconcile.sweep(self._client, self._wanted)
             except (kube.ApiError, reconcile.ReconcileError) as error:
                 log.warning("leftovers not removed", error=str(error))
                 asyncio.get_running_loop().call_later(LAST_RETRY, self._sweep.set)
 
-    def _wanted(self, kept: set[Name]) -> Callable[[Name], bool]:
-        """Ask of each object as it is looked at: a Gateway may become ours meanwhile."""
-        return lambda name: name in self._ours or name in kept
+    def _wanted(self, name: Name) -> bool:
+        """Asked of each object as it is looked at: a Gateway may become ours meanwhile."""
+        return name in self._ours or self._kept(name)
 
     def _again(self, name: Name, at_least: float | None) -> None:
         failures = self._failures[name] = self._failures.get(name, 0) + 1

@@ -34,7 +34,7 @@ class Publisher:
         name = gateway.name
         known = self._published.get(name)
         if known is None or known.controller != controller:
-            self._withdraw(name)
+            self.withdraw(name)
             known = self._published[name] = _Published(controller)
         rendered = self._lines[controller].render(gateway)
         if rendered is None:
@@ -71,9 +71,10 @@ class Publisher:
     def retain(self, names: set[str]) -> None:
         """Withdraw every Gateway that is not among ``names``."""
         for name in self._published.keys() - names:
-            self._withdraw(name)
+            self.withdraw(name)
 
-    def _withdraw(self, name: str) -> None:
+    def withdraw(self, name: str) -> None:
+        """Have a Gateway served no more by us, if it was."""
         known = self._published.pop(name, None)
         if known is not None:
             self._lines[known.controller].withdraw(name)

@@ -11,7 +11,7 @@ import structlog
 
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
-from gatehouse.controller.compilation import Compilation, Pass
+from gatehouse.controller.compilation import Compilation
 from gatehouse.controller.dns import DnsEndpoints
 from gatehouse.controller.fetching import Fetcher
 from gatehouse.controller.health import Figure, registry
@@ -41,7 +41,7 @@ from gatehouse.kube.events import Recorder
 from gatehouse.provisioner.copies import read_all
 from gatehouse.provisioner.made import Made
 from gatehouse.provisioner.manifests import Plan
-from gatehouse.provisioner.pod import Proxy
+from gatehouse.query import Key
 from gatehouse.transports import server as agents
 
 log = structlog.get_logger("gatehouse.controller")
@@ -49,8 +49,6 @@ log = structlog.get_logger("gatehouse.controller")
 CLASSES = {"gatehouse-nginx": gateway_api.NGINX, "gatehouse-envoy": gateway_api.ENVOY}
 """The GatewayClasses that are made where they are missing, each with its controller's name."""
 
-PROXIES: Mapping[str, Proxy] = {gateway_api.NGINX: "nginx", gateway_api.ENVOY: "envoy"}
-"""What serves the Gateways of each controller's classes."""
 
 NOT_PROVISIONED = "NotProvisioned"
 """The reason of Events on Gateways whose data planes could not be made."""
@@ -129,8 +127,8 @@ class Controller:
         namespace, _, bare = name.partition("/")
         return self._current(("Gateway", namespace, bare))
 
-    def _provision(self, found: Pass) -> None:
-        self.provisioning.own(planned(found))
+    def _provision(self, plans: Mapping[Key, Plan | None]) -> None:
+        self.provisioning.own({(key[1], key[2]): plan for key, plan in plans.items()})
 
     def _on_provisioned(self, name: tuple[str, str], trouble: Trouble | None) -> None:
         self.loop.on_provisioned(name, trouble)
@@ -146,18 +144,16 @@ class Controller:
     def _current(self, key: tuple[str, ...]) -> Mapping[str, Any] | None:
         return self.informers[key[0]].objects.get((key[1], key[2]))
 
-    def _kept(self) -> set[tuple[str, str]]:
-        """Give the Gateways that nobody else can have taken over: of no class, or one of ours."""
-        others = {
-            name
-            for (_, name), raw in self.informers["GatewayClass"].objects.items()
-            if raw.get("spec", {}).get("controllerName") not in gateway_api.CONTROLLERS
-        }
-        return {
-            name
-            for name, raw in self.informers["Gateway"].objects.items()
-            if raw.get("spec", {}).get("gatewayClassName") not in others
-        }
+    def _kept(self, name: tuple[str, str]) -> bool:
+        """Whether nobody else can have taken a Gateway over: it is of no class, or one of ours."""
+        gateway = self._current(("Gateway", *name))
+        if gateway is None:
+            return False
+        named = gateway.get("spec", {}).get("gatewayClassName", "")
+        owner = self._current(("GatewayClass", "", named))
+        return owner is None or (
+            owner.get("spec", {}).get("controllerName") in gateway_api.CONTROLLERS
+        )
 
     def _on_changes(
         self, resource: Resource, changes: Mapping[tuple[str, str], Mapping[str, Any] | None]
@@ -214,22 +210,6 @@ class Controller:
                 self.provisioning.trust(authorities(file))
             except (OSError, ValueError) as error:
                 log.warning("authorities kept", file=str(file), reason=str(error))
-
-
-def planned(found: Pass) -> dict[tuple[str, str], Plan]:
-    """Give what each Gateway that is ours is to have, by namespace and name."""
-    plans = {}
-    for key, ports in found.ports.items():
-        asked = found.provisioning[key]
-        plans[(key[1], key[2])] = Plan(
-            ports,
-            PROXIES[found.controllers[key]],
-            asked.workload,
-            asked.ip_family,
-            asked.log_level,
-            asked.waiting,
-        )
-    return plans
 
 
 async def _ensure_class(client: kube.Client, name: str, controller: str) -> None:

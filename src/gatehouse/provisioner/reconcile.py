@@ -179,6 +179,11 @@ async def sweep(client: Client, wanted: Callable[[tuple[str, str]], bool]) -> tu
     return await _remove_where(client, None, _OURS, left_over)
 
 
+async def remove(client: Client, made: Mapping[Place, Mapping[str, Any]]) -> tuple[Outcome, ...]:
+    """Delete what was made for a Gateway. Raises ReconcileError after everything was tried."""
+    return await _remove(client, _unwanted(made, set()))
+
+
 async def _remove_renamed(
     client: Client, gateway: Mapping[str, Any], keep: set[tuple[str, str]]
 ) -> tuple[Outcome, ...]:

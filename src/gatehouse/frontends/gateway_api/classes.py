@@ -26,7 +26,7 @@ def classes(ask: Ask, _: str = "") -> tuple[Key, ...]:
 
 
 def gateways(ask: Ask, _: str = "") -> Table[Key, Key]:
-    """Give the Gateways that are ours; who asks of one asks :func:`ours`, which others change not."""
+    """Give the Gateways that are ours. Who asks of one asks :func:`ours`: others do not matter."""
     return ask.map(_kept, ask.read(GATEWAYS))
 
 

@@ -7,18 +7,22 @@ in the test's own process, so that what a change costs can be counted; only sock
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import itertools
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
-from pathlib import Path
 from types import FrameType
 from typing import Any
+
+from authority import Authority
+from cryptography import x509
 
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.controller import run as controllers
+from gatehouse.controller.provisioning import SETTLING
 from gatehouse.kube import client as kube
 from gatehouse.kube.lines import WatchEvent
 from gatehouse.transports.agents.authentication import Identity
@@ -31,6 +35,9 @@ from gatehouse.xds.resources import ORDER
 Object = dict[str, Any]
 
 NGINX, ENVOY = "gatehouse-nginx", "gatehouse-envoy"
+
+PAUSE = 1.2 * SETTLING
+"""Seconds without any news after which all is at rest."""
 
 
 class Store(kube.Client):
@@ -167,12 +174,11 @@ class Agents:
         """How often the agents of each Gateway were told something."""
         self.tasks: list[asyncio.Task[None]] = []
 
-    def connect(self, name: str, class_name: str, count: int = 1) -> None:
-        """Have so many agents of a Gateway connect."""
+    def connect(self, name: str, class_name: str, number: int) -> None:
+        """Have an agent of a Gateway connect."""
         serve = self._serve_nginx if class_name == NGINX else self._serve_envoy
-        for number in range(count):
-            identity = Identity(f"default/{name}", f"{name}-{number}")
-            self.tasks.append(self._group.create_task(serve(identity)))
+        identity = Identity(f"default/{name}", f"{name}-{number}")
+        self.tasks.append(self._group.create_task(serve(identity)))
 
     async def _serve_nginx(self, identity: Identity) -> None:
         fleet = self._nginx
@@ -209,22 +215,29 @@ class Agents:
 class Estate:
     """Gateways, half of them of NGINX and half of Envoy, each with its routes; all is at rest."""
 
-    def __init__(self, directory: Path, pair: tuple[bytes, bytes], authorities: Path) -> None:
+    def __init__(self, authority: Authority) -> None:
         self.store = Store()
-        self._pair = pair
+        self._authority = authority
+        self._pair = self.pair("first.example")
+        nowhere = authority.file.parent / "nothing"
         self.controller = controllers.Controller(
             self.store,
             controllers.Options(
-                kubeconfig=directory,
+                kubeconfig=nowhere,
                 agent_bind="127.0.0.1:1",
                 agent_advertise="127.0.0.1:1",
-                tls_cert=directory,
-                tls_key=directory,
-                ca=authorities,
+                tls_cert=nowhere,
+                tls_key=nowhere,
+                ca=authority.file,
             ),
         )
         self.store.tell = self._tell
         self.agents: Agents
+
+    def pair(self, name: str) -> tuple[bytes, bytes]:
+        """Give a certificate and its key, both as a Secret has them."""
+        certificate, key = self._authority.issue(name, x509.DNSName(name))
+        return base64.b64encode(certificate.read_bytes()), base64.b64encode(key.read_bytes())
 
     def _tell(self, resource: Resource, event: WatchEvent) -> None:
         informer = self.controller.informers.get(resource.kind)
@@ -274,14 +287,16 @@ class Estate:
             self.store.put(resources.HTTP_ROUTES, route(one, name, one))
         self.store.put(resources.GATEWAYS, gateway(name, self.class_of(number), 8080))
 
-    def connect(self, number: int, count: int = 1) -> None:
-        self.agents.connect(f"g{number}", self.class_of(number), count)
+    def connect(self, number: int, first: int = 0, count: int = 1) -> None:
+        """Have agents of a Gateway connect."""
+        for each in range(first, first + count):
+            self.agents.connect(f"g{number}", self.class_of(number), each)
 
     async def rest(self) -> None:
         """Wait until nothing is written, told or compiled any more."""
         seen: Any = None
         while seen != (seen := self._seen()):
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(PAUSE)
 
     def _seen(self) -> Any:
         told, loop = self.agents.told.total(), self.controller.loop
@@ -293,7 +308,6 @@ class Estate:
         Calls and lines: a loop over everything counts also where it calls nothing. Unlike time it
         is nearly the same in every run.
         """
-        await asyncio.sleep(0.1)
         steps = 0
 
         def note(_: FrameType, __: str, ___: object) -> Any:

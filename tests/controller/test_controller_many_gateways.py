@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import hashlib
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from authority import Authority
@@ -13,6 +16,7 @@ from gateway_estate import ENVOY, NGINX, Estate, endpoints, gateway, route, secr
 
 from gatehouse import table
 from gatehouse.apis import resources
+from gatehouse.frontends import gateway_api
 
 FEW, MANY = 20, 200
 
@@ -79,3 +83,68 @@ async def test_a_change_of_one_gateway_costs_the_same_among_many(kind: str, tmp_
     ratios = {what: round(many[what] / few[what], 2) for what in few}
     # What grows is a look at each chunk of tables: that of all objects with a status, above all.
     assert max(ratios.values()) < 1.5, ratios
+
+
+def change(estate: Estate, chance: random.Random) -> None:
+    """Do to one of a few Gateways what users may do."""
+    store, number = estate.store, chance.randrange(4)
+    name, kind = f"g{number}", estate.class_of(chance.randrange(2))
+    match chance.randrange(7):
+        case 0 if ("Gateway", "default", name) in store.objects:
+            store.drop(resources.GATEWAYS, name, "default")
+        case 0 | 1:
+            ports = chance.sample((8080, 8081, 8082), 2)
+            store.put(resources.GATEWAYS, gateway(name, kind, *ports))
+        case 2 | 3:
+            path, parent = chance.choice(("/", "/a", "/b")), f"g{chance.randrange(4)}"
+            store.put(resources.HTTP_ROUTES, route(f"{name}-r0", parent, f"{name}-r1", path))
+        case 4:
+            found = endpoints(f"{name}-r1", f"10.0.0.{chance.randrange(1, 9)}")
+            store.put(resources.ENDPOINT_SLICES, found)
+        case 5:
+            estate.agents.connect(name, kind, chance.randrange(3))
+        case 6:
+            estate.own(kind, chance.choice((*gateway_api.CONTROLLERS, "somebody.else")))
+
+
+def stated(estate: Estate) -> dict[object, object]:
+    """Give all statuses, what was made for Gateways, and what each is served."""
+    store, delivery = estate.store, estate.controller.delivery
+    shown: dict[object, object] = {
+        key: (_timeless(each.get("status")), each.get("spec"), each["metadata"].get("labels"))
+        for key, each in store.objects.items()
+    }
+    for number in range(4):
+        name = f"default/g{number}"
+        shown[name] = delivery.report(name).desired, delivery.envoys.report(name).desired
+    return shown
+
+
+def _timeless(status: Any) -> Any:
+    match status:
+        case dict():
+            dated = ("lastTransitionTime", "observedGeneration")
+            return {
+                key: _timeless(each) for key, each in status.items() if each and key not in dated
+            }
+        case list():
+            return [_timeless(each) for each in status]
+    return status or {}
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_what_a_history_leads_to_is_what_its_end_alone_leads_to(
+    seed: int, tmp_path: Path
+) -> None:
+    authority, chance = Authority(tmp_path), random.Random(seed)
+    estate, fresh = Estate(authority), Estate(authority)
+    async with estate.running(3):
+        for _ in range(30):
+            for _ in range(chance.randrange(1, 4)):
+                change(estate, chance)
+            await asyncio.sleep(chance.choice((0, 0.02, 0.15)))
+        for kind in (NGINX, ENVOY):
+            estate.own(kind)
+        await estate.rest()
+        async with fresh.running(0, like=estate):
+            assert stated(fresh) == stated(estate)

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from gatehouse.backends import envoy, nginx
 from gatehouse.bundle import Bundle
 from gatehouse.frontends import gateway_api, hosted_apiserver, joined
+from gatehouse.frontends.gateway_api import needs
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import http as ir
 from gatehouse.ir.authentication import Authorization, Claim, Jwt, Requirement
@@ -57,14 +58,19 @@ def gateway(hostname: str | None, selector: str, port: int) -> Object:
 
 
 def route(
-    hostnames: list[str], path: str, service: str, namespace: str, guarded: bool = False
+    hostnames: list[str],
+    path: str,
+    service: str,
+    namespace: str,
+    guarded: bool = False,
+    gateways: tuple[str, ...] = ("gw",),
 ) -> Object:
     backend = {"name": service, "namespace": namespace, "port": 80}
     rule: Object = {"matches": [{"path": {"value": path}}], "backendRefs": [backend]}
     if guarded:
         reference = {"group": "gateway.nginx.org", "kind": "AuthenticationFilter", "name": "auth"}
         rule["filters"] = [{"type": "ExtensionRef", "extensionRef": reference}]
-    parents = [{"name": "gw", "namespace": "a"}]
+    parents = [{"name": name, "namespace": "a"} for name in gateways]
     return {"spec": {"parentRefs": parents, "hostnames": hostnames, "rules": [rule]}}
 
 
@@ -78,7 +84,7 @@ OBJECTS: dict[str, st.SearchStrategy[tuple[Key, Object | None]]] = {
         ),
     ),
     "Gateway": st.tuples(
-        st.just(("Gateway", "a", "gw")),
+        st.sampled_from([("Gateway", "a", "gw"), ("Gateway", "a", "other")]),
         st.none()
         | st.builds(
             gateway,
@@ -99,6 +105,7 @@ OBJECTS: dict[str, st.SearchStrategy[tuple[Key, Object | None]]] = {
             st.sampled_from(["s1", "s2"]),
             st.sampled_from(NAMESPACES),
             st.booleans(),
+            st.sampled_from([("gw",), ("gw", "other"), ("other",)]),
         ),
     ),
     "Service": st.tuples(
@@ -167,6 +174,29 @@ def everything(engine: Engine) -> tuple[Any, Any]:
         serving = ask.map(joined.gateways_of, ask(joined.subjects, ""))
         records = ask.map(hosted_apiserver.records, ask.read(hosted_apiserver.HOSTED))
         return gateways, (said, serving, records)
+
+
+def referring(engine: Engine) -> list[tuple[tuple[str, str], tuple[Key, ...], list[Key]]]:
+    """Give, for each Service, the Gateways that use it: by its routes, and by looking at all."""
+    with engine.compile() as ask:
+        gateways = ask(gateway_api.gateways, "")
+        return [
+            (name, ask(needs.users, name), [key for key in gateways if name in used[key]])
+            for name in ((namespace, f"s{n}") for namespace in NAMESPACES for n in (1, 2))
+            for used in ({key: ask(needs.services, key) for key in gateways},)
+        ]
+
+
+@settings(max_examples=100, deadline=None)
+@given(EDITS)
+def test_who_uses_a_service_is_found_by_the_routes_that_name_it(
+    edits: list[list[tuple[Key, Object | None]]],
+) -> None:
+    engine = fresh()
+    for edit in edits:
+        engine.commit({key: decoded(key, body) for key, body in edit})
+        for service, found, expected in referring(engine):
+            assert list(found) == expected, service
 
 
 @settings(max_examples=150, deadline=None)

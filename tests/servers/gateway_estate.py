@@ -23,6 +23,7 @@ from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.controller import run as controllers
 from gatehouse.controller.provisioning import SETTLING
+from gatehouse.controller.watching import WATCHED
 from gatehouse.kube import client as kube
 from gatehouse.kube.lines import WatchEvent
 from gatehouse.transports.agents.authentication import Identity
@@ -38,6 +39,9 @@ NGINX, ENVOY = "gatehouse-nginx", "gatehouse-envoy"
 
 PAUSE = 1.2 * SETTLING
 """Seconds without any news after which all is at rest."""
+
+
+RESOURCES = {each.kind: each for each in WATCHED}
 
 
 class Store(kube.Client):
@@ -74,6 +78,17 @@ class Store(kube.Client):
         self.objects[key] = made
         self.tell(resource, WatchEvent("MODIFIED" if before else "ADDED", made))
         return made
+
+    def take(self, other: Store) -> None:
+        """Have what another has, without statuses and what was made for Gateways."""
+        for (kind, _, _), obj in other.objects.items():
+            metadata = obj["metadata"]
+            if "ownerReferences" not in metadata:
+                kept = {
+                    key: metadata[key] for key in ("name", "namespace", "labels") if key in metadata
+                }
+                bare = {key: value for key, value in obj.items() if key != "status"}
+                self.put(RESOURCES[kind], {**bare, "metadata": kept})
 
     def drop(self, resource: Resource, name: str, namespace: str = "") -> None:
         """Have an object no longer, and tell it."""
@@ -170,6 +185,7 @@ class Agents:
         self._nginx = controller.delivery._fleet
         self._envoys = controller.delivery.envoys.fleet
         self._group = group
+        self.connected: dict[tuple[str, str, int], None] = {}
         self.told: Counter[str] = Counter()
         """How often the agents of each Gateway were told something."""
         self.tasks: list[asyncio.Task[None]] = []
@@ -177,6 +193,7 @@ class Agents:
     def connect(self, name: str, class_name: str, number: int) -> None:
         """Have an agent of a Gateway connect."""
         serve = self._serve_nginx if class_name == NGINX else self._serve_envoy
+        self.connected[name, class_name, number] = None
         identity = Identity(f"default/{name}", f"{name}-{number}")
         self.tasks.append(self._group.create_task(serve(identity)))
 
@@ -246,14 +263,17 @@ class Estate:
             informer._publish(informer._mirror.receive([event]))
 
     @contextlib.asynccontextmanager
-    async def running(self, gateways: int, routes: int = 2) -> AsyncIterator[None]:
-        """Run it with so many Gateways, and so many routes of each."""
-        for name, number in ((NGINX, 0), (ENVOY, 1)):
-            spec = {"controllerName": ("gatehouse.dev/nginx", "gatehouse.dev/envoy")[number]}
-            self.store.put(resources.GATEWAY_CLASSES, {"metadata": {"name": name}, "spec": spec})
+    async def running(
+        self, gateways: int, routes: int = 2, like: Estate | None = None
+    ) -> AsyncIterator[None]:
+        """Run it with so many Gateways, and so many routes of each, or with what another has."""
+        for kind in (NGINX, ENVOY):
+            self.own(kind)
         self.store.put(resources.NAMESPACES, {"metadata": {"name": "default"}})
         for number in range(gateways):
             self.add(number, routes)
+        if like is not None:
+            self.store.take(like.store)
         controller = self.controller
         async with asyncio.TaskGroup() as group:
             self.agents = Agents(controller, group)
@@ -268,10 +288,17 @@ class Estate:
             ]
             for number in range(gateways):
                 self.connect(number)
+            for each in like.agents.connected if like is not None else ():
+                self.agents.connect(*each)
             await self.rest()
             yield
             for task in (*tasks, *self.agents.tasks):
                 task.cancel()
+
+    def own(self, kind: str, controller: str = "") -> None:
+        """Have a GatewayClass name a controller: its own, if no other is given."""
+        spec = {"controllerName": controller or controllers.CLASSES[kind]}
+        self.store.put(resources.GATEWAY_CLASSES, {"metadata": {"name": kind}, "spec": spec})
 
     def class_of(self, number: int) -> str:
         return (NGINX, ENVOY)[number % 2]

@@ -53,8 +53,11 @@ class Holding:
 
     def forget(self, key: Key) -> None:
         """Hold nothing of an object any more."""
-        for held in self._held.pop(key, ()):
-            self._let_go(key, held)
+        held = self._held.get(key, deque())
+        while held:
+            self._let_go(key, held.popleft())
+        self._held.pop(key, None)
+        self._new.pop(key, None)
 
     def released(
         self, news: Iterable[Key], served: Served, now: float

@@ -1,0 +1,85 @@
+"""Statuses that wait: found by what they wait for, they go when a look at all lets them go."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatehouse.controller.holding import LONGEST, Holding
+from gatehouse.query import Key
+
+GATEWAYS: tuple[Key, ...] = tuple(("Gateway", "ns", name) for name in "abc")
+OBJECTS: tuple[Key, ...] = tuple(("HTTPRoute", "ns", name) for name in "rst")
+
+
+class Plain:
+    """The promise, by looking at everything."""
+
+    def __init__(self) -> None:
+        self.held: dict[Key, deque[tuple[Any, dict[Key, int], float]]] = {}
+
+    def released(self, served: dict[Key, int], now: float) -> dict[Key, Any]:
+        found = {}
+        for key, held in self.held.items():
+            while held and (
+                now >= held[0][2] or all(served.get(g, n) >= n for g, n in held[0][1].items())
+            ):
+                found[key] = held.popleft()[0]
+        return found
+
+    def next_release(self) -> float | None:
+        return min((held[0][2] for held in self.held.values() if held), default=None)
+
+
+HELD = st.tuples(
+    st.just("hold"),
+    st.sampled_from(OBJECTS),
+    st.dictionaries(st.sampled_from(GATEWAYS), st.integers(1, 4)),
+)
+STEPS = st.lists(
+    HELD
+    | st.tuples(st.just("forget"), st.sampled_from(OBJECTS), st.just({}))
+    | st.tuples(st.just("serve"), st.sampled_from(GATEWAYS), st.none() | st.integers(0, 4))
+    | st.tuples(st.just("wait"), st.just(()), st.sampled_from([0.0, 1.0, LONGEST / 2, LONGEST])),
+    max_size=30,
+)
+
+
+@given(STEPS)
+def test_what_is_released_is_what_a_look_at_everything_releases(steps: list[Any]) -> None:
+    holding, plain, now, number = Holding(), Plain(), 0.0, 0
+    served: dict[Key, int] = dict.fromkeys(GATEWAYS, 0)
+    news: set[Key] = set()
+    for what, key, value in steps:
+        match what:
+            case "hold":
+                number += 1
+                holding.hold(key, number, value, now)  # type: ignore[arg-type]
+                plain.held.setdefault(key, deque()).append((number, value, now + LONGEST))
+            case "forget":
+                holding.forget(key)
+                plain.held.pop(key, None)
+            case "serve":
+                served.pop(key, None)
+                served |= {} if value is None else {key: value}
+                news.add(key)
+            case "wait":
+                now += value
+                assert dict(holding.released(news, served.get, now)) == plain.released(served, now)
+                assert holding.next_release() == plain.next_release()
+                news.clear()
+
+
+def test_nothing_is_remembered_of_what_went() -> None:
+    holding = Holding()
+    for number in range(3):
+        for key in OBJECTS:
+            holding.hold(key, number, {GATEWAYS[0]: 1, GATEWAYS[1]: 1}, 0.0)  # type: ignore[arg-type]
+    holding.forget(OBJECTS[0])
+    found = dict(holding.released(GATEWAYS[:1], lambda _: 1, 0.0))
+    assert found == dict.fromkeys(OBJECTS[1:], 2)  # type: ignore[comparison-overlap]
+    assert holding.next_release() is None
+    assert not any(vars(holding).values())

@@ -132,7 +132,7 @@ def _timeless(status: Any) -> Any:
     return status or {}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 4, 14, 25])
 async def test_what_a_history_leads_to_is_what_its_end_alone_leads_to(
     seed: int, tmp_path: Path
 ) -> None:
@@ -148,3 +148,48 @@ async def test_what_a_history_leads_to_is_what_its_end_alone_leads_to(
         await estate.rest()
         async with fresh.running(0, like=estate):
             assert stated(fresh) == stated(estate)
+
+
+def made_for(estate: Estate, name: str) -> set[str]:
+    """Give the kinds of what there is of a Gateway's data plane."""
+    return {
+        kind
+        for (kind, _, _), obj in estate.store.objects.items()
+        if any(owner["name"] == name for owner in obj["metadata"].get("ownerReferences", ()))
+    }
+
+
+async def test_what_is_left_of_a_gateway_goes_when_it_does_and_when_it_shows_up_late(
+    tmp_path: Path,
+) -> None:
+    estate = Estate(Authority(tmp_path))
+    async with estate.running(2):
+        store = estate.store
+        service = store.objects["Service", "default", f"g0-{NGINX}"]
+        store.listed = 0
+        store.drop(resources.GATEWAYS, "g0", "default")
+        await estate.rest()
+        assert (made_for(estate, "g0"), len(made_for(estate, "g1"))) == (set(), 4)
+        store.put(resources.SERVICES, service)
+        await estate.rest()
+        assert not made_for(estate, "g0")
+        assert store.listed == 0
+
+
+async def test_what_was_made_stays_without_a_class_and_goes_with_another_ones(
+    tmp_path: Path,
+) -> None:
+    estate = Estate(Authority(tmp_path))
+    async with estate.running(2):
+        store = estate.store
+        made = {name: made_for(estate, name) for name in ("g0", "g1")}
+        store.drop(resources.GATEWAY_CLASSES, NGINX)
+        await estate.rest()
+        store.put(resources.SERVICES, store.objects["Service", "default", f"g0-{NGINX}"])
+        await estate.rest()
+        assert {name: made_for(estate, name) for name in made} == made
+        estate.own(NGINX)
+        await estate.rest()
+        estate.own(NGINX, "somebody.else")
+        await estate.rest()
+        assert {name: made_for(estate, name) for name in made} == {**made, "g0": set()}

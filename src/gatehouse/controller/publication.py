@@ -34,8 +34,10 @@ class Publisher:
         name = gateway.name
         known = self._published.get(name)
         if known is None or known.controller != controller:
+            # Another line goes on counting: somebody may wait for what the one before published.
+            newest = self.newest(name)
             self.withdraw(name)
-            known = self._published[name] = _Published(controller)
+            known = self._published[name] = _Published(controller, newest)
         rendered = self._lines[controller].render(gateway)
         if rendered is None:
             return ()

@@ -52,9 +52,15 @@ def _of_one(estate: Estate, name: str, kind: str) -> Iterator[tuple[str, str, Ch
 
 
 async def costs(kind: str, gateways: int, directory: Path) -> dict[str, int]:
-    """Give the steps of each change among so many Gateways, of whose agents no other is told."""
+    """Give the steps of each change among so many Gateways, of whose agents no other is told.
+
+    Two of those others have as many agents as there are Gateways.
+    """
     estate, found = Estate(Authority(directory)), {}
     async with estate.running(gateways):
+        for number in (2, 3):
+            estate.connect(number, first=1, count=gateways)
+        await estate.rest()
         for what, name, change in changes(estate, kind):
             estate.agents.told.clear()
             estate.store.listed = 0

@@ -94,6 +94,9 @@ bench-lb-machines: env-dev  ## Measure how 50 machines outside with NGINX follow
 bench-provisioning: env-dev  ## Measure 200 Gateways provisioned, and what a change of one costs
 	$(BIN)/python bench/provisioning.py $(ARGS)
 
+bench-gateways: env-dev  ## Count what a change of one Gateway has the controller do, among 10 to 1,000
+	$(BIN)/python bench/gateways.py $(ARGS)
+
 bench-throughput: env-dev  ## Measure NGINX as configured here beside a configuration by hand (needs wrk)
 	$(BIN)/python bench/throughput.py $(ARGS)
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import functools
 import itertools
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any
 
@@ -350,3 +351,34 @@ class Estate:
         finally:
             sys.settrace(before)
         return steps
+
+
+Change = Callable[[], object]
+
+
+def changes(estate: Estate, kind: str) -> Iterator[tuple[str, str, Change]]:
+    """Give what may happen to one Gateway of a class, each with the Gateway's name."""
+    number = (NGINX, ENVOY).index(kind)
+    yield from _of_one(estate, f"g{number}", kind)
+    number += 10_000
+
+    def made() -> None:
+        estate.add(number)
+        estate.connect(number)
+
+    yield "a new Gateway", f"g{number}", made
+    gone = functools.partial(estate.store.drop, resources.GATEWAYS, f"g{number}", "default")
+    yield "a Gateway that goes", f"g{number}", gone
+
+
+def _of_one(estate: Estate, name: str, kind: str) -> Iterator[tuple[str, str, Change]]:
+    store, one, renewed = estate.store, f"{name}-r0", estate.pair(f"{name}.example")
+    objects = {
+        "a route": (resources.HTTP_ROUTES, route(one, name, one, "/other")),
+        "endpoints": (resources.ENDPOINT_SLICES, endpoints(one, "10.0.0.1", "10.0.0.2")),
+        "a certificate": (resources.SECRETS, secret(f"{name}-tls", renewed)),
+        "a listener": (resources.GATEWAYS, gateway(name, kind, 8080, 8081)),
+    }
+    for what, (resource, obj) in objects.items():
+        yield what, name, functools.partial(store.put, resource, obj)
+    yield "an agent", name, lambda: estate.connect(int(name[1:]), first=1)

@@ -1,0 +1,68 @@
+"""What does a change of one Gateway have the controller do, among few and among many others?
+
+The tests' whole controller (tests/servers/gateway_estate.py): everything between a watch's events
+and what is written, and told to agents, in one process without sockets; half of the Gateways are
+NGINX's, half Envoy's, each with an agent, two listeners and two routes. Counted are the calls and
+lines that the interpreter runs, which unlike time are nearly the same in every run.
+
+    python bench/gateways.py --gateways 10,100,1000
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+import tempfile
+import tracemalloc
+from pathlib import Path
+
+import structlog
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "servers"))
+
+from authority import Authority
+from gateway_estate import ENVOY, NGINX, Estate, changes
+
+
+async def counted(gateways: int, directory: Path) -> dict[str, int]:
+    """Give the steps of each change among so many Gateways."""
+    estate, found = Estate(Authority(directory)), {}
+    async with estate.running(gateways):
+        for kind in (NGINX, ENVOY):
+            for what, _, change in changes(estate, kind):
+                found[f"{what}, {kind}"] = await estate.steps_of(change)
+    return found
+
+
+async def held(gateways: int, directory: Path) -> int:
+    """Give the bytes that are held with so many Gateways, the objects themselves among them."""
+    estate = Estate(Authority(directory))
+    tracemalloc.start()
+    async with estate.running(gateways):
+        found = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    return found
+
+
+def main() -> None:
+    """Run as the arguments say."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gateways", default="10,100,1000")
+    sizes = [int(each) for each in parser.parse_args().gateways.split(",")]
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    with tempfile.TemporaryDirectory(prefix="gatehouse-bench-") as made:
+        directory = Path(made)
+        rows = [asyncio.run(counted(size, directory)) for size in sizes]
+        few, many = [asyncio.run(held(size, directory)) for size in (100, 500)]
+    print(
+        "| steps |", " | ".join(f"{size:,}" for size in sizes), "|\n| --- |", "---: | " * len(sizes)
+    )
+    for what in rows[0]:
+        print(f"| {what} |", " | ".join(f"{row[what]:,}" for row in rows), "|")
+    print(f"\n{(many - few) / 400 / 1024:.0f} KiB for each Gateway more")
+
+
+if __name__ == "__main__":
+    main()

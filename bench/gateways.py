@@ -25,6 +25,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "servers"))
 from authority import Authority
 from gateway_estate import ENVOY, NGINX, Estate, changes
 
+HELD = 50, 250
+"""Gateways between which memory is compared."""
+
 
 async def counted(gateways: int, directory: Path) -> dict[str, int]:
     """Give the steps of each change among so many Gateways."""
@@ -55,13 +58,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="gatehouse-bench-") as made:
         directory = Path(made)
         rows = [asyncio.run(counted(size, directory)) for size in sizes]
-        few, many = [asyncio.run(held(size, directory)) for size in (100, 500)]
+        few, many = [asyncio.run(held(size, directory)) for size in HELD]
     print(
         "| steps |", " | ".join(f"{size:,}" for size in sizes), "|\n| --- |", "---: | " * len(sizes)
     )
     for what in rows[0]:
         print(f"| {what} |", " | ".join(f"{row[what]:,}" for row in rows), "|")
-    print(f"\n{(many - few) / 400 / 1024:.0f} KiB for each Gateway more")
+    print(f"\n{(many - few) / (HELD[1] - HELD[0]) / 1024:.0f} KiB for each Gateway more")
 
 
 if __name__ == "__main__":

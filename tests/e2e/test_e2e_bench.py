@@ -220,3 +220,13 @@ def test_provisioning_is_measured_and_a_change_costs_the_same_among_few_and_many
     assert [each["PATCH"] for each in listener] == [1, 1]
     assert all(each["PUT"] <= 3 for each in listener)
     assert all("LIST" not in each for each in listener)
+
+
+@pytest.mark.long
+def test_what_a_change_of_one_gateway_costs_is_counted() -> None:
+    command = (sys.executable, str(ROOT / "bench" / "gateways.py"), "--gateways", "2,4")
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [line for line in done.stdout.splitlines() if line.startswith("| a")]
+    assert len(rows) == 12
+    assert "KiB for each Gateway more" in done.stdout

@@ -177,7 +177,7 @@ async def test_a_network_policy_follows_listeners_and_goes_with_its_gateway(live
     await live.until(NETWORK_POLICIES, lambda found: found is None)
     plan(443, enable=True)
     await live.until(NETWORK_POLICIES, bool)
-    live.provisioning.own({})
+    live.provisioning.own({NAME: None})
     await live.until(NETWORK_POLICIES, lambda found: found is None)
 
 

@@ -23,6 +23,7 @@ from cryptography import x509
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.controller import run as controllers
+from gatehouse.controller.options import Options
 from gatehouse.controller.provisioning import SETTLING
 from gatehouse.controller.watching import WATCHED
 from gatehouse.kube import client as kube
@@ -240,7 +241,7 @@ class Estate:
         nowhere = authority.file.parent / "nothing"
         self.controller = controllers.Controller(
             self.store,
-            controllers.Options(
+            Options(
                 kubeconfig=nowhere,
                 agent_bind="127.0.0.1:1",
                 agent_advertise="127.0.0.1:1",

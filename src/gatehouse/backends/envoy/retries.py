@@ -16,7 +16,7 @@ _FAILURES = "connect-failure,refused-stream,reset"
 
 def harmless() -> Any:
     """Try elsewhere what no backend has seen."""
-    return _elsewhere(
+    return elsewhere(
         components.RetryPolicy(retry_on="connect-failure,refused-stream", num_retries=number(2))
     )
 
@@ -35,10 +35,10 @@ def policy(wanted: ir.Retry | None, attempt: float) -> Any:
     pause = quoting.seconds(max(wanted.backoff, 0.001))
     made.retry_back_off.base_interval.CopyFrom(pause)
     made.retry_back_off.max_interval.CopyFrom(quoting.seconds(max(2 * wanted.backoff, 0.001)))
-    return _elsewhere(made)
+    return elsewhere(made)
 
 
-def _elsewhere(made: Any) -> Any:
+def elsewhere(made: Any) -> Any:
     """Prefer endpoints that were not asked yet."""
     made.retry_host_predicate.add(
         name="envoy.retry_host_predicates.previous_hosts",

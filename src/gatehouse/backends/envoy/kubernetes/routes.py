@@ -25,12 +25,11 @@ from gatehouse.xds.resources import SCOPE, Resource
 WAY = "x-gh-way"
 
 _UNSEEN = "connect-failure,refused-stream"
-"""What no server has seen is tried again; a server that cannot be connected to is out soon, so that
-none needs to be told not to ask it again, which would cost every request a little."""
+"""What no server has seen is tried again."""
 
 _AGAIN = 4
-"""So often. A lost server has the fewest requests, and is taken again until Envoy's main thread has
-told its workers that it is out: after these, with Envoy's pauses between them, it has."""
+"""So often, and elsewhere. A lost server has the fewest requests, and would be taken again until
+Envoy's main thread has told its workers that it is out, which a busy machine puts off."""
 
 _Tls = components.RouteMatch.TlsContextMatchOptions
 _CERTIFICATES = {
@@ -91,7 +90,7 @@ def _flow(cluster: ir.ApiCluster, name: str, schema: ir.FlowSchema | None, token
         host.request_headers_to_add.append(headers.option("authorization", upstreams.bearer(token)))
     if schema is not None and isinstance(schema.limit, ir.TokenBucket):
         host.typed_per_filter_config[flow.BUCKET].CopyFrom(packed(flow.bucket(schema.limit)))
-    host.retry_policy.CopyFrom(components.RetryPolicy(retry_on=_UNSEEN, num_retries=number(_AGAIN)))
+    host.retry_policy.CopyFrom(_again(_UNSEEN))
     counted = name if schema is not None and isinstance(schema.limit, ir.InFlight) else ""
     subsets = {policies.subset(each) for each in cluster.policies if each.schema == name}
     for subset in sorted(subsets):
@@ -124,12 +123,16 @@ def _onward(cluster: ir.ApiCluster, schema: str, subset: str, kind: str, target:
     route.stat_prefix = names.flow_scope(cluster.name, schema).removeprefix(names.FLOW_SCOPES)
     forwarded(route, cluster, target)
     if kind in ("", "l"):
-        again = components.RetryPolicy(retry_on=f"{_UNSEEN},reset", num_retries=number(_AGAIN))
-        route.route.retry_policy.CopyFrom(again)
+        route.route.retry_policy.CopyFrom(_again(f"{_UNSEEN},reset"))
     if subset:
         chosen = route.route.metadata_match.filter_metadata["envoy.lb"]
         chosen.update({upstreams.SUBSET: subset})
     return route
+
+
+def _again(reasons: str) -> Any:
+    made = components.RetryPolicy(retry_on=reasons, num_retries=number(_AGAIN))
+    return retries.elsewhere(made)
 
 
 def forwarded(route: Any, cluster: ir.ApiCluster, target: str) -> None:

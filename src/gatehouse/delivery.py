@@ -69,6 +69,11 @@ class DataPlaneReport(msgspec.Struct, frozen=True, dict=True):
         return bool(self.desired) and self.confirmed == {self.desired}
 
     @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Who is connected."""
+        return tuple(instance.instance for instance in self.instances)
+
+    @cached_property
     def confirmed(self) -> frozenset[str]:
         """The versions that instances confirmed; "" is among them if one has confirmed none."""
         return frozenset(instance.confirmed for instance in self.instances)

@@ -113,6 +113,48 @@ async def test_a_younger_cluster_does_not_get_a_name(client: kube.Client) -> Non
     await client.delete(resources.UPSTREAM_CLUSTERS, "young.example")
 
 
+async def test_limits_that_data_planes_share_are_told_while_there_are_any(
+    client: kube.Client,
+) -> None:
+    limit = {
+        "name": "s",
+        "strategy": "globalAllocate",
+        "maxRequestsInflight": {"max": 1},
+        "globalMaxRequestsInflight": {"max": 10},
+    }
+    made = cluster(
+        "shared.example",
+        flowControl={"flowControlSchemas": [limit]},
+        dispatchPolicies=[{"rules": [EVERYTHING], "flowControlSchemaName": "s"}],
+    )
+    gates = {"proxy.kubegateway.io/feature-gates": "GlobalRateLimiter=true"}
+    made["metadata"]["annotations"] = gates
+    await create(client, made)
+
+    async def told() -> dict[str, Object]:
+        found = (await client.list(resources.RATE_LIMIT_CONDITIONS)).items
+        return {each["metadata"]["name"]: each for each in found}
+
+    async def both() -> dict[str, Object] | None:
+        found = await told()
+        whole = "status" in found.get("shared.example.state", {})
+        return found if whole and len(found) == 2 else None
+
+    state, one = (each for _, each in sorted((await until(both)).items(), reverse=True))
+    (item,) = state["status"]["limitItemStatuses"]
+    assert item == {"name": "s", "maxRequestsInflight": {"max": 10}}
+    pods = (await client.list(resources.PODS, "default")).items
+    assert one["spec"]["instance"] in {f"default.{each['metadata']['name']}" for each in pods}
+    (item,) = one["spec"]["limitItemConfigurations"]
+    assert item["maxRequestsInflight"] == {"max": 10}
+    await client.delete(resources.UPSTREAM_CLUSTERS, "shared.example")
+
+    async def none() -> bool:
+        return not await told()
+
+    await until(none)
+
+
 async def test_nginx_refuses_the_listener(client: kube.Client) -> None:
     await apply(client, [gateway("nginx")])
 

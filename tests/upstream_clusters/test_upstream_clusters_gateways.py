@@ -254,7 +254,7 @@ def test_limits_are_divided_among_connected_data_planes(world: World) -> None:
     world.cluster("b.example")
     assert world.served()["a.example"].schemas[0].limit == InFlight(10)
     other = world.served()["b.example"]
-    world.engine.commit({replicas(GATEWAY): 3})
+    world.engine.commit({replicas(GATEWAY): ("x", "y", "z")})
     assert world.served()["a.example"].schemas[0].limit == InFlight(3)
     assert world.served()["b.example"] is other
 
@@ -263,7 +263,7 @@ def test_the_number_of_data_planes_matters_only_where_it_is_divided_by(world: Wo
     world.cluster("a.example")
     world.compiled()
     runs = world.engine.runs
-    world.engine.commit({replicas(GATEWAY): 3})
+    world.engine.commit({replicas(GATEWAY): ("x", "y", "z")})
     world.compiled()
     assert world.engine.runs == runs
     assert not world.engine.reads(replicas(GATEWAY))

@@ -11,7 +11,7 @@ import structlog
 
 from gatehouse import query
 from gatehouse.controller import planning
-from gatehouse.frontends import gateway_api, hosted_apiserver, joined
+from gatehouse.frontends import gateway_api, hosted_apiserver, joined, upstream_cluster
 from gatehouse.ir import gateway as ir
 from gatehouse.provisioner.manifests import Plan
 from gatehouse.table import Table
@@ -43,6 +43,10 @@ class Pass(msgspec.Struct, frozen=True):
     """What is to be fetched from elsewhere."""
     records: Table[query.Key, hosted_apiserver.Records] = msgspec.field(default_factory=Table)
     """What is to be published in the DNS, by the HostedAPIServer that wants it."""
+    allocations: Table[query.Key, upstream_cluster.Allocation] = msgspec.field(
+        default_factory=Table
+    )
+    """How limits that span data planes are spread, by UpstreamCluster."""
 
 
 class Compilation:
@@ -91,6 +95,7 @@ def _collect(ask: query.Ask) -> Pass:
         attached=ask(_attached, ""),
         fetches=ask(gateway_api.fetches, ""),
         records=ask(_records, ""),
+        allocations=ask(_allocations, ""),
     )
 
 
@@ -117,6 +122,11 @@ def _attached(ask: query.Ask, _: str) -> Table[query.Key, tuple[query.Key, ...]]
 
 def _records(ask: query.Ask, _: str) -> Table[query.Key, hosted_apiserver.Records]:
     return ask.map(hosted_apiserver.records, ask.read(hosted_apiserver.HOSTED), _failed)
+
+
+def _allocations(ask: query.Ask, _: str) -> Table[query.Key, upstream_cluster.Allocation]:
+    keys = ask.read(upstream_cluster.CLUSTERS)
+    return ask.map(upstream_cluster.allocation, keys, _failed)
 
 
 def _failed(key: query.Key, error: Exception) -> None:

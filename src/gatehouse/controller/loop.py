@@ -20,13 +20,11 @@ from gatehouse.controller.compilation import Compilation, Pass, Served
 from gatehouse.controller.holding import Holding
 from gatehouse.controller.publication import Publisher
 from gatehouse.controller.status_writer import StatusWriter
-from gatehouse.frontends import gateway_api, hosted_apiserver
+from gatehouse.frontends import gateway_api
 from gatehouse.frontends.upstream_cluster import replicas
 from gatehouse.provisioner.manifests import Plan
 from gatehouse.query import Key
 from gatehouse.table import Table
-
-Records = Table[Key, hosted_apiserver.Records]
 
 log = structlog.get_logger("gatehouse.controller")
 
@@ -61,17 +59,17 @@ class Loop:
         statuses: StatusWriter,
         provision: Callable[[Mapping[Key, Plan | None]], None],
         fetch: Callable[[tuple[gateway_api.Fetch, ...]], None],
-        publish: Callable[[Records], None] = lambda _: None,
+        follow: Callable[[Pass], None] = lambda _: None,
     ) -> None:
         """``provision`` is told what Gateways are to have whenever that changes, and None of one
-        that is ours no more; ``publish``, what is to be in the DNS.
+        that is ours no more; ``follow``, what each new pass found.
         """
         self._compilation = compilation
         self._publisher = publisher
         self._statuses = statuses
         self._provision = provision
         self._fetch = fetch
-        self._publish_records = publish
+        self._follow = follow
         self._woken = asyncio.Event()
         self._urged = asyncio.Event()
         """Something else than a report happened."""
@@ -209,7 +207,7 @@ class Loop:
         if found.fetches != self._last.fetches:
             self._fetch(found.fetches)
         if found is not self._last:
-            self._publish_records(found.records)
+            self._follow(found)
         self._last = found
         log.debug("pass", number=self.passes, seconds=round(time.perf_counter() - started, 4))
 
@@ -274,10 +272,10 @@ class Loop:
             self._count(key)
 
     def _count(self, key: Key) -> None:
-        """Let the number of data planes be known where limits are divided among them."""
-        connected, number = replicas(key), len(self._publisher.report(_name(key)).instances)
-        self._connected[key] = number
-        if self._compilation.put_input(connected, number) and self._compilation.reads(connected):
+        """Let the data planes be known where limits are divided among them."""
+        connected, names = replicas(key), self._publisher.report(_name(key)).names
+        self._connected[key] = len(names)
+        if self._compilation.put_input(connected, names) and self._compilation.reads(connected):
             self._changed()
 
     def _write(self, found: Pass) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
-from gatehouse.controller.watching import WATCHED
+from gatehouse.controller.watching import DEPENDENTS, WATCHED
 from gatehouse.frontends import external_load_balancer, joined
 from gatehouse.provisioner.reconcile import KINDS as PROVISIONED
 
@@ -38,15 +38,16 @@ def reporting() -> set[Permission]:
     return (
         _all(joined.REPORTED, "update", "status")
         | _all([resources.EXTERNAL_LOAD_BALANCERS], "patch", "status")
+        | _all([resources.RATE_LIMIT_CONDITIONS], "update", "status")
         | _all([resources.EVENTS], "create patch")
         | {Permission("events.k8s.io", "events", verb) for verb in ("create", "patch")}
     )
 
 
 def provisioning() -> set[Permission]:
-    """What is made for Gateways, but for Secrets, and for names in the DNS."""
+    """What is made for Gateways, but for Secrets, and for objects of our own kinds."""
     made = [each for each in PROVISIONED if each is not resources.SECRETS]
-    made.append(resources.DNS_ENDPOINTS)
+    made += DEPENDENTS
     return _all(made, "get list create update delete") | _all([resources.GATEWAY_CLASSES], "create")
 
 

@@ -12,10 +12,10 @@ import structlog
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.controller.compilation import Compilation
-from gatehouse.controller.dns import DnsEndpoints
 from gatehouse.controller.fetching import Fetcher
 from gatehouse.controller.health import Figure, registry
 from gatehouse.controller.identities import Identities
+from gatehouse.controller.keeping import Keeping
 from gatehouse.controller.leadership import Leadership
 from gatehouse.controller.lines import envoy_line, nginx_line
 from gatehouse.controller.load_balancers import LoadBalancers, is_machines
@@ -33,7 +33,7 @@ from gatehouse.controller.publication import Publisher
 from gatehouse.controller.status_writer import StatusWriter
 from gatehouse.controller.trespasses import record
 from gatehouse.controller.watching import PROVISIONED, Watching
-from gatehouse.frontends import gateway_api, hosted_apiserver, joined
+from gatehouse.frontends import gateway_api, joined
 from gatehouse.health import HealthServer
 from gatehouse.kube import client as kube
 from gatehouse.kube.backoff import Backoff
@@ -92,11 +92,7 @@ class Controller:
         )
         self.fetcher = Fetcher(lambda fetch, found: self.loop.on_fetched(fetch, found))
         self.load_balancers = LoadBalancers(client, self.informers, self.delivery)
-        self.dns = DnsEndpoints(
-            client,
-            lambda: self.informers[hosted_apiserver.KIND].objects,
-            lambda: self.informers[resources.DNS_ENDPOINTS.kind].objects,
-        )
+        self.keeping = Keeping(client, lambda resource: self.informers[resource.kind].objects)
         self.loop = self._loop(frontend_settings(options))
         self.delivery.on_report = self.delivery.envoys.on_report = self._on_report
 
@@ -111,7 +107,7 @@ class Controller:
             self.statuses,
             self._provision,
             self.fetcher.want,
-            self.dns.want,
+            self.keeping.follow,
         )
 
     def _on_report(self, name: str) -> None:
@@ -165,10 +161,8 @@ class Controller:
             (each.namespace, each.name) in changes for each in self._copies
         ):
             self.copy_secrets()
-        if resource is resources.DNS_ENDPOINTS:
-            for name in changes:
-                self.dns.touch(name)
-        elif resource is resources.GATEWAYS:
+        self.keeping.on_changes(resource, changes)
+        if resource is resources.GATEWAYS:
             for name in changes:
                 self.provisioning.on_gateway(name)
         elif resource in (*PROVISIONED, resources.SERVICES, resources.SECRETS):
@@ -295,4 +289,4 @@ async def _act(controller: Controller, options: Options, client: kube.Client) ->
         group.create_task(controller.provisioning.run())
         group.create_task(controller.loop.run())
         group.create_task(controller.load_balancers.run())
-        group.create_task(controller.dns.run())
+        group.create_task(controller.keeping.run())

@@ -30,9 +30,10 @@ PROVISIONED = (
 )
 """What is watched only to notice that somebody changed what was made for a Gateway."""
 
-WATCHED: tuple[Resource, ...] = tuple(
-    dict.fromkeys((*joined.KINDS, *PROVISIONED, resources.DNS_ENDPOINTS))
-)
+DEPENDENTS = (resources.DNS_ENDPOINTS, resources.RATE_LIMIT_CONDITIONS)
+"""What is made for objects of our own kinds, and watched for the same reason."""
+
+WATCHED: tuple[Resource, ...] = tuple(dict.fromkeys((*joined.KINDS, *PROVISIONED, *DEPENDENTS)))
 """Everything of which changes are followed."""
 
 _OPTIONAL = frozenset(
@@ -43,7 +44,7 @@ _OPTIONAL = frozenset(
         resources.AUTOSCALERS,
         resources.DISRUPTION_BUDGETS,
         resources.NETWORK_POLICIES,
-        resources.DNS_ENDPOINTS,
+        *DEPENDENTS,
     }
 )
 

@@ -147,10 +147,11 @@ _CONTROLLER = (
     _rule("create", _GATEWAY_API, "gatewayclasses"),
     _rule("update", _GATEWAY_API, _statuses(f"gatewayclasses {_OF_GATEWAYS}")),
     _rule("update", _NGINX, _statuses(_OF_NGINX)),
-    _rule("update", _PROXY, "upstreamclusters/status"),
+    _rule("update", _PROXY, "ratelimitconditions/status upstreamclusters/status"),
     _rule("update", _GATEHOUSE, "hostedapiservers/status"),
     _rule("patch", _GATEHOUSE, "externalloadbalancers/status"),
     _rule(f"{_READ} create update delete", _EXTERNAL_DNS, "dnsendpoints"),
+    _rule(f"{_READ} create update delete", _PROXY, "ratelimitconditions"),
     _rule("create", _AUTHENTICATION, "tokenreviews"),
     _EVENTS_WRITER,
 )

@@ -102,8 +102,12 @@ def _lines(origin: str, found: Iterable[Record]) -> Iterator[str]:
             yield f"{name} {each.ttl} IN {each.type} {shown}"
 
 
-def endpoint(name: tuple[str, str], owner: dict[str, Any], wanted: Records) -> dict[str, Any]:
-    """Give the DNSEndpoint (``externaldns.k8s.io/v1alpha1``) of an object."""
+def endpoint(name: tuple[str, str], wanted: Records) -> dict[str, Any] | None:
+    """Give the DNSEndpoint (``externaldns.k8s.io/v1alpha1``) of an object, without its owner; None
+    for one that stays as it is.
+    """
+    if not wanted.records:
+        return None
     return {
         "apiVersion": "externaldns.k8s.io/v1alpha1",
         "kind": "DNSEndpoint",
@@ -111,7 +115,6 @@ def endpoint(name: tuple[str, str], owner: dict[str, Any], wanted: Records) -> d
             "namespace": name[0],
             "name": name[1],
             "labels": {"app.kubernetes.io/managed-by": "gatehouse"},
-            "ownerReferences": [owner],
         },
         "spec": {
             "endpoints": [

@@ -17,9 +17,9 @@ from gatehouse.frontends.gateway_api.listening import clients
 from gatehouse.frontends.gateway_api.listening.listeners import ListenerState
 from gatehouse.frontends.gateway_api.listening.listeners import listeners as listening
 from gatehouse.frontends.upstream_cluster import policies
-from gatehouse.frontends.upstream_cluster.attaching import clusters_of, listeners
+from gatehouse.frontends.upstream_cluster.attaching import clusters_of, gateways_of, listeners
 from gatehouse.frontends.upstream_cluster.credentials import towards_clients, towards_servers
-from gatehouse.frontends.upstream_cluster.hosts import Place, hosts
+from gatehouse.frontends.upstream_cluster.hosts import hosts
 from gatehouse.frontends.upstream_cluster.inputs import replicas
 from gatehouse.frontends.upstream_cluster.limits import Spanning, spans
 from gatehouse.ir.gateway import TrustBundle
@@ -87,7 +87,7 @@ def api_cluster(ask: Ask, which: tuple[Key, Key, str]) -> ApiCluster | None:
     found = ask.read(key)
     if not isinstance(found, api.UpstreamCluster) or not names:
         return None
-    meaning = ask(meaning_of, place)
+    meaning = ask(meaning_of, key)
     servers, serving = ask(towards_servers, key), ask(towards_clients, key)
     own = serving.trust.name if serving.trust is not None else ""
     return ApiCluster(
@@ -104,17 +104,27 @@ def api_cluster(ask: Ask, which: tuple[Key, Key, str]) -> ApiCluster | None:
     )
 
 
-def meaning_of(ask: Ask, place: Place) -> policies.Meaning:
-    """Give what an UpstreamCluster says of requests at a Gateway."""
-    gateway, key = place
+def meaning_of(ask: Ask, key: Key) -> policies.Meaning:
+    """Give what an UpstreamCluster says of requests at any data plane of its Gateways."""
     found = ask.read(key)
     if not isinstance(found, api.UpstreamCluster):
         return policies.Meaning()
     if not any(spans(schema) for schema in found.spec.flow_control.schemas):
         return ask(meaning_alone, key)
-    count = ask.read(replicas(gateway)) or 1
+    count = len(ask(data_planes, key))
     spanning = Spanning(replicas=count, counter=bool(ask(settings, "").counter))
     return policies.read(found.metadata.annotations, found.spec, spanning)
+
+
+def data_planes(ask: Ask, key: Key) -> tuple[tuple[str, str], ...]:
+    """Give the data planes that serve an UpstreamCluster and are connected, each by namespace and
+    name; they share its limits, whichever Gateway they are of.
+    """
+    return tuple(
+        (gateway[1], name)
+        for gateway in ask(gateways_of, key)
+        for name in ask.read(replicas(gateway)) or ()
+    )
 
 
 def meaning_alone(ask: Ask, key: Key) -> policies.Meaning:

@@ -20,7 +20,7 @@ CLUSTERS: Key = ("@upstream-clusters",)
 
 
 def replicas(gateway: Key) -> Key:
-    """Give the key of the number of a Gateway's data planes that are connected."""
+    """Give the key of the names of a Gateway's data planes that are connected, sorted."""
     return ("Replicas", gateway[1], gateway[2])
 
 

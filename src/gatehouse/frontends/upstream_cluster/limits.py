@@ -42,6 +42,29 @@ class ReadSchema(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()
 
 
+class Spread(msgspec.Struct, frozen=True):
+    """A limit of all data planes together."""
+
+    name: str
+    strategy: str
+    whole: InFlight | TokenBucket
+    share: InFlight | TokenBucket
+    """What each data plane may use; all of it where it is counted for all."""
+
+
+def spread(schema: api.FlowControlSchema, spanning: Spanning) -> Spread | None:
+    """Give how a schema's limit is spread over data planes; None: each has a limit of its own."""
+    made = read(schema, spanning)
+    if schema.strategy not in SPANNING or made.schema is None or made.problems:
+        return None
+    found, everybody = made.schema, schema.global_max_requests_inflight
+    if found.shared is not None:
+        return Spread(schema.name, schema.strategy, found.shared, found.shared)
+    if isinstance(found.limit, InFlight) and everybody is not None:
+        return Spread(schema.name, schema.strategy, InFlight(everybody.max), found.limit)
+    return None
+
+
 def spans(schema: api.FlowControlSchema) -> bool:
     """Whether a schema asks for a share of something that is divided."""
     return schema.global_max_requests_inflight is not None and schema.strategy in SPANNING

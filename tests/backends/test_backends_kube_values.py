@@ -53,7 +53,7 @@ def test_every_value_is_written_or_refused_with_a_finding(
     )  # fmt: skip
     generator = envoy.Generator(envoy.Capabilities())
     made = generator.generate(gateway(cluster))
-    assert {where for where, _ in made.unsupported} <= {f"api/{name}"}
+    assert {where for where, _ in made.unsupported} <= {f"api/{name}", f"api/{name}/served"}
     again = envoy.Generator(envoy.Capabilities()).generate(gateway(cluster))
     assert made.resources.version == again.resources.version
     # What is of an object is never text of the script.

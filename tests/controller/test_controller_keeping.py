@@ -59,7 +59,8 @@ async def running(client: kube.Client) -> AsyncIterator[Keeping]:
     made = Keeping(client, lambda resource: informers[resource].objects)
     for each in WATCHED:
         informers[each] = Informer(client, each, on_changes=made.on_changes)
-    tasks = [asyncio.create_task(each.run()) for each in (*informers.values(), made)]
+    runs = [each.run() for each in informers.values()]
+    tasks = [asyncio.create_task(each) for each in (*runs, made.run())]
     for informer in informers.values():
         await informer.synced.wait()
     yield made
@@ -92,7 +93,7 @@ async def most(client: kube.Client, name: str, where: str = "spec") -> int | Non
     except kube.NotFound:
         return None
     items = said.get(fields[where]) or [{}]
-    return (items[0].get("maxRequestsInflight") or {}).get("max")  # type: ignore[no-any-return]
+    return (items[0].get("maxRequestsInflight") or {}).get("max")
 
 
 async def test_they_are_made_follow_and_go(client: kube.Client, keeping: Keeping) -> None:

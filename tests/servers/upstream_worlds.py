@@ -11,7 +11,7 @@ from typing import Any
 
 from authority import Authority
 
-from gatehouse.frontends import gateway_api, joined
+from gatehouse.frontends import gateway_api, joined, upstream_cluster
 from gatehouse.ir import gateway as ir
 from gatehouse.ir.kubernetes import ApiCluster
 from gatehouse.query import Engine, Key, Snapshot
@@ -58,6 +58,8 @@ class World:
 
     def __init__(self, settings: gateway_api.Settings | None = None) -> None:
         self.engine = Engine(Snapshot(joined.INDEXES))
+        self.allocated: dict[Key, upstream_cluster.Allocation] = {}
+        """What the last pass said of limits that data planes share, by cluster."""
         chosen = settings or gateway_api.Settings(bind="any")
         self.engine.commit({gateway_api.SETTINGS_KEY: chosen})
         self.put("GatewayClass", "c", spec={"controllerName": gateway_api.ENVOY})
@@ -97,6 +99,8 @@ class World:
             keys = ask(gateway_api.gateways, "")
             gateways = {key: ask(joined.compile_gateway, key) for key in keys}
             found = {key: ask(joined.status, key) for key in ask(joined.subjects, "")}
+            clusters = ask.read(upstream_cluster.CLUSTERS)
+            self.allocated = dict(ask.map(upstream_cluster.allocation, clusters).items())
         return gateways, {key: status for key, status in found.items() if status is not None}
 
     def compiled(self, key: Key = GATEWAY) -> ir.Gateway:

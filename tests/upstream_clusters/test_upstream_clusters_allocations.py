@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from upstream_worlds import EVERYTHING, GATEWAY, World
 
-from gatehouse.frontends import gateway_api, joined
-from gatehouse.frontends.upstream_cluster import allocation, conditions, replicas
+from gatehouse.frontends import gateway_api
+from gatehouse.frontends.upstream_cluster import conditions, replicas
 from gatehouse.frontends.upstream_cluster.allocations import MOST
 from gatehouse.ir.kubernetes import InFlight
 from gatehouse.query import Key
@@ -37,10 +37,8 @@ def shared(world: World, *schemas: Object, name: str = "a.example", **more: Any)
 
 def told(world: World, key: Key) -> dict[str, Object]:
     """Give what is told of a cluster, by name."""
-    with world.engine.compile() as ask:
-        for each in ask(gateway_api.gateways, ""):
-            ask(joined.compile_gateway, each)
-        found = ask(allocation, key)
+    world.run()
+    found = world.allocated.get(key)
     return {} if found is None else dict(conditions(key[2], found))
 
 

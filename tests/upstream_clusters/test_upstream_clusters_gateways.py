@@ -289,8 +289,79 @@ def test_buckets_are_shared_where_there_is_a_counter() -> None:
     assert listener.clusters[0].schemas[0].shared == TokenBucket(9, 10)
 
 
-def test_programmed_is_what_the_data_planes_say(world: World) -> None:
+def shown() -> dict[str, str]:
+    """Give a certificate for clients, as it stands in an object."""
+    chain, private = pair("server")
+    return {"certData": chain, "keyData": private}
+
+
+ALSO = "and tls.certificateRefs of listener api gives no certificate either"
+
+
+@pytest.mark.parametrize(
+    ("serving", "message"),
+    [
+        ({}, f"spec.secureServing is not given, {ALSO}"),
+        (
+            {"serverNames": ["b.example"]},
+            f"spec.secureServing: it has neither certData and keyData nor secretRef, {ALSO}",
+        ),
+        (
+            {"secretRef": {"namespace": "ns", "name": "bare"}},
+            f"spec.secureServing.secretRef: Secret ns/bare has no tls.crt and tls.key, {ALSO}",
+        ),
+        (
+            {"secretRef": {"namespace": "ns", "name": "gone"}},
+            f"spec.secureServing.secretRef: Secret ns/gone does not exist, {ALSO}",
+        ),
+        (
+            {"certData": b64(b"nonsense"), "keyData": b64(b"nonsense")},
+            "spec.secureServing.certData: certData holds no PEM certificate of a kind that is known, "
+            + ALSO,
+        ),
+    ],
+)
+def test_without_a_certificate_nothing_is_programmed(
+    world: World, serving: dict[str, object], message: str
+) -> None:
+    world.secret("bare", ca_crt=ca())
+    key = world.cluster("a.example", secureServing=serving)
+    told = world.condition(key, "Programmed")
+    assert told == ("False", "NoCertificate", f"Gateway ns/gw: {message}")
+    (here,) = world.status(key)["gateways"]
+    assert condition(here, "Programmed") == ("False", "NoCertificate", message)
+    world.cluster("a.example", secureServing={**shown(), "serverNames": ["b.example"]})
+    assert world.condition(key, "Programmed")[:2] == ("True", "Programmed")
+
+
+def test_the_listeners_certificate_is_one(world: World) -> None:
+    chain, private = pair("listener")
     key = world.cluster("a.example")
+    world.secret("s", tls_crt=chain, tls_key=private)
+    tls = {"mode": "Terminate", "certificateRefs": [{"name": "s"}]}
+    world.gateway(listeners=[{**LISTENER, "tls": tls}])
+    assert world.condition(key, "Programmed")[:2] == ("True", "Programmed")
+    # Each listener shows its own: at the second port nobody could be spoken to.
+    other = {**LISTENER, "name": "other", "port": 7443}
+    world.gateway(listeners=[{**LISTENER, "tls": tls}, other])
+    _, reason, message = world.condition(key, "Programmed")
+    assert reason == "NoCertificate"
+    assert "listener other gives" in message
+
+
+def test_what_a_data_plane_cannot_serve_at_all_is_not_programmed(world: World) -> None:
+    key = world.cluster("a.example", secureServing=shown())
+    refused = gateway_api.Unsupported((("api/a.example/served", "there is no word for it"),))
+    world.engine.commit({("Unsupported", "ns", "gw"): refused})
+    assert world.condition(key, "Programmed") == (
+        "False",
+        "Invalid",
+        "Gateway ns/gw: not served: there is no word for it",
+    )
+
+
+def test_programmed_is_what_the_data_planes_say(world: World) -> None:
+    key = world.cluster("a.example", secureServing=shown())
     assert world.condition(key, "Programmed")[0] == "True"
     world.gateway("other", programmed=False)
     assert world.condition(key, "Programmed")[0] == "False"

@@ -90,7 +90,7 @@ def test_incremental_equals_from_scratch(
 ) -> None:
     world = World()
     for edit, count in zip(edits, counts, strict=False):
-        changes: dict[Key, Any] = {("Replicas", "ns", "gw"): count}
+        changes: dict[Key, Any] = {("Replicas", "ns", "gw"): tuple("pqrs"[:count])}
         for (key, raw), gone in edit:
             changes[key] = None if gone or raw is None else joined.decode(key[0], raw)
         world.engine.commit(changes)
@@ -98,6 +98,7 @@ def test_incremental_equals_from_scratch(
         oracle.engine.commit(world.engine.snapshot.objects())
         gateways, statuses = world.run()
         assert (gateways, statuses) == oracle.run()
+        assert world.allocated == oracle.allocated
         for found in gateways.values():
             assert found is not None
             for listener in found.apis:

@@ -119,6 +119,11 @@ def api(cluster: str) -> str:
     return f"api/{cluster}"
 
 
+def unserved(cluster: str) -> str:
+    """Name a cluster of which nothing is served, or not all that it needs, where that is said."""
+    return f"{api(cluster)}/served"
+
+
 def api_chain(port: int, cluster: str) -> str:
     """Name the chain of a cluster's kube-apiservers; empty for names that none has."""
     return chain(port, f"kube/{plain(cluster)}")

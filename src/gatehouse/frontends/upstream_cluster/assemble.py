@@ -37,7 +37,7 @@ def contribution(ask: Ask, gateway: Key) -> Contribution:
     common = [bundle for each in apis if (bundle := client_trust(ask, gateway, each.port))]
     named = {cluster.client_trust for each in apis for cluster in each.clusters}
     shown = (each.certificate for each in towards if each.certificate is not None)
-    own = (each for state in _states(ask, gateway) for each in state.certificates)
+    own = (each for state in states(ask, gateway) for each in state.certificates)
     return Contribution(
         apis=apis,
         certificates=(*shown, *own),
@@ -49,7 +49,8 @@ def contribution(ask: Ask, gateway: Key) -> Contribution:
     )
 
 
-def _states(ask: Ask, gateway: Key) -> Iterable[ListenerState]:
+def states(ask: Ask, gateway: Key) -> Iterable[ListenerState]:
+    """Give what is known of the listeners of a Gateway that serve UpstreamClusters."""
     places = {shape.place for shape in ask(listeners, gateway)}
     return (state for state in ask(listening, gateway) if state.shape.place in places)
 
@@ -58,7 +59,7 @@ def api_listeners(ask: Ask, gateway: Key) -> tuple[ApiListener, ...]:
     """Give the ports of a Gateway in front of kube-apiservers, sorted."""
     keys = ask(clusters_of, gateway)
     found = []
-    for state in _states(ask, gateway):
+    for state in states(ask, gateway):
         port = state.shape.port
         bundle = client_trust(ask, gateway, port)
         common = bundle.name if bundle is not None else ""

@@ -22,6 +22,7 @@ class Reason(enum.Enum):
     PROGRAMMED = ("Programmed", True, "Programmed")
     PENDING = ("Programmed", False, "Pending")
     NOT_PROGRAMMED = ("Programmed", False, "Invalid")
+    NO_CERTIFICATE = ("Programmed", False, "NoCertificate")
 
 
 OPTIONAL = frozenset({"PartiallyInvalid", "Conflicted", "DiffersFromKubeGateway"})

@@ -15,11 +15,14 @@ from gatehouse.frontends.gateway_api.findings import Condition, conditions
 from gatehouse.frontends.gateway_api.inputs import CONTROLLERS, Programming, Unsupported
 from gatehouse.frontends.gateway_api.reporting import merging
 from gatehouse.frontends.upstream_cluster import attaching
-from gatehouse.frontends.upstream_cluster.assemble import meaning_alone
+from gatehouse.frontends.upstream_cluster.assemble import meaning_alone, states
 from gatehouse.frontends.upstream_cluster.credentials import towards_clients, towards_servers
 from gatehouse.frontends.upstream_cluster.findings import OPTIONAL, Finding, Reason
 from gatehouse.frontends.upstream_cluster.hosts import hosts, wanted
 from gatehouse.query import Ask, Key
+
+UNSERVED = "/served"
+"""How that ends which a back end says of a cluster that it cannot serve at all."""
 
 MOST = 32
 """Gateways that a status lists."""
@@ -114,7 +117,13 @@ def findings_at(ask: Ask, place: tuple[Key, Key]) -> tuple[Finding, ...]:
         message = "no host is left under which it could be served"
         return (*found, Finding(Reason.NO_HOST, message), Finding(Reason.NOT_PROGRAMMED, message))
     left_out = _left_out(ask, place)
-    found += [Finding(Reason.PARTIALLY_INVALID, each) for each in left_out]
+    found += [Finding(Reason.PARTIALLY_INVALID, each) for _, each in left_out]
+    bare = _without_certificate(ask, place)
+    if bare:
+        return (*found, Finding(Reason.NO_CERTIFICATE, bare))
+    unserved = [why for about, why in left_out if about.endswith(UNSERVED)]
+    if unserved:
+        return (*found, Finding(Reason.NOT_PROGRAMMED, f"not served: {unserved[0]}"))
     plane = ask.read(("Programming", gateway[1], gateway[2])) or Programming(
         programmed=False, message="waiting for the data plane"
     )
@@ -126,13 +135,35 @@ def findings_at(ask: Ask, place: tuple[Key, Key]) -> tuple[Finding, ...]:
     return (*found, said)
 
 
-def _left_out(ask: Ask, place: tuple[Key, Key]) -> tuple[str, ...]:
-    """Give what the data plane cannot do of a cluster."""
+def _without_certificate(ask: Ask, place: tuple[Key, Key]) -> str:
+    """Say why clients are shown no certificate, and so are not spoken to; empty if they are."""
+    gateway, key = place
+    found = ask.read(key)
+    serving = ask(towards_clients, key)
+    bare = [each.shape.place[1] for each in states(ask, gateway) if not each.certificates]
+    if not bare or serving.certificate is not None or not isinstance(found, api.UpstreamCluster):
+        return ""
+    given, reference = found.spec.secure_serving, found.spec.secure_serving.secret_ref
+    if serving.findings:
+        why = serving.findings[0].message
+    elif reference is not None:
+        where = f"Secret {reference.namespace}/{reference.name}"
+        why = f"spec.secureServing.secretRef: {where} has no tls.crt and tls.key"
+    elif given.client_ca_data or given.server_names:
+        why = "spec.secureServing: it has neither certData and keyData nor secretRef"
+    else:
+        why = "spec.secureServing is not given"
+    listeners = ", ".join(bare)
+    return f"{why}, and tls.certificateRefs of listener {listeners} gives no certificate either"
+
+
+def _left_out(ask: Ask, place: tuple[Key, Key]) -> tuple[tuple[str, str], ...]:
+    """Give what the data plane cannot do of a cluster, each with what it is about."""
     gateway, key = place
     found = ask.read(("Unsupported", gateway[1], gateway[2]))
     name = f"api/{key[2]}"
     entries = found.routes if isinstance(found, Unsupported) else ()
-    return tuple(why for about, why in entries if about == name or about.startswith(f"{name}/"))
+    return tuple(each for each in entries if each[0] == name or each[0].startswith(f"{name}/"))
 
 
 def _whole(served: Mapping[Key, tuple[Finding, ...]]) -> list[Finding]:

@@ -56,7 +56,7 @@ class Apis:
         try:
             made = Part(tuple(make(*seen)), _left_out(cluster, seen), seen=seen)
         except UnwritableError as error:
-            made = Part((), ((names.api(cluster), str(error)),), seen=seen)
+            made = Part((), ((names.unserved(cluster), str(error)),), seen=seen)
         self._parts.put(key, made)
 
     def _put_port(self, listener: ir.ApiListener, gateway: ir_gateway.Gateway) -> None:
@@ -110,12 +110,12 @@ def _port(listener: ir.ApiListener, gateway: ir_gateway.Gateway, seen: tuple[Any
     for cluster in listener.clusters:
         # Who has nothing to show is not spoken to.
         if not chains.certificates(listener, cluster):
-            unsupported.append((names.api(cluster.name), "there is no certificate to show"))
+            unsupported.append((names.unserved(cluster.name), "there is no certificate to show"))
             continue
         try:
             made.append(chains.of_cluster(listener, cluster, gateway.edge))
         except UnwritableError as error:
-            unsupported.append((names.api(cluster.name), str(error)))
+            unsupported.append((names.unserved(cluster.name), str(error)))
     found: list[Resource] = []
     if made or listener.certificates:
         found.append(chains.listener(listener, made, gateway))

@@ -18,7 +18,7 @@ from upstream_worlds import (
 
 from gatehouse.frontends import gateway_api, joined
 from gatehouse.frontends.upstream_cluster import replicas
-from gatehouse.ir.kubernetes import InFlight, TokenBucket
+from gatehouse.ir.kubernetes import Identity, InFlight, TokenBucket
 
 OLD, NEW = "2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z"
 HTTPS = [{"endpoint": "https://10.0.0.1:6443"}]
@@ -236,6 +236,21 @@ def test_certificates_of_the_listener_are_there_for_everybody(world: World) -> N
     assert gateway.apis[0].clusters[0].certificates == ()
 
 
+def test_annotations_say_how_long_answers_about_users_are_kept(world: World) -> None:
+    said = {
+        "gatehouse.dev/authentication-token-success-cache-ttl": "2m",
+        "gatehouse.dev/authorization-cache-authorized-ttl": "long",
+    }
+    key = world.cluster("a.example", annotations=said)
+    assert world.served()["a.example"].identity == Identity(good_for=120)
+    status, _, message = world.condition(key, "PartiallyInvalid")
+    assert (status, message) == (
+        "True",
+        "annotation gatehouse.dev/authorization-cache-authorized-ttl: 'long' is no duration "
+        "from 0s to 1h, such as 10m; it is 300s",
+    )
+
+
 def test_limits_are_divided_among_connected_data_planes(world: World) -> None:
     schema = {
         "name": "s",
@@ -316,8 +331,8 @@ ALSO = "and tls.certificateRefs of listener api gives no certificate either"
         ),
         (
             {"certData": b64(b"nonsense"), "keyData": b64(b"nonsense")},
-            "spec.secureServing.certData: certData holds no PEM certificate of a kind that is known, "
-            + ALSO,
+            "spec.secureServing.certData: "
+            "certData holds no PEM certificate of a kind that is known, " + ALSO,
         ),
     ],
 )

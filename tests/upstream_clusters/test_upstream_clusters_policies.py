@@ -13,7 +13,7 @@ from gatehouse.apis.upstream_clusters import (
     Server,
     UpstreamClusterSpec,
 )
-from gatehouse.frontends.upstream_cluster import gates, limits, policies, servers
+from gatehouse.frontends.upstream_cluster import gates, lifetimes, limits, policies, servers
 from gatehouse.frontends.upstream_cluster.findings import Reason
 from gatehouse.frontends.upstream_cluster.limits import Spanning
 from gatehouse.ir.kubernetes import FlowSchema, InFlight, TokenBucket
@@ -239,6 +239,39 @@ def test_bad_rules_and_policies_are_named_and_the_others_keep_their_place() -> N
         "spec.dispatchPolicies[0]: no rule of it can match",
         "spec.dispatchPolicies[1].rules[0] is refused: verbs is empty, so that nothing matches",
     ]
+
+
+TOKEN, BAD_TOKEN = (
+    "authentication-token-success-cache-ttl",
+    "authentication-token-failure-cache-ttl",
+)
+MAY, MAY_NOT = "authorization-cache-authorized-ttl", "authorization-cache-unauthorized-ttl"
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({}, (600, 10, 300, 30)),
+        ({TOKEN: "1m30s"}, (90, 10, 300, 30)),
+        ({TOKEN: "0", BAD_TOKEN: "0s", MAY: "0m", MAY_NOT: "0ms"}, (0, 0, 0, 0)),
+        ({TOKEN: "1h", MAY: " 500ms ", MAY_NOT: "2s"}, (3600, 10, 0.5, 2)),
+    ],
+)
+def test_how_long_answers_about_users_are_kept(
+    said: dict[str, str], expected: tuple[float, ...]
+) -> None:
+    found = lifetimes.read({f"gatehouse.dev/{name}": text for name, text in said.items()})
+    kept = found.identity
+    assert (kept.good_for, kept.bad_for, kept.allowed_for, kept.denied_for) == expected
+    assert found.problems == ()
+
+
+@pytest.mark.parametrize("text", ["", "10", "-1s", "1h1ms", "61m", "1e3s", "forever", "10 m", "٣s"])
+def test_a_time_that_makes_no_sense_is_told_and_the_default_holds(text: str) -> None:
+    found = lifetimes.read({f"gatehouse.dev/{MAY}": text, f"gatehouse.dev/{TOKEN}": "1s"})
+    assert (found.identity.allowed_for, found.identity.good_for) == (300, 1)
+    (problem,) = found.problems
+    assert problem.startswith(f"annotation gatehouse.dev/{MAY}: {text!r} is no duration")
 
 
 @pytest.mark.parametrize(

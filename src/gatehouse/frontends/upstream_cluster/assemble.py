@@ -101,6 +101,7 @@ def api_cluster(ask: Ask, which: tuple[Key, Key, str]) -> ApiCluster | None:
         client_trust=own if serving.checks else common,
         tls=servers.tls,
         token=servers.token.name if servers.token is not None else "",
+        identity=meaning.identity,
         denied=meaning.denied,
     )
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from gatehouse.apis import upstream_clusters as api
-from gatehouse.frontends.upstream_cluster import gates, limits, rules, servers
+from gatehouse.frontends.upstream_cluster import gates, lifetimes, limits, rules, servers
 from gatehouse.frontends.upstream_cluster.findings import Finding, Reason
-from gatehouse.ir.kubernetes import FlowSchema, Policy, Rule
+from gatehouse.ir.kubernetes import FlowSchema, Identity, Policy, Rule
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -27,6 +27,7 @@ class Meaning(msgspec.Struct, frozen=True):
     schemas: tuple[FlowSchema, ...] = ()
     servers: servers.ReadServers = servers.ReadServers()
     denied: bool = False
+    identity: Identity = Identity()
     findings: tuple[Finding, ...] = ()
 
 
@@ -36,7 +37,7 @@ def read(
     spanning: limits.Spanning = limits.ALONE,
 ) -> Meaning:
     """Give the meaning of an object; what makes no sense is left out and told."""
-    said = gates.read(annotations)
+    said, kept = gates.read(annotations), lifetimes.read(annotations)
     listed = servers.read(spec.servers)
     spanning = msgspec.structs.replace(spanning, gate=said.spanning)
     schemas, problems = _schemas(spec.flow_control, spanning)
@@ -56,12 +57,14 @@ def read(
     named = {policy.schema for policy, _ in found}
     problems += [f"spec.{each}" for each in listed.problems]
     problems += [f"annotation {api.FEATURE_GATES}: {each}" for each in said.problems]
+    problems += kept.problems
     return Meaning(
         policies=tuple(policy for policy, _ in found),
         origins=tuple(origin for _, origin in found),
         schemas=tuple(s for name, s in sorted(schemas.items()) if s is not None and name in named),
         servers=listed,
         denied=said.deny,
+        identity=kept.identity,
         findings=(
             *(Finding(Reason.PARTIALLY_INVALID, each) for each in problems),
             *(Finding(Reason.DIFFERS, each) for each in differences),

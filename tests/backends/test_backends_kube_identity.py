@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from kube_serving import ALL, EVERYTHING, HOST, PORT, Answer, World, world
 
+from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import kubernetes as ir
 
 pytestmark = pytest.mark.process
@@ -265,6 +266,31 @@ async def test_names_choose_the_cluster_and_no_connection_is_for_two(one: World)
     assert unknown.headers["retry-after"] == "60"
     assert "who.test" in unknown.said["message"]
     assert (await one.ask(alice, sni="unknown.test", host=HOST)).status == 421
+
+
+async def test_an_address_as_host_leaves_the_choice_to_the_handshake(one: World) -> None:
+    """``server: https://10.0.0.1`` of a kubeconfig, with ``tls-server-name``."""
+    strangers = one.strangers.pem
+    other = one.cluster(
+        ALL, name="b.kube.test", hosts=("b.kube.test",), client_trust="strangers",
+    )  # fmt: skip
+    clients = ir_gateway.TrustBundle("clients", one.clients.pem)
+    servers = ir_gateway.TrustBundle("servers", one.servers.pem)
+    trust = (clients, servers, ir_gateway.TrustBundle("strangers", strangers))
+    await one.serve(one.cluster(), other, trust=trust)
+    alice, eve = one.client("alice"), one.client("eve", authority=one.strangers)
+    addresses = ("10.0.0.1", "10.0.0.1:6443", "[2001:db8::1]", "[::ffff:10.0.0.1]:6443")
+    for host in addresses:
+        found = await one.ask(alice, "/version", host=host)
+        assert who(found) == ("alice", ["system:authenticated"])
+        assert found.values("host") == [host]
+        # Each cluster has its own authorities for clients, whatever Host says.
+        assert (await one.ask(eve, "/version", host=host)).status == 401
+        assert (await one.ask(alice, "/version", sni="b.kube.test", host=host)).status == 401
+        assert who(await one.ask(eve, "/version", sni="b.kube.test", host=host))[0] == "eve"
+        assert (await one.ask(alice, sni="unknown.test", host=host)).status == 503
+    for host in ("10.0.0.1.b.kube.test", "10.0.0.1:x", "b.kube.test:10.0.0.1", "1.2.3", "[b]"):
+        assert (await one.ask(alice, host=host)).status in (400, 421)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 Reading order: :mod:`inputs` (what is read) and :mod:`findings` (what can be said of it),
 :mod:`attaching` (which listeners serve a cluster), :mod:`hosts` (under which names), :mod:`names`,
 :mod:`rules`, :mod:`limits`, :mod:`gates`, :mod:`lifetimes`, :mod:`servers` and :mod:`policies`
-(what the object means; pure functions of it), :mod:`credentials`, :mod:`assemble` (the build plan), :mod:`status`,
-:mod:`allocations` (who has how much of limits that data planes share).
+(what the object means; pure functions of it), :mod:`credentials`, :mod:`assemble` (the build
+plan), :mod:`status`, :mod:`allocations` (who has how much of limits that data planes share).
 :mod:`request_info` and :mod:`deciding` say what becomes of a request: for `gatehouse explain`, and
 for tests of what decides it in traffic. "My rule does not match": :mod:`names`. Never here: I/O,
 clocks, anything that knows a proxy.

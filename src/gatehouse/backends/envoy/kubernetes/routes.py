@@ -40,6 +40,11 @@ _CERTIFICATES = {
 """What a client's certificate is, by the end of a route's name: the script reads the name anyway,
 and asks a connection for its certificate only where there is one to believe."""
 
+_ADDRESS = quoting.regex(r"(?:\d{1,3}(?:\.\d{1,3}){3}|\[[0-9A-Fa-f]*:[0-9A-Fa-f:.]*\])(?::\d*)?")
+"""A ``Host`` that is an IP address, with or without a port (RFC 3986, section 3.2.2)."""
+
+ELSEWHERE = "this connection is for another host"
+
 REVIEWS = (
     "/apis/authentication.k8s.io/v1/tokenreviews",
     "/apis/authorization.k8s.io/v1/subjectaccessreviews",
@@ -55,16 +60,29 @@ def arrival(port: int, cluster: ir.ApiCluster) -> Resource:
     """Give the scope in which requests for a cluster arrive. Only the script leads out of it."""
     told = policies.told(cluster)
     host = components.VirtualHost(name="served", domains=[_host(each) for each in cluster.hosts])
+    _serve(host, told, _any())
+    # Who is told an address and tls-server-name asks for the address. The handshake chose already.
+    others = components.VirtualHost(name="addresses", domains=["*"])
+    address = _any()
+    address.headers.add(name=":authority").string_match.safe_regex.CopyFrom(_ADDRESS)
+    _serve(others, told, address)
+    refused = others.routes.add(match=_any())
+    refused.typed_per_filter_config[names.SCRIPT].CopyFrom(_silent())
+    refused.direct_response.status = 421
+    refused.direct_response.body.inline_string = ELSEWHERE
+    return _scope(names.api_scope(port, cluster.name), [host, others], (names.api(cluster.name),))
+
+
+def _serve(host: Any, told: Any, match: Any) -> None:
+    """Let the script decide of what a virtual host matches; ``told``: what it knows of policies."""
     host.metadata.filter_metadata[names.SCRIPT].update({"served": told})
     version = policies.version(told)
     for shown, tls in _CERTIFICATES.items():
-        route = host.routes.add(name=f"{version}/{shown}", match=_any())
+        route = host.routes.add(name=f"{version}/{shown}", match=match)
         if tls is not None:
             route.match.tls_context.CopyFrom(tls)
         route.direct_response.status = 500
         route.direct_response.body.inline_string = "the request could not be understood"
-    others = _answering(["*"], 421, "this connection is for another host")
-    return _scope(names.api_scope(port, cluster.name), [host, others], (names.api(cluster.name),))
 
 
 def nowhere(port: int, listener: ir.ApiListener) -> Resource:
@@ -72,7 +90,7 @@ def nowhere(port: int, listener: ir.ApiListener) -> Resource:
     hosts = sorted({_host(each) for cluster in listener.clusters for each in cluster.hosts})
     found = [_answering(["*"], 503, "")]
     if hosts:
-        found.append(_answering(hosts, 421, "this connection is for another host"))
+        found.append(_answering(hosts, 421, ELSEWHERE))
     return _scope(names.api_scope(port, ""), found)
 
 
@@ -176,12 +194,15 @@ def _host(name: str) -> str:
 
 def _answering(domains: list[str], code: int, said: str) -> Any:
     host = components.VirtualHost(name=str(code), domains=domains)
-    disabled = lua_pb2.LuaPerRoute(disabled=True)
-    host.typed_per_filter_config[names.SCRIPT].CopyFrom(packed(disabled))
+    host.typed_per_filter_config[names.SCRIPT].CopyFrom(_silent())
     route = host.routes.add(match=_any())
     route.direct_response.status = code
     route.direct_response.body.inline_string = said
     return host
+
+
+def _silent() -> Any:
+    return packed(lua_pb2.LuaPerRoute(disabled=True))
 
 
 def _scope(

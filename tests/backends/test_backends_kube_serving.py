@@ -63,6 +63,28 @@ async def test_upgrades_are_streams_of_bytes(one: World, kind: str, schema: str)
     assert await session.reader.readexactly(11) == b"still there"
 
 
+async def test_what_a_server_gives_up_says_nothing_about_the_server(one: World) -> None:
+    """A command that ended, or a log that was cut, is no reason to ask a server nothing more."""
+    await one.serve(one.cluster())
+    alice = one.client("alice")
+    exec_ = "/api/v1/namespaces/n/pods/p/exec?command=ls"
+    for _ in range(4):
+        connection = await one.connect(alice)
+        connection.send(exec_, "GET", ("Connection", "Upgrade"), ("Upgrade", "spdy/3.1"))
+        status, _ = await connection.head()
+        assert status == 101
+        connection.writer.write(b"abort")
+        await connection.reader.read()
+        connection.close()
+    for _ in range(3):
+        connection = await one.connect(alice)
+        connection.send("/api/v1/namespaces/n/pods/abort/log?follow=true", "GET")
+        status, _ = await connection.head()
+        assert status == 200
+        connection.close()
+        assert (await one.ask(alice)).status == 200
+
+
 async def test_what_answers_no_upgrade_is_passed_on(one: World) -> None:
     await one.serve(one.cluster())
     found = await one.ask(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import kube_estate
 import pytest
 from installation import BACKEND, REVISED, Installation
 
+from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone import echo
 
@@ -42,6 +45,32 @@ async def client(installation: Installation) -> AsyncIterator[kube.Client]:
 async def backends() -> AsyncIterator[None]:
     async with echo.serve({BACKEND: "app", REVISED: "revised"}):
         yield
+
+
+@pytest.fixture(scope="module")
+def clusters() -> Iterator[kube_estate.Estate]:
+    with (
+        tempfile.TemporaryDirectory(prefix="ghe-") as directory,
+        kube_estate.running(Path(directory)) as made,
+    ):
+        yield made
+
+
+@pytest.fixture
+async def estate(
+    clusters: kube_estate.Estate, installation: Installation, client: kube.Client
+) -> AsyncIterator[kube_estate.Estate]:
+    """Give clusters of kube-apiservers with a gateway in front of them."""
+    try:
+        await client.get(resources.GATEWAYS, "apis", "default")
+    except kube.NotFound:
+        for each in clusters.clusters.values():
+            await asyncio.to_thread(each.prepare)
+        await kube_estate.put_in_front(clusters, installation, client)
+    found = await client.get(resources.GATEWAYS, "apis", "default")
+    clusters.address = found["status"]["addresses"][0]["value"]
+    async with kube_estate.names_lead_to(clusters.address) as clusters.proxy:
+        yield clusters
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -7,22 +7,27 @@ import json
 import ssl
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import kr8s.asyncio
 import kube_estate
 import kube_node
+import lightkube
 import pytest
 from cryptography.x509 import DNSName
-from installation import Installation, apply
+from installation import Installation, apply, until
+from kr8s.asyncio.objects import ConfigMap as Kr8sConfigMap
 from kube_estate import Estate
 from kubectls import MAP
 from kubernetes import config, watch
 from kubernetes.client import ApiException, CoreV1Api, VersionApi
+from lightkube.config.kubeconfig import KubeConfig
+from lightkube.core.exceptions import ApiError
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import ConfigMap as LightConfigMap
 
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
@@ -37,32 +42,6 @@ pytestmark = [
 ]
 
 A, B = "a.kube", "b.kube"
-
-
-@pytest.fixture(scope="module")
-def clusters() -> Iterator[Estate]:
-    with (
-        tempfile.TemporaryDirectory(prefix="ghe-") as directory,
-        kube_estate.running(Path(directory)) as made,
-    ):
-        yield made
-
-
-@pytest.fixture
-async def estate(
-    clusters: Estate, installation: Installation, client: kube.Client
-) -> AsyncIterator[Estate]:
-    """Give the clusters with the gateway in front of them."""
-    try:
-        await client.get(resources.UPSTREAM_CLUSTERS, A)
-    except kube.NotFound:
-        for each in clusters.clusters.values():
-            await asyncio.to_thread(each.prepare)
-        await kube_estate.put_in_front(clusters, installation, client)
-    found = await client.get(resources.GATEWAYS, "apis", "default")
-    address = found["status"]["addresses"][0]["value"]
-    async with kube_estate.names_lead_to(address) as clusters.proxy:
-        yield clusters
 
 
 async def run(command: Any, *arguments: Any, **more: Any) -> Any:
@@ -128,6 +107,78 @@ async def test_only_who_may_is_taken_for_another(estate: Estate) -> None:
     assert 'User "hannah" cannot list' in refused
     refused = await run(alice.fails, "--as", "hannah", "get", "configmaps")
     assert 'User "alice" cannot impersonate resource "users"' in refused
+
+
+async def test_an_address_with_a_name_for_the_handshake_leads_to_the_cluster_of_that_name(
+    estate: Estate,
+) -> None:
+    for name in (A, B):
+        alice = estate.kubectl(estate.by_certificate(name, "alice", "dev", by_address=True))
+        await run(alice, "apply", "-f", "-", stdin={**MAP, "data": {"there": name}})
+        assert (await run(alice.json, "get", "configmap", "settings"))["data"]["there"] == name
+    stranger = estate.by_certificate(A, "alice", "dev", of=B, by_address=True)
+    refused = await run(estate.kubectl(stranger).fails, "get", "configmaps")
+    assert "You must be logged in to the server" in refused
+
+
+@pytest.mark.parametrize("by_address", [False, True])
+async def test_kr8s_writes_and_watches(estate: Estate, by_address: bool) -> None:
+    path = estate.by_certificate(A, "alice", "dev", by_address=by_address)
+    api = await kr8s.asyncio.api(kubeconfig=str(path), namespace="team")
+    name = f"kr8s-{by_address}".lower()
+    made = await Kr8sConfigMap({"metadata": {"name": name}, "data": {"a": "b"}}, api=api)
+    await made.create()
+    await made.patch({"data": {"a": "c"}})
+    await made.refresh()
+    assert made.raw["data"] == {"a": "c"}
+    seen = []
+
+    async def follow() -> None:
+        async for kind, each in api.watch("configmaps", namespace="team"):
+            if each.name == name:
+                seen.append((kind, each.raw["data"]["a"]))
+                if kind == "DELETED":
+                    return
+
+    following = asyncio.create_task(follow())
+    await until(lambda: _are(seen, ("ADDED", "c")))
+    await made.patch({"data": {"a": "d"}})
+    await made.delete()
+    async with asyncio.timeout(30):
+        await following
+    assert seen == [("ADDED", "c"), ("MODIFIED", "d"), ("DELETED", "d")]
+
+
+async def _are(seen: list[tuple[str, str]], *wanted: tuple[str, str]) -> bool:
+    return seen == [*wanted]
+
+
+async def test_lightkube_writes_watches_and_is_refused(
+    estate: Estate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It knows no proxy-url.
+    monkeypatch.setenv("HTTPS_PROXY", estate.proxy)
+    path = estate.by_certificate(A, "alice", "dev")
+    await run(with_lightkube, KubeConfig.from_file(str(path)))
+
+
+def with_lightkube(config: KubeConfig) -> None:
+    client = lightkube.Client(config=config, namespace="team")
+    meta = ObjectMeta(name="light", namespace="team")
+    made = client.create(LightConfigMap(metadata=meta, data={"a": "b"}))
+    version = made.metadata.resourceVersion
+    client.patch(LightConfigMap, "light", {"data": {"a": "c"}})
+    client.delete(LightConfigMap, "light")
+    seen = []
+    for kind, each in client.watch(LightConfigMap, resource_version=version):
+        if each.metadata.name == "light":
+            seen.append((kind, each.data))
+            if kind == "DELETED":
+                break
+    assert seen == [("MODIFIED", {"a": "c"}), ("DELETED", {"a": "c"})]
+    with pytest.raises(ApiError) as failure:
+        client.get(LightConfigMap, "light", namespace="other")
+    assert (failure.value.status.code, failure.value.status.reason) == (403, "Forbidden")
 
 
 def official(path: Path) -> CoreV1Api:

@@ -160,6 +160,8 @@ class Estate:
             name: Cluster(directory / name, name, self.etcd) for name in ("a.kube", "b.kube")
         }
         self.front = Authority(directory, "front")
+        self.address = ""
+        """Of the gateway."""
         self.proxy = ""
         """Where names lead to the gateway, as ``proxy-url`` of kubeconfigs."""
 
@@ -221,13 +223,15 @@ class Estate:
             },
         }  # fmt: skip
 
-    def kubeconfig(self, name: str, user: Object, label: str) -> Path:
-        """Write a kubeconfig that leads to a cluster by the gateway."""
-        cluster = {
-            "server": f"https://{name}:{PORT}",
-            "certificate-authority": str(self.front.file),
-            "proxy-url": self.proxy,
-        }
+    def kubeconfig(self, name: str, user: Object, label: str, *, by_address: bool = False) -> Path:
+        """Write a kubeconfig that leads to a cluster by the gateway: by the cluster's name, or by
+        the gateway's address, with the name in the handshake alone.
+        """
+        cluster = {"certificate-authority": str(self.front.file)}
+        if by_address:
+            cluster |= {"server": f"https://{self.address}:{PORT}", "tls-server-name": name}
+        else:
+            cluster |= {"server": f"https://{name}:{PORT}", "proxy-url": self.proxy}
         made = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -240,11 +244,14 @@ class Estate:
         path.write_text(yaml.safe_dump(made))
         return path
 
-    def by_certificate(self, name: str, user: str, *groups: str, of: str = "") -> Path:
+    def by_certificate(
+        self, name: str, user: str, *groups: str, of: str = "", by_address: bool = False
+    ) -> Path:
         """Give the kubeconfig of a user with a certificate; ``of``: another cluster's."""
         pair = self.clusters[of or name].certificate(user, *groups)
         shown = {"client-certificate": str(pair.cert), "client-key": str(pair.key)}
-        return self.kubeconfig(name, shown, f"{user}-of-{of or name}")
+        label = f"{user}-of-{of or name}{'-there' if by_address else ''}"
+        return self.kubeconfig(name, shown, label, by_address=by_address)
 
     def kubectl(self, kubeconfig: Path, namespace: str = "team") -> Kubectl:
         return Kubectl(newest(), kubeconfig, self.directory, namespace)

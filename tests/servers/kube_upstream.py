@@ -2,7 +2,7 @@
 
 It answers what it saw. ``/readyz`` says whether it is ready; a request with ``watch=true`` is
 answered with a line for each :meth:`Upstream.emit`; one whose path has ``slow`` waits until
-:meth:`Upstream.release`.
+:meth:`Upstream.release`; one whose path has ``abort`` is given up after its head.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 import h2.config
 import h2.connection
+import h2.errors
 import h2.events
 import h2.exceptions
 
@@ -136,7 +137,7 @@ class Upstream:
                     b"Upgrade: " + known["upgrade"].encode() + b"\r\n\r\n"
                     + self.name.encode() + b"\n"
                 )  # fmt: skip
-                while data := await reader.read(4096):
+                while (data := await reader.read(4096)) and b"abort" not in data:
                     writer.write(data)
                 return
             status, body = await self.answer(method, target, headers)
@@ -199,6 +200,13 @@ class _Http2:
                 while True:
                     self._h2.send_data(stream, await queue.get())
                     self._flush()
+        if "abort" in target:
+            # What Go's server does with a request whose handler gave up.
+            self._h2.send_headers(stream, [(":status", "200")])
+            self._h2.reset_stream(stream, h2.errors.ErrorCodes.INTERNAL_ERROR)
+            self._tasks.pop(stream, None)
+            self._flush()
+            return
         status, body = await upstream.answer(method, target, plain)
         self._h2.send_headers(stream, [(":status", str(status))])
         self._h2.send_data(stream, b"" if method == "HEAD" else body, end_stream=True)

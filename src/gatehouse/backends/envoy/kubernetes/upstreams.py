@@ -38,6 +38,9 @@ _OUT, _BACK = 2, 2
 """So many silent checks until a server is out, so many good ones until it is back. A server that
 says that it is not ready is out at once."""
 
+_LOST = 5
+"""So many failures in a row until a server is out that cannot be connected to."""
+
 _PING, _PONG = 15.0, 10.0
 """Seconds without traffic until a connection is asked, and until it is given up."""
 
@@ -134,7 +137,9 @@ def _cluster(cluster: ir.ApiCluster, copy: Copy, token: str) -> Any:
     made.ignore_health_on_host_removal = True
     made.track_cluster_stats.per_endpoint_stats = True
     made.health_checks.append(_health(cluster, copy, token))
-    made.outlier_detection.CopyFrom(_ejection())
+    if not copy.upgrades:
+        # A command that ends is a connection that is lost; checks alone speak for these servers.
+        made.outlier_detection.CopyFrom(_ejection())
     made.upstream_connection_options.tcp_keepalive.keepalive_time.value = 30
     if copy.most is not None:
         thresholds = made.circuit_breakers.thresholds[0]
@@ -200,10 +205,14 @@ def bearer(token: str) -> str:
 
 
 def _ejection() -> Any:
-    """Leave a server out at once that cannot be connected to, until a check finds it."""
+    """Leave a server out that cannot be connected to, until a check finds it.
+
+    Envoy takes each request that a server gives up for such a failure, too: a log that was cut, a
+    list that took too long. Of those there are never so many without one good request between.
+    """
     return outlier_detection_pb2.OutlierDetection(
         split_external_local_origin_errors=True,
-        consecutive_local_origin_failure=number(1),
+        consecutive_local_origin_failure=number(_LOST),
         enforcing_consecutive_local_origin_failure=number(100),
         enforcing_local_origin_success_rate=number(0),
         enforcing_consecutive_5xx=number(0),

@@ -306,6 +306,29 @@ async def test_two_servers_of_one_etcd_see_each_others_writes(etcd: Etcd) -> Non
 
 
 @pytest.mark.process
+async def test_a_server_of_two_writes_over_what_the_other_one_just_wrote(etcd: Etcd) -> None:
+    at = f"etcd://{etcd.address}/{os.urandom(6).hex()}"
+    one, other = await opening.open_store(at), await opening.open_store(at)
+    for number in range(50):
+        key = f"{PREFIX}d/{number}"
+        made = await one.put(key, thing("a"), 0)
+        found = await other.known(key)
+        assert found is not None
+        assert found.revision == made.revision
+        changed = await one.put(key, thing("b"), made.revision)
+        assert await other.outdated(key, found)
+        found = other.latest(key)
+        assert found is not None
+        assert found.revision == changed.revision
+        assert not await other.outdated(key, found)
+        await one.delete(key, changed.revision)
+        assert await other.outdated(key, found)
+        assert await other.known(key) is None
+    await one.close()
+    await other.close()
+
+
+@pytest.mark.process
 async def test_an_etcd_that_comes_back_is_gone_on_with(tmp_path: Path) -> None:
     if Etcd.binary() is None:
         pytest.skip("no etcd on this machine")

@@ -32,10 +32,15 @@ class Deletion:
         """Delete an object; gives its last state, and whether it is gone. Raises ApiError."""
         resource = call.served.resource
         for _ in range(ATTEMPTS):
-            current = self._store.latest(call.key)
+            current = await self._store.known(call.key)
             if current is None:
                 raise errors.not_found(resource.plural, resource.group, call.name)
-            _preconditions(call, options, current)
+            try:
+                _preconditions(call, options, current)
+            except errors.ApiError:
+                if await self._store.outdated(call.key, current):
+                    continue
+                raise
             self._admission.policy(call, None, current.value)
             try:
                 return await self._delete(call, options, current)

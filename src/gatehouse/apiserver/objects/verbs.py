@@ -25,6 +25,8 @@ SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 ATTEMPTS = 10
 """How often a write is tried when others get in between (with several servers on one store)."""
 
+_CONFLICT = 409
+
 _KEPT = (
     "uid",
     "creationTimestamp",
@@ -98,18 +100,22 @@ class Verbs:
         """Replace an object by what ``change`` makes of a copy of it. Raises ApiError.
 
         Nothing is awaited between reading and writing, so that in one process no other write comes
-        between; ``change`` is called again where another process wrote meanwhile.
+        between; ``change`` is called again where another process wrote meanwhile, or had written
+        what was not seen here yet.
         """
         resource = call.served.resource
         for _ in range(ATTEMPTS):
             async with self._store.turn(call.key):
-                current = self._store.latest(call.key)
+                current = await self._store.known(call.key)
                 if current is None:
                     raise errors.not_found(resource.plural, resource.group, call.name)
                 try:
                     return await self._change(call, current, change(thawed(current)))
                 except MismatchError:
                     await self._store.fresh()
+                except errors.ApiError as error:
+                    if error.code != _CONFLICT or not await self._store.outdated(call.key, current):
+                        raise
         raise errors.conflict(resource.plural, resource.group, call.name)
 
     async def apply(self, call: Call, applied: Object) -> Written:

@@ -79,6 +79,20 @@ class Store(abc.ABC):
         """Give an object as the next write should find it."""
         return self.get(key)
 
+    async def known(self, key: str) -> Entry | None:
+        """Give an object as :meth:`latest`; None only if no process had written it by now."""
+        found = self.latest(key)
+        if found is None:
+            await self.fresh()
+            found = self.latest(key)
+        return found
+
+    async def outdated(self, key: str, entry: Entry) -> bool:
+        """Whether another process had written over an entry by now."""
+        await self.fresh()
+        found = self.latest(key)
+        return found is None or found.revision != entry.revision
+
     # Reading.
 
     def get(self, key: str) -> Entry | None:

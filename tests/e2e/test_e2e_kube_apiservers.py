@@ -166,12 +166,13 @@ def with_lightkube(config: KubeConfig) -> None:
     client = lightkube.Client(config=config, namespace="team")
     meta = ObjectMeta(name="light", namespace="team")
     made = client.create(LightConfigMap(metadata=meta, data={"a": "b"}))
+    assert made.metadata is not None
     version = made.metadata.resourceVersion
     client.patch(LightConfigMap, "light", {"data": {"a": "c"}})
     client.delete(LightConfigMap, "light")
     seen = []
     for kind, each in client.watch(LightConfigMap, resource_version=version):
-        if each.metadata.name == "light":
+        if each.metadata is not None and each.metadata.name == "light":
             seen.append((kind, each.data))
             if kind == "DELETED":
                 break

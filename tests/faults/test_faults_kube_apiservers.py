@@ -22,6 +22,7 @@ from authority import Authority
 from cryptography.x509 import IPAddress
 from installation import Installation, until
 from kube_estate import PORT, Cluster, Estate, said
+from kube_writing import Writer, together
 
 from gatehouse.apis import resources
 from gatehouse.companion import control
@@ -38,6 +39,7 @@ pytestmark = [
 A, B = "a.kube", "b.kube"
 MAPS = "/api/v1/namespaces/team/configmaps"
 READERS = 8
+WRITERS = 8
 WATCHES = int(os.environ.get("FAULT_WATCHES", "1000"))
 CHANGES = 100
 
@@ -158,6 +160,45 @@ async def test_a_server_that_is_killed_takes_no_request_with_it(
             await asyncio.sleep(4)
     # A GET whose server is lost is asked again elsewhere.
     assert answers.keys() == {"200"}
+
+
+async def test_nothing_is_written_twice_when_servers_are_killed(
+    clusters: Estate, front: Front
+) -> None:
+    cluster = clusters.clusters[A]
+    now = asyncio.get_running_loop().time
+    kills: list[float] = []
+    async with front.session() as http:
+        writers = [Writer(http, MAPS, A, number) for number in range(WRITERS)]
+        tasks = [asyncio.create_task(each.write()) for each in writers]
+        for number in (0, 1, 2, 0):
+            await asyncio.sleep(2)
+            kills.append(now())
+            await asyncio.to_thread(cluster.servers[number].kill)
+            await asyncio.sleep(2)
+            await asyncio.to_thread(cluster.run, number)
+            await asyncio.sleep(4)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        query = f"{MAPS}?labelSelector=mark"
+        async with http.get(query, server_hostname=A) as response:
+            found = (await response.json())["items"]
+    answers = sum((each.answers for each in writers), Counter())
+    failures = [*together(writers)]
+    print(answers, failures)
+    assert min(answers[each] for each in ("POST 201", "PUT 200", "DELETE 200")) > 100
+    # Lost with the server that had it, and with no hint to send it again.
+    assert {what.split()[1] for _, what in failures} <= {"503"}
+    assert [what for _, what in failures if "retry-after" in what] == []
+    # Everybody had one request under way, and those at other servers went on.
+    for writer in writers:
+        assert len(writer.failures) <= len(kills)
+    assert all(any(0 <= when - kill < 2 for kill in kills) for when, _ in failures)
+    marks = Counter(each["metadata"]["labels"]["mark"] for each in found)
+    assert set(marks.values()) == {1}
+    assert {mark for each in writers for mark in each.made} <= marks.keys()
+    assert marks.keys() <= {mark for each in writers for mark in each.marks}
 
 
 async def test_when_all_are_killed_everybody_is_told_so(clusters: Estate, front: Front) -> None:

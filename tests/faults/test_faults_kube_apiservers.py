@@ -286,11 +286,11 @@ async def watch(
 
 
 async def taken(seen: asyncio.Queue[str], count: int) -> Counter[str]:
-    """Give what is told next, so many of them; less if no more comes."""
+    """Give what is told next, so many of them; less if no more comes, however slow they are."""
     found: Counter[str] = Counter()
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(60):
-            while found.total() < count:
+        while found.total() < count:
+            async with asyncio.timeout(60):
                 found[await seen.get()] += 1
     return found
 

@@ -17,7 +17,8 @@ from gatehouse.standalone import pki
 from gatehouse.standalone.ports import free_port
 from gatehouse.standalone.state import State
 
-SECONDS = 30.0
+SECONDS = 120.0
+"""Until something must be ready, or have ended: of a machine that others keep busy, too."""
 
 
 class Process:
@@ -51,7 +52,7 @@ class Process:
     def _end(self, number: signal.Signals) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(number)
-            self.process.wait(20)
+            self.process.wait(SECONDS)
 
 
 class ApiServer(Process):

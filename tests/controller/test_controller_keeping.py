@@ -38,10 +38,10 @@ def found(most: int, *data_planes: str, name: str = A) -> Pass:
     limit = Spread("s", "globalAllocate", InFlight(most), InFlight(most // 2))
     made = Allocation((limit,), tuple(("ns", each) for each in data_planes))
     key: Key = ("UpstreamCluster", "", name)
-    return Pass(gateways={}, statuses=Table(), attached=Table(), allocations=Table({key: made}))
+    return Pass(allocations=Table({key: made}))
 
 
-NOTHING = Pass(gateways={}, statuses=Table(), attached=Table())
+NOTHING = Pass()
 
 
 @pytest.fixture

@@ -285,7 +285,7 @@ class Estate:
                     controller.statuses.run(),
                     controller.provisioning.run(),
                     controller.loop.run(),
-                    controller.dns.run(),
+                    controller.keeping.run(),
                 )
             ]
             for number in range(gateways):

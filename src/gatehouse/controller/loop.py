@@ -24,7 +24,6 @@ from gatehouse.frontends import gateway_api
 from gatehouse.frontends.upstream_cluster import replicas
 from gatehouse.provisioner.manifests import Plan
 from gatehouse.query import Key
-from gatehouse.table import Table
 
 log = structlog.get_logger("gatehouse.controller")
 

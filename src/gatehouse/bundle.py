@@ -1,18 +1,19 @@
 """Bundles: what a data plane is to have, addressed by content.
 
 A bundle maps paths to files. Delivery is "send what differs": two files are the same when their
-digests are, two bundles when their versions are.
+digests are, two bundles when their versions are. A bundle that is made of another costs what is
+different, and so does finding that.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping
-from functools import cached_property
-from types import MappingProxyType
+from collections.abc import Iterable
 
 import msgspec
+
+from gatehouse.table import Table
 
 
 def digest_of(content: bytes) -> str:
@@ -35,6 +36,17 @@ class File(msgspec.Struct, frozen=True):
         data = content.encode() if isinstance(content, str) else content
         return cls(path=path, content=data, digest=digest_of(data), secret=secret)
 
+    @property
+    def key(self) -> str:
+        """What no other file of a bundle has."""
+        return self.path
+
+    @property
+    def number(self) -> int:
+        """A number that stands for path and content."""
+        text = f"{self.path}\0{self.digest}\n".encode()
+        return int.from_bytes(hashlib.sha256(text).digest())
+
     def __repr__(self) -> str:
         return f"File({self.path!r}, {len(self.content)} bytes, {self.digest})"
 
@@ -42,17 +54,30 @@ class File(msgspec.Struct, frozen=True):
 class Bundle:
     """An immutable set of files with a version that depends on their paths and digests alone."""
 
-    def __init__(self, files: Iterable[File]) -> None:
-        ordered = {file.path: file for file in sorted(files, key=lambda file: file.path)}
-        self.files: Mapping[str, File] = MappingProxyType(ordered)
+    def __init__(self, files: Iterable[File] = ()) -> None:
+        self._hold(Table((file.path, file) for file in files))
 
-    @cached_property
-    def version(self) -> str:
-        """Standard base64 of a SHA-256 over all paths and digests."""
-        whole = hashlib.sha256()
-        for file in self.files.values():
-            whole.update(f"{file.path}\0{file.digest}\n".encode())
-        return base64.b64encode(whole.digest()).decode()
+    def _hold(self, files: Table[str, File], total: int | None = None) -> None:
+        self.files = files
+        """By path, in the order of the paths."""
+        if total is None:
+            total = sum(file.number for file in files.values())
+        self._total = total % 2**256
+        self.version = base64.b64encode(self._total.to_bytes(32)).decode()
+        """Standard base64 of a number that is the sum of all files' numbers.
+
+        A sum needs no order, and can follow a change without looking at what did not change.
+        """
+
+    def changed(self, new: Iterable[File] = (), gone: Iterable[str] = ()) -> Bundle:
+        """Give a bundle with ``new`` in it and without the paths ``gone``, sharing the rest."""
+        added = {file.path: file for file in new}
+        leaving = [path for path in gone if path in self.files and path not in added]
+        before = [self.files[path] for path in (*added, *leaving) if path in self.files]
+        total = self._total + sum(file.number for file in added.values())
+        made = Bundle.__new__(Bundle)
+        made._hold(self.files.updated(added, leaving), total - sum(file.number for file in before))
+        return made
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Bundle) and self.version == other.version

@@ -6,18 +6,16 @@ Nothing of what a client sent reaches it but what is written here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from gatehouse.authenticator import description
 from gatehouse.authenticator.description import Party
 from gatehouse.backends import relying
 from gatehouse.backends.nginx import names, quoting
-from gatehouse.backends.nginx.capabilities import Capabilities
 from gatehouse.backends.nginx.quoting import UnwritableError
 from gatehouse.backends.nginx.served import Context, Guard
 from gatehouse.backends.nginx.tree import Directive, block, simple, write
 from gatehouse.bundle import File
-from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir.authentication import Oidc
 
 UPSTREAM = "gh_authenticator"
@@ -113,30 +111,19 @@ def _asking(said: Mapping[str, str] = _NOTHING) -> tuple[Directive, ...]:
     )
 
 
-def files(gateway: ir_gateway.Gateway, capabilities: Capabilities) -> list[File]:
-    """Give what an authenticator and NGINX need to find each other, if any route needs one."""
-    found = dict.fromkeys(_wanted(gateway))
-    if not (found and capabilities.auth_request and capabilities.authenticators):
+def files(wanted: Collection[Oidc]) -> list[File]:
+    """Give what an authenticator and NGINX need to find each other, if anybody is ``wanted``."""
+    if not wanted:
         return []
     server = simple("server", quoting.word(f"unix:{description.SOCKET}"))
     upstream = write([block("upstream", (UPSTREAM,), (server, simple("keepalive", "64")))])
     return [
         File.make(
             description.FILE,
-            description.encode(relying.party(each, names.secret_file) for each in found),
+            description.encode(relying.party(each, names.secret_file) for each in wanted),
         ),
         File.make(names.upstream_file("authenticator"), upstream),
     ]
-
-
-def _wanted(gateway: ir_gateway.Gateway) -> Iterable[Oidc]:
-    return (
-        route.authentication
-        for listener in gateway.listeners
-        for host in listener.virtual_hosts
-        for route in host.routes
-        if isinstance(route.authentication, Oidc)
-    )
 
 
 def _party(wanted: Oidc) -> Party:

@@ -1,41 +1,27 @@
-"""The build plan: which files a gateway has, each made again only when what it shows changed."""
+"""The build plan: which files a gateway has, made again only when what they show changes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Set
+from functools import partial
+from typing import Any
 
 import msgspec
 
-from gatehouse.backends.nginx import (
-    authenticating,
-    connecting,
-    mixing,
-    names,
-    rates,
-    sessions,
-    snippets,
-    streams,
-    upstreams,
-    usage,
-)
+from gatehouse.backends.nginx import around, authenticating, connecting, names, upstreams
+from gatehouse.backends.nginx import streams as passing
 from gatehouse.backends.nginx.base import http_conf
 from gatehouse.backends.nginx.capabilities import Capabilities
-from gatehouse.backends.nginx.forwarding import cluster_names
+from gatehouse.backends.nginx.clusters import Clusters
+from gatehouse.backends.nginx.hosts import Common, Hosts
+from gatehouse.backends.nginx.parts import Followed, Part, Parts, Unsupported, whole
 from gatehouse.backends.nginx.quoting import UnwritableError
 from gatehouse.backends.nginx.served import Context
-from gatehouse.backends.nginx.servers import (
-    Port,
-    Unsupported,
-    default_server,
-    names_by_sni,
-    server,
-)
-from gatehouse.backends.nginx.tree import Directive, write
+from gatehouse.backends.nginx.servers import Port, default_server
+from gatehouse.backends.nginx.tree import Directive
 from gatehouse.bundle import Bundle, File
 from gatehouse.ir import gateway as ir_gateway
-from gatehouse.ir import http as ir
-from gatehouse.ir.settings import UpstreamSettings
-from gatehouse.query import IdentityMemo
+from gatehouse.ir.authentication import Oidc
 
 
 class Generated(msgspec.Struct, frozen=True):
@@ -45,201 +31,188 @@ class Generated(msgspec.Struct, frozen=True):
     unsupported: Unsupported = ()
 
 
-Seen = dict[str, tuple[bool, str, ir.BackendTls | None, UpstreamSettings] | None]
-"""What of each cluster shows where it is used: whether it has endpoints, how it is spoken to."""
-
-
-class _Rendered(msgspec.Struct, frozen=True):
-    host: ir.VirtualHost
-    port: Port
-    clusters: Seen
-    files: tuple[File, ...]
-    zones: tuple[Directive, ...]
-    unsupported: Unsupported
-
-
 class Generator:
     """Generates one gateway's files again and again; the result depends on the input alone."""
 
     def __init__(self, capabilities: Capabilities) -> None:
         self._capabilities = capabilities
-        self._hosts: dict[tuple[int, str], _Rendered] = {}
-        self._upstreams: IdentityMemo[ir.Cluster, tuple[File, ...]] = IdentityMemo()
-        self._certificates: IdentityMemo[ir_gateway.Certificate, tuple[File, ...]] = IdentityMemo()
+        self._parts = Parts()
+        self._clusters = Clusters()
+        self._hosts: dict[int, Hosts] = {}
+        self._followed: dict[str, Followed[Any]] = {}
+        """What has a name and files of its own, by kind."""
+        self._limits: dict[Directive, None] = {}
+        self._users: dict[Oidc, None] = {}
+        """What any virtual host needs of these."""
 
     def generate(self, gateway: ir_gateway.Gateway) -> Generated:
         """Give everything that NGINX needs to serve ``gateway``."""
-        clusters = {cluster.name: cluster for cluster in gateway.clusters}
-        files: list[File] = []
-        unsupported: list[tuple[str, str]] = []
-        maps = []
-        rendered: dict[tuple[int, str], _Rendered] = {}
+        new, moved = self._clusters.follow(gateway.clusters)
+        stale = self._parts.users(moved)
         hidden = _hidden(gateway)
+        self._plan_hosts(gateway, hidden, stale)
+        # What virtual hosts need is known when all of them are planned.
+        self._plan_needs(stale)
+        self._plan_clusters(new)
+        self._plan_base(gateway, hidden)
+        self._parts.put("around", around.part(gateway, self._capabilities))
+        self._plan_streams(gateway, hidden, stale)
+        connected = self._clusters.connected if self._capabilities.connectors else ()
+        self._parts.keep("connectors", connected, partial(connecting.files, connected))
+        self._plan_named("certificate", gateway.certificates, _certificate_files)
+        self._plan_named("trust", gateway.trust, _trust_files)
+        self._plan_named("secret", gateway.secrets, _secret_files)
+        bundle, unsupported = self._parts.finish()
+        return Generated(bundle, unsupported)
+
+    def _plan_hosts(
+        self, gateway: ir_gateway.Gateway, hidden: dict[int, int], stale: Set[str]
+    ) -> None:
+        context = Context("", self._clusters.by_name, self._capabilities)
+        for number in self._hosts.keys() - {each.port for each in gateway.listeners}:
+            self._drop_hosts(number)
         for listener in gateway.listeners:
             port = Port(
                 listener.port, listener.protocol, gateway.bind_address,
                 hidden.get(listener.port, 0), listener.client_validation, gateway.edge,
             )  # fmt: skip
-            if all(host.hostname for host in listener.virtual_hosts):
-                files.append(File.make(names.default_file(port.number), default_server(port)))
-            if listener.protocol == "HTTPS":
-                maps.append(names_by_sni(port, listener))
-            for host in listener.virtual_hosts:
-                found = self._host(port, host, clusters)
-                rendered[(port.number, host.hostname)] = found
-                files += found.files
-                unsupported += found.unsupported
-        self._hosts = rendered
-        files += self._around(gateway, unsupported)
-        maps += dict.fromkeys(zone for each in rendered.values() for zone in each.zones)
-        zone = self._zone(names.ZONE, gateway)
-        base = http_conf(self._capabilities, maps, hidden, gateway.edge, zone)
-        files.append(File.make(f"{names.ROOT}/http.conf", base))
-        for cluster in gateway.clusters:
-            if cluster.endpoints and cluster.protocol not in ("tcp", "udp"):
-                files += self._upstreams.get(cluster, self._cluster_files)
-        files += self._shared_files(gateway, clusters)
-        files += self._streams(gateway, clusters, hidden, unsupported)
-        if self._capabilities.connectors:
-            files += connecting.files(gateway.clusters)
-        files += authenticating.files(gateway, self._capabilities)
-        for certificate in gateway.certificates:
-            files += self._certificates.get(certificate, _certificate_files)
-        files += [File.make(names.trust_file(bundle.name), bundle.pem) for bundle in gateway.trust]
-        files += [
-            File.make(names.secret_file(each.name), each.content.reveal(), secret=True)
-            for each in gateway.secrets
-        ]
-        self._upstreams.sweep()
-        self._certificates.sweep()
-        return Generated(Bundle(files), tuple(unsupported))
+            hosts = self._hosts.get(port.number)
+            if hosts is None or hosts.port != port:
+                self._drop_hosts(port.number)
+                hosts = self._hosts[port.number] = Hosts(self._parts, port)
+            hosts.plan(listener.virtual_hosts, context, stale)
+            self._parts.keep(f"default/{port.number}", (port, hosts.open), partial(_default, hosts))
 
-    def _around(
-        self, gateway: ir_gateway.Gateway, unsupported: list[tuple[str, str]]
-    ) -> list[File]:
-        """Give the files for the contexts around all servers."""
-        main = _snippet_texts(gateway, "main", unsupported)
-        if not any(usage.DIRECTIVE in snippets.outermost(text) for text in main):
-            # Once: whoever writes this block writes it whole.
-            own = usage.directives(gateway.usage, self._capabilities)
-            main = [*([write(own).removesuffix("\n")] if own else []), *main]
-            why = usage.missing(gateway.usage, self._capabilities)
-            unsupported += [("edge", each) for each in why]
-        found = {
-            names.MAIN_SNIPPETS: main,
-            names.HTTP_SNIPPETS: _snippet_texts(gateway, "http", unsupported),
-        }
-        return [File.make(path, _lines(texts)) for path, texts in found.items() if texts]
+    def _drop_hosts(self, number: int) -> None:
+        hosts = self._hosts.pop(number, None)
+        if hosts is not None:
+            hosts.drop()
+            self._parts.drop(f"default/{number}")
 
-    def _streams(
-        self,
-        gateway: ir_gateway.Gateway,
-        clusters: dict[str, ir.Cluster],
-        hidden: dict[int, int],
-        unsupported: list[tuple[str, str]],
-    ) -> list[File]:
-        why = "NGINX does not choose by the destination in a PROXY header; Envoy does"
-        unsupported += [(f"port/{each.port}", why) for each in gateway.tunnels]
-        if not gateway.streams:
-            return []
-        if not self._capabilities.stream_servers:
-            why = "TCP, UDP and TLS listeners need NGINX 1.25.5 or newer"
-            unsupported += [(f"port/{each.port}", why) for each in gateway.streams]
-            return []
-        https = {each.port: each for each in gateway.listeners}
-        base = streams.stream_conf(gateway.edge, self._zone(names.STREAM_ZONE, gateway))
-        files = [File.make(f"{names.ROOT}/stream.conf", base)]
-        for listener in gateway.streams:
-            shared = https.get(listener.port) if listener.protocol == "TLS" else None
-            ports = streams.Ports(
-                gateway.bind_address,
-                _free(gateway, listener.port, 1),
-                hidden.get(listener.port, 0),
-                tuple(host.hostname for host in shared.virtual_hosts) if shared else (),
-                gateway.edge,
-                self._capabilities.status_zones,
-            )
-            try:
-                connecting.check(self._capabilities, streams.used(listener, clusters))
-                text = streams.stream(listener, ports, clusters)
-            except UnwritableError as error:
-                unsupported.append((f"port/{listener.port}", str(error)))
-                continue
-            files.append(File.make(names.stream_file(listener.port, listener.protocol), text))
-        for name, shares in streams.upstreams(gateway, clusters).items():
-            text = upstreams.stream_upstream(self._capabilities, name, shares)
-            files.append(File.make(names.stream_upstream_file(name), text))
-            files += upstreams.endpoints_files(self._capabilities, name, shares)
-        return files
+    def _plan_needs(self, stale: Set[str]) -> None:
+        """Plan what virtual hosts need that others may need as well."""
+        fresh, gone = self._parts.turned()
+        for need in gone:
+            if isinstance(need, Common):
+                self._parts.drop(f"common/{need.name}")
+            self._limits.pop(need, None)
+            self._users.pop(need, None)
+        for need in fresh:
+            if isinstance(need, Common):
+                self._parts.put(f"common/{need.name}", self._common(need))
+            elif isinstance(need, Oidc):
+                self._users[need] = None
+            else:
+                self._limits[need] = None
+        new = {need for need in fresh if isinstance(need, Common)}
+        for key in stale:
+            known = self._parts.get(key)
+            common = known.seen[0] if known is not None and known.seen else None
+            if isinstance(common, Common) and common not in new:
+                self._parts.put(key, self._common(common))
+        able = self._capabilities.auth_request and self._capabilities.authenticators
+        users = tuple(sorted(self._users, key=_order)) if able else ()
+        self._parts.keep("authenticator", users, partial(authenticating.files, users))
 
-    def _zone(self, name: str, gateway: ir_gateway.Gateway) -> list[Directive]:
-        if not self._capabilities.resolving_upstreams:
-            return []
-        # Twice: an upstream of several clusters, or of a session, has its own copies.
-        count = 2 * sum(len(cluster.endpoints) for cluster in gateway.clusters)
-        return [upstreams.zone(name, count)]
+    def _common(self, common: Common) -> Part:
+        shares = [(self._clusters.by_name[name], weight) for name, weight in common.shares]
+        files = self._upstream(common.name, shares, common.by)
+        return Part(files, uses=frozenset(whole(name) for name, _ in common.shares), seen=(common,))
+
+    def _plan_clusters(self, new: Iterable[str]) -> None:
+        for name in new:
+            cluster = self._clusters.by_name.get(name)
+            if cluster is None or not cluster.endpoints or cluster.protocol in ("tcp", "udp"):
+                self._parts.drop(f"cluster/{name}")
+            else:
+                self._parts.put(f"cluster/{name}", Part(self._upstream(name, [(cluster, 1)])))
 
     def _upstream(self, name: str, shares: upstreams.Shares, by: str = "") -> tuple[File, ...]:
         text = upstreams.upstream(self._capabilities, name, shares, by=by)
         apart = upstreams.endpoints_files(self._capabilities, name, shares)
         return (File.make(names.upstream_file(name), text), *apart)
 
-    def _cluster_files(self, cluster: ir.Cluster) -> tuple[File, ...]:
-        return self._upstream(cluster.name, [(cluster, 1)])
+    def _plan_base(self, gateway: ir_gateway.Gateway, hidden: dict[int, int]) -> None:
+        """Plan what all virtual hosts share."""
+        secure = [self._hosts[e.port].sni for e in gateway.listeners if e.protocol == "HTTPS"]
+        maps = (*secure, *sorted(self._limits, key=lambda limit: limit.arguments))
+        zone = self._zone(names.ZONE)
 
-    def _shared_files(
-        self, gateway: ir_gateway.Gateway, clusters: dict[str, ir.Cluster]
-    ) -> list[File]:
-        """Give the upstreams of several backends, and those whose endpoints sessions choose."""
-        found: dict[str, tuple[File, ...]] = {}
-        for name, action in _forwards(gateway):
-            for common, shares in mixing.upstreams(action, clusters).items():
-                found[common] = self._upstream(common, shares)
-            if action.persistence is None:
+        def make() -> list[File]:
+            text = http_conf(self._capabilities, maps, hidden, gateway.edge, zone)
+            return [File.make(f"{names.ROOT}/http.conf", text)]
+
+        self._parts.keep("base", (maps, hidden, gateway.edge, zone), make)
+
+    def _zone(self, name: str) -> list[Directive]:
+        if not self._capabilities.resolving_upstreams:
+            return []
+        # Twice: an upstream of several clusters, or of a session, has its own copies.
+        return [upstreams.zone(name, 2 * self._clusters.endpoints)]
+
+    def _plan_streams(
+        self, gateway: ir_gateway.Gateway, hidden: dict[int, int], stale: Set[str]
+    ) -> None:
+        shared = {each.port for each in gateway.streams if each.protocol == "TLS"}
+        https = {port: self._hosts[port].names for port in shared & self._hosts.keys()}
+        zone = self._zone(names.STREAM_ZONE) if gateway.streams else []
+        seen = (
+            gateway.streams, gateway.tunnels, gateway.bind_address, gateway.edge, hidden, https,
+            zone,
+        )  # fmt: skip
+        known = self._parts.get("streams")
+        if known is None or known.seen != seen or "streams" in stale:
+            self._parts.put("streams", self._streams(gateway, hidden, https, zone, seen))
+
+    def _streams(
+        self,
+        gateway: ir_gateway.Gateway,
+        hidden: dict[int, int],
+        https: dict[int, tuple[str, ...]],
+        zone: list[Directive],
+        seen: tuple[Any, ...],
+    ) -> Part:
+        clusters = self._clusters.by_name
+        why = "NGINX does not choose by the destination in a PROXY header; Envoy does"
+        unsupported = [(f"port/{each.port}", why) for each in gateway.tunnels]
+        if not gateway.streams:
+            return Part((), tuple(unsupported), seen=seen)
+        if not self._capabilities.stream_servers:
+            why = "TCP, UDP and TLS listeners need NGINX 1.25.5 or newer"
+            unsupported += [(f"port/{each.port}", why) for each in gateway.streams]
+            return Part((), tuple(unsupported), seen=seen)
+        files = [File.make(f"{names.ROOT}/stream.conf", passing.stream_conf(gateway.edge, zone))]
+        for listener in gateway.streams:
+            ports = passing.Ports(
+                gateway.bind_address,
+                _free(gateway, listener.port, 1),
+                hidden.get(listener.port, 0),
+                https.get(listener.port, ()) if listener.protocol == "TLS" else (),
+                gateway.edge,
+                self._capabilities.status_zones,
+            )
+            try:
+                connecting.check(self._capabilities, passing.used(listener, clusters))
+                text = passing.stream(listener, ports, clusters)
+            except UnwritableError as error:
+                unsupported.append((f"port/{listener.port}", str(error)))
                 continue
-            variable = names.session_variable(action.persistence, name)
-            for backend in action.backends:
-                cluster = clusters.get(backend.cluster)
-                if cluster is not None and cluster.endpoints:
-                    own = sessions.upstream_name(cluster.name, action.persistence, name)
-                    found[own] = self._upstream(own, [(cluster, 1)], by=variable)
-        return [file for files in found.values() for file in files]
+            files.append(File.make(names.stream_file(listener.port, listener.protocol), text))
+        for name, shares in passing.upstreams(gateway, clusters).items():
+            text = upstreams.stream_upstream(self._capabilities, name, shares)
+            files.append(File.make(names.stream_upstream_file(name), text))
+            files += upstreams.endpoints_files(self._capabilities, name, shares)
+        uses = {b.cluster for each in gateway.streams for host in each.hosts for b in host.backends}
+        return Part(tuple(files), tuple(unsupported), frozenset(map(whole, uses)), seen)
 
-    def _host(self, port: Port, host: ir.VirtualHost, clusters: dict[str, ir.Cluster]) -> _Rendered:
-        known = self._hosts.get((port.number, host.hostname))
-        same = known is not None and known.host is host and known.port == port
-        # What a cluster shows may change while the routes that name it stay the same.
-        if same and known is not None and known.clusters == _seen(known.clusters, clusters):
-            return known
-        scope = f"{port.number}/{host.hostname}"
-        context = Context(
-            scope, clusters, self._capabilities, host.settings.client, port.edge.untold
-        )
-        written = server(port, host, context)
-        file = File.make(names.server_file(port.number, host.hostname), written.text)
-        zones = tuple(rates.zones(route.settings.rates for route in host.routes))
-        return _Rendered(
-            host, port, _seen(_uses(host), clusters), (file,), zones, written.unsupported
-        )
-
-
-def _uses(host: ir.VirtualHost) -> frozenset[str]:
-    return frozenset(
-        name
-        for route in host.routes
-        if isinstance(route.action, ir.Forward)
-        for name in cluster_names(route.action)
-    )
-
-
-def _seen(used: Iterable[str], clusters: Mapping[str, ir.Cluster]) -> Seen:
-    found = {name: clusters.get(name) for name in used}
-    return {
-        name: None
-        if cluster is None
-        else (bool(cluster.endpoints), cluster.protocol, cluster.tls, cluster.settings)
-        for name, cluster in found.items()
-    }
+    def _plan_named(
+        self, kind: str, wanted: Collection[Any], make: Callable[[Any], tuple[File, ...]]
+    ) -> None:
+        fresh, gone = self._followed.setdefault(kind, Followed()).follow(wanted)
+        for each in gone:
+            self._parts.drop(f"{kind}/{each.name}")
+        for each in fresh:
+            self._parts.put(f"{kind}/{each.name}", Part(make(each)))
 
 
 def _hidden(gateway: ir_gateway.Gateway) -> dict[int, int]:
@@ -260,30 +233,14 @@ def _free(gateway: ir_gateway.Gateway, port: int, kind: int) -> int:
     return wanted
 
 
-def _snippet_texts(
-    gateway: ir_gateway.Gateway, context: str, unsupported: list[tuple[str, str]]
-) -> list[str]:
-    """Give what trusted users wrote for a context around all servers."""
-    texts = []
-    for snippet in gateway.snippets:
-        try:
-            texts += [each.text for each in snippets.within([snippet], context)]
-        except UnwritableError as error:
-            unsupported.append((f"policy/{snippet.name}", str(error)))
-    return texts
+def _default(hosts: Hosts) -> list[File]:
+    if hosts.open:
+        return []
+    return [File.make(names.default_file(hosts.port.number), default_server(hosts.port))]
 
 
-def _lines(texts: Iterable[str]) -> str:
-    return "".join(f"{text}\n" for text in texts)
-
-
-def _forwards(gateway: ir_gateway.Gateway) -> Iterator[tuple[str, ir.Forward]]:
-    """Give every route that forwards: its name, and how."""
-    for listener in gateway.listeners:
-        for host in listener.virtual_hosts:
-            for route in host.routes:
-                if isinstance(route.action, ir.Forward):
-                    yield route.name, route.action
+def _order(users: Oidc) -> tuple[str, str]:
+    return users.filter, repr(users)
 
 
 def _certificate_files(certificate: ir_gateway.Certificate) -> tuple[File, ...]:
@@ -293,3 +250,11 @@ def _certificate_files(certificate: ir_gateway.Certificate) -> tuple[File, ...]:
         File.make(chain, certificate.chain),
         File.make(key, certificate.key.reveal(), secret=True),
     )
+
+
+def _trust_files(bundle: ir_gateway.TrustBundle) -> tuple[File, ...]:
+    return (File.make(names.trust_file(bundle.name), bundle.pem),)
+
+
+def _secret_files(secret: ir_gateway.SecretFile) -> tuple[File, ...]:
+    return (File.make(names.secret_file(secret.name), secret.content.reveal(), secret=True),)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from gatehouse.backends.nginx import (
@@ -95,9 +97,9 @@ def default_server(port: Port) -> str:
     return write([block("server", (), inner)])
 
 
-def names_by_sni(port: Port, listener: ir_gateway.Listener) -> Directive:
+def names_by_sni(port: Port, listeners: Iterable[str]) -> Directive:
     """Give the map from the name in a TLS handshake to the listener that it belongs to."""
-    hostnames = sorted({host.listener for host in listener.virtual_hosts} - {""})
+    hostnames = sorted({*listeners} - {""})
     rows = [simple("hostnames")] + [
         simple(quoting.map_key(name), quoting.word(names.digest(name))) for name in hostnames
     ]

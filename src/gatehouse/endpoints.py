@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from pathlib import PurePosixPath
+import re
 
 import msgspec
 
@@ -12,6 +12,8 @@ DIRECTORY = "gatehouse/endpoints"
 
 STREAMS = "gatehouse/stream-upstreams"
 """Where a bundle has the configuration of an upstream of streams."""
+
+_FILE = re.compile(r".+\.json")
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -39,8 +41,8 @@ Endpoints = tuple[Endpoint, ...]
 
 def name_of(path: str) -> str:
     """Give the upstream whose endpoints a file of a bundle holds; empty: it holds none."""
-    split = PurePosixPath(path)
-    return split.stem if str(split.parent) == DIRECTORY and split.suffix == ".json" else ""
+    directory, _, name = path.rpartition("/")
+    return name.removesuffix(".json") if directory == DIRECTORY and _FILE.fullmatch(name) else ""
 
 
 def path_of(name: str) -> str:

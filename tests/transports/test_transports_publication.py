@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gatehouse.bundle import Bundle, File
 from gatehouse.delivery import DataPlaneReport
@@ -30,7 +32,7 @@ def bundle(text: str) -> Bundle:
 
 def test_an_apply_request_is_what_the_protocol_says() -> None:
     wanted = bundle("x" * 300)
-    shared = messages.overview(wanted, "/etc/nginx")
+    shared = messages.overview(wanted.files.values(), "/etc/nginx")
     raw = messages.apply_request(shared, wanted.version, "id", "c1")
     request = command_pb2.ManagementPlaneRequest.FromString(raw)
     overview = request.config_apply_request.overview
@@ -54,7 +56,7 @@ def test_a_streamed_file_is_its_announced_pieces(size: int) -> None:
 def test_the_reply_with_an_overview_is_what_the_protocol_says() -> None:
     wanted = bundle("x")
     version = files_pb2.ConfigVersion(instance_id="id", version=wanted.version)
-    shared = messages.overview(wanted, "/etc/nginx")
+    shared = messages.overview(wanted.files.values(), "/etc/nginx")
     reply = files_pb2.GetOverviewResponse.FromString(messages.overview_response(shared, version))
     assert reply.overview.config_version == version
     assert [file.file_meta.hash for file in reply.overview.files] == [
@@ -81,6 +83,47 @@ def test_old_contents_stay_while_an_instance_may_fetch_them() -> None:
     kept.publish(bundle("four"), set(), 200.0)
     assert kept.find(one.files["gatehouse/a"].digest) is None
     assert kept.find(bundle("three").files["gatehouse/a"].digest) is not None
+
+
+FILES = st.dictionaries(st.sampled_from("abcd"), st.sampled_from(["1", "2", "3"]))
+
+
+@given(st.lists(st.tuples(FILES | st.none(), st.floats(0.0, 9.0), st.booleans())))
+def test_the_contents_of_every_bundle_that_is_kept_can_be_had(
+    history: list[tuple[dict[str, str] | None, float, bool]],
+) -> None:
+    """Published one after the other; some are being fetched for ever."""
+    kept, now, fetched = Publication(keep_seconds=10.0), 0.0, set[str]()
+    published: dict[str, Bundle] = {}
+    for files, later, fetching in history:
+        now += later
+        following = None if files is None else Bundle(File.make(*each) for each in files.items())
+        if following is not None:
+            published[following.version] = following
+        kept.publish(following, fetched, now)
+        if fetching and following is not None:
+            fetched.add(following.version)
+        for version, bundle in published.items():
+            if kept.get(version) is not None:
+                for file in bundle.files.values():
+                    found = kept.find(file.digest)
+                    assert found is not None
+                    assert found.content == file.content
+        if kept.current is not None:
+            current = kept.current
+            written = current.by_chunk("text", current.bundle, lambda files: repr(list(files)))
+            assert written == [repr(list(c.stored)) for c in current.bundle.files.chunks]
+
+
+def test_what_instances_get_apart_is_followed_as_it_is_made() -> None:
+    kept = Publication(keep_seconds=10.0)
+    for number in range(20):
+        paths = [f"gatehouse/endpoints/u{each}.json" for each in range(number % 7)]
+        files = [File.make(path, f"{number // 3}") for path in paths]
+        kept.publish(Bundle([File.make("gatehouse/a", str(number // 5)), *files]), set(), number)
+        assert kept.current is not None
+        alone = Bundle([File.make("gatehouse/a", str(number // 5))])
+        assert (kept.current.files, dict(kept.current.files.files)) == (alone, dict(alone.files))
 
 
 async def test_reports_come_only_when_something_changed_and_only_of_listening_instances() -> None:

@@ -258,9 +258,9 @@ def test_after_a_withdrawal_nothing_more_is_told() -> None:
     assert state.wake_at is None
 
 
-V1 = Publish("v1", Apart("f1", (("a", "a1"), ("b", "b1"))))
-V2 = Publish("v2", Apart("f1", (("a", "a1"), ("b", "b2"))))
-V3 = Publish("v3", Apart("f2", (("a", "a1"),)))
+V1 = Publish("v1", lambda: Apart("f1", (("a", "a1"), ("b", "b1"))))
+V2 = Publish("v2", lambda: Apart("f1", (("a", "a1"), ("b", "b2"))))
+V3 = Publish("v3", lambda: Apart("f2", (("a", "a1"),)))
 
 
 def apart(version: Publish = V1) -> Session:
@@ -400,7 +400,7 @@ def test_whatever_happens(history: list[tuple[Event, float]]) -> None:
 
 
 def _converges(state: Session, now: float) -> None:
-    state.receive(Publish("last", Apart("f1", (("a", "a1"), ("c", "c1")))), now)
+    state.receive(Publish("last", lambda: Apart("f1", (("a", "a1"), ("c", "c1")))), now)
     state.receive(Register("id", "p"), now)
     state.receive(StreamOpen(100), now)
     for _ in range(8):
@@ -420,7 +420,7 @@ def test_a_version_is_confirmed_only_when_files_and_servers_are_there(
 ) -> None:
     """Whether requests are carried out, refused, or carried out and their answer lost."""
     state, now, stream = session(), 0.0, 0
-    versions = {each.version: each.apart for each in (V1, V2, V3)}
+    versions = {each.version: each.apart() for each in (V1, V2, V3)}
     has: dict[str, str] = {}
 
     def carry_out(send: Send) -> None:

@@ -40,7 +40,7 @@ class Publish(msgspec.Struct, frozen=True, tag=True):
     """The instance is to have ``version``; empty: nothing more is to be told."""
 
     version: str
-    apart: Apart | None = None
+    apart: Callable[[], Apart | None] = lambda: None  # A look at all of it, for those who need it.
 
 
 class Register(msgspec.Struct, frozen=True, tag=True):
@@ -160,7 +160,7 @@ class Session:
         self.generation = 0
         """Number of the open stream; 0: none."""
         self.in_flight: _Request | None = None
-        self._apart: Apart | None = None
+        self._apart: Callable[[], Apart | None] = lambda: None
         self._has: dict[str, str] = {}
         """What the instance agreed to have, by part."""
         self._put_off: set[str] = set()
@@ -230,9 +230,8 @@ class Session:
     @property
     def _parts(self) -> dict[str, str]:
         """What makes up the desired version."""
-        if self._apart is None or not self.about.takes_actions:
-            return {"": self.desired}
-        return {"": self._apart.files, **dict(self._apart.upstreams)}
+        apart = self._apart() if self.about.takes_actions else None
+        return {"": apart.files, **dict(apart.upstreams)} if apart else {"": self.desired}
 
     def _missing(self) -> list[str]:
         """Give the parts that may be asked for: upstreams only when their files are there."""

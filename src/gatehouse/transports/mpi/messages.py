@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from google.protobuf import struct_pb2
 
@@ -40,12 +40,13 @@ def file_meta(file: File, config_dir: str) -> files_pb2.FileMeta:
     )
 
 
-def overview(bundle: Bundle, config_dir: str) -> bytes:
-    """Serialise the part of an overview that is the same for every instance: its files."""
-    files = [
-        files_pb2.File(file_meta=file_meta(file, config_dir)) for file in bundle.files.values()
-    ]
-    return files_pb2.FileOverview(files=files).SerializeToString()
+def overview(files: Iterable[File], config_dir: str) -> bytes:
+    """Serialise the part of an overview that is the same for every instance: its files.
+
+    Those of some files, one after the other, are that of all of them.
+    """
+    told = [files_pb2.File(file_meta=file_meta(file, config_dir)) for file in files]
+    return files_pb2.FileOverview(files=told).SerializeToString()
 
 
 def apply_request(shared: bytes, version: str, nginx_id: str, correlation: str) -> bytes:

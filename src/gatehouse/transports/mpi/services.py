@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 import grpc
@@ -82,10 +82,12 @@ class Services:
         return identity
 
     def _overview(self, published: Published, files: Bundle) -> bytes:
-        return published.derive(
-            ("overview", files is published.bundle),
-            lambda: messages.overview(files, self._config_dir),
-        )
+        key = ("overview", files is published.bundle)
+
+        def write(some: Iterable[File]) -> bytes:
+            return messages.overview(some, self._config_dir)
+
+        return published.derive(key, lambda: b"".join(published.by_chunk(key, files, write)))
 
     async def _create_connection(
         self, request: command_pb2.CreateConnectionRequest, context: Context

@@ -27,6 +27,12 @@ from gatehouse.ir import http as ir
 from gatehouse.ir.authentication import Authorization, Claim, Jwt, Requirement
 from gatehouse.ir.settings import Attribute, RateLimit, RateLimits, Settings
 from gatehouse.query import Engine, Key, Snapshot
+from gatehouse.transports.agents.authentication import Identity
+from gatehouse.transports.agents.calls import Callers
+from gatehouse.transports.agents.fleet import Fleet
+from gatehouse.transports.agents.session import Register
+from gatehouse.transports.agents.stream import Apply
+from gatehouse.transports.mpi.services import Services
 from gatehouse.xds.publication import Publication
 
 Object = dict[str, Any]
@@ -258,13 +264,42 @@ def calls(work: Callable[[], object]) -> int:
     return count
 
 
-def effort_of_a_new_route(existing: int) -> int:
-    """Give how many calls a pass over ``existing`` routes takes that sees one more, and Envoys'."""
-    engine, generator = fresh(), envoy.Generator(ENVOY)
+def to_envoys() -> Callable[[ir_gateway.Gateway], None]:
+    """Give what has a gateway served by Envoys."""
+    generator, published = envoy.Generator(ENVOY), Publication()
+
+    def publish(compiled: ir_gateway.Gateway) -> None:
+        published.publish(generator.generate(compiled).resources)
+
+    return publish
+
+
+def to_nginx() -> Callable[[ir_gateway.Gateway], None]:
+    """Give what has a gateway served by NGINX, and an agent asked to."""
+    generator = nginx.Generator(NGINX)
+    fleet = Fleet(60.0, lambda: 0.0, lambda _: None)
+    services = Services(fleet, Callers(identify=None, on_trespass=None), "/etc/nginx")  # type: ignore[arg-type]
+
+    def publish(compiled: ir_gateway.Gateway) -> None:
+        fleet.publish(compiled.name, generator.generate(compiled).bundle)
+        current = fleet.current(Identity(compiled.name, "pod"))
+        assert current is not None
+        asked = Apply(current, "c", Register("id", "nginx/1.31.3"))
+        assert services.apply_request(asked)
+
+    return publish
+
+
+DATA_PLANES = {"gatehouse.dev/envoy": to_envoys, "gatehouse.dev/nginx": to_nginx}
+
+
+def effort_of_a_new_route(existing: int, controller: str) -> int:
+    """Give how many calls a pass over ``existing`` routes takes that sees one more."""
+    engine, serve = fresh(), DATA_PLANES[controller]()
     changes: dict[Key, Any] = {
         key: decoded(key, body)
         for key, body in (
-            (("GatewayClass", "", "c"), {"spec": {"controllerName": "gatehouse.dev/envoy"}}),
+            (("GatewayClass", "", "c"), {"spec": {"controllerName": controller}}),
             (("Gateway", "a", "gw"), gateway(None, "Same", 8081)),
         )
     }
@@ -277,10 +312,9 @@ def effort_of_a_new_route(existing: int) -> int:
             changes[key] = decoded(key, body)
     last = {key: changes.pop(key) for key in list(changes)[-2:]}
     engine.commit(changes)
-    published = Publication()
 
     def turn() -> None:
-        published.publish(generator.generate(everything(engine)[0][0]).resources)
+        serve(everything(engine)[0][0])
 
     turn()
 
@@ -291,8 +325,9 @@ def effort_of_a_new_route(existing: int) -> int:
     return calls(more)
 
 
-def test_what_a_new_route_costs_hardly_grows_with_what_is_there() -> None:
-    few, many = effort_of_a_new_route(300), effort_of_a_new_route(3_000)
+@pytest.mark.parametrize("controller", DATA_PLANES)
+def test_what_a_new_route_costs_hardly_grows_with_what_is_there(controller: str) -> None:
+    few, many = (effort_of_a_new_route(existing, controller) for existing in (300, 3_000))
     # What grows is a look at each chunk.
     assert many < 1.5 * few
 

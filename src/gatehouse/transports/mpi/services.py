@@ -130,10 +130,11 @@ class Services:
             identity,
             context,
             lambda stream: self._read_answers(stream, answers),
-            self._apply_request,
+            self.apply_request,
         )
 
-    def _apply_request(self, asked: Apply) -> bytes:
+    def apply_request(self, asked: Apply) -> bytes:
+        """Serialise what an instance is asked."""
         nginx_id = asked.about.nginx_id
         if asked.upstream:
             return messages.servers_request(

@@ -9,9 +9,10 @@ import pytest
 from gatehouse.agent import main_conf
 from gatehouse.agent.channel import Token
 from gatehouse.agent.error_log import ErrorLog, emergencies
-from gatehouse.agent.generations import Entry, Generations, Manifest, entry_of
+from gatehouse.agent.generations import Generations
 from gatehouse.agent.link import manifest_of
 from gatehouse.agent.mailbox import Mailbox
+from gatehouse.agent.manifests import Entry, Manifest, entry_of
 from gatehouse.agent.nginx_binary import NginxBinary, NginxMissingError, find, probe
 from gatehouse.agent.options import (
     KEYS,

@@ -13,7 +13,8 @@ import structlog
 
 from gatehouse.agent import confirmation, upstreams
 from gatehouse.agent.companions import Companion, CompanionError
-from gatehouse.agent.generations import Entry, Generations, Manifest
+from gatehouse.agent.generations import Generations
+from gatehouse.agent.manifests import Entry, Manifest
 from gatehouse.agent.places import Places
 from gatehouse.agent.staging import ApplyError, Stager
 from gatehouse.agent.steps import OnStep, Step, Steps

@@ -10,7 +10,8 @@ import sys
 import uuid
 from pathlib import Path
 
-from gatehouse.agent.generations import CONFIG_DIR, MAIN, Manifest
+from gatehouse.agent.generations import MAIN
+from gatehouse.agent.manifests import CONFIG_DIR, Manifest
 from gatehouse.agent.nginx_binary import NginxBinary
 from gatehouse.agent.options import Options
 from gatehouse.agent.plus.api import LOCATION

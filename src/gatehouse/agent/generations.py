@@ -1,5 +1,7 @@
 """Configuration on disk: contents by hash, generations of links to them, one link to the current.
 
+A generation that is needed no more becomes the next one: what both have is not written again.
+
 Every step can be the last: a generation gets its name only when it is complete, and ``current``
 is replaced by a rename, so it always leads to a complete generation that ``nginx -t`` accepted.
 ``proven`` leads to the last one that was seen to be served.
@@ -7,8 +9,6 @@ is replaced by a rename, so it always leads to a complete generation that ``ngin
 
 from __future__ import annotations
 
-import base64
-import binascii
 import contextlib
 import hashlib
 import itertools
@@ -22,13 +22,10 @@ import msgspec
 import structlog
 
 from gatehouse.agent import private
+from gatehouse.agent.manifests import Entry, Manifest
 from gatehouse.agent.private import Refused
-from gatehouse.endpoints import Endpoints
 
 log = structlog.get_logger("gatehouse.agent")
-
-CONFIG_DIR = "/etc/nginx"
-"""Where a control plane believes the files to be."""
 
 MANIFEST = "manifest.json"
 """Of each generation; a directory without one is somebody else's."""
@@ -45,57 +42,23 @@ _OBJECT = re.compile(r"[0-9a-f]{64}")
 _STAGED = re.compile(r"\.[0-9a-f]{64}(-\d+)?")
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """One file of a generation."""
+class _Made(msgspec.Struct, frozen=True):
+    """What this process wrote in whole, and so knows without a look at the disk."""
 
-    path: str
-    """Relative to the generation."""
-    digest: str
-    """Lower-case hex of the SHA-256."""
-    size: int
-    secret: bool
-
-
-class Manifest(msgspec.Struct, frozen=True):
-    """What a generation is, kept beside its files."""
-
-    version: str
-    entries: tuple[Entry, ...]
-    loaded: str = ""
-    """The version under which NGINX loaded it, if only endpoints changed since; empty: its own."""
-    nameserver: int = 0
-    """The port that its main file names; 0: none."""
-    seeds: Mapping[str, Endpoints] = {}
-    """What upstreams begin with, by name."""
+    manifest: Manifest
+    own: frozenset[str]
+    """First parts of the paths that are the agent's own."""
 
     @property
-    def served(self) -> str:
-        """The version that workers answer with."""
-        return self.loaded or self.version
-
-    def same(self, other: Manifest) -> bool:
-        """Whether ``other`` asks for the same files under the same version."""
-        return self.version == other.version and self.entries == other.entries
-
-
-def entry_of(name: str, digest: str, size: int, permissions: str) -> Entry:
-    """Build an entry from an overview's file; raises :class:`Refused`."""
-    prefix = f"{CONFIG_DIR}/"
-    relative = PurePosixPath(name.removeprefix(prefix))
-    written = name.removeprefix(prefix)
-    if not name.startswith(prefix) or str(relative) != written or ".." in relative.parts:
-        raise Refused(f"{name}: not a plain path under {CONFIG_DIR}")
-    if relative.is_absolute() or len(relative.parts) < 2 or "\0" in written:
-        # Files beside ``nginx.conf`` itself would be the agent's own.
-        raise Refused(f"{name}: only files in directories of {CONFIG_DIR} are taken")
-    try:
-        raw = base64.b64decode(digest, validate=True)
-    except binascii.Error:
-        raw = b""
-    if len(raw) != hashlib.sha256().digest_size:
-        raise Refused(f"{name}: hash {digest!r} is not the base64 of a SHA-256")
-    readable = permissions[-1:] not in ("", "0")
-    return Entry(written, raw.hex(), size, secret=not readable)
+    def kept(self) -> dict[str, Entry]:
+        """What of it another generation may keep."""
+        return {
+            entry.path: entry
+            for entry in self.manifest.entries
+            if entry.path.partition("/")[0] not in self.own
+            and not entry.path.startswith(f"{OPENED_LATE}/")
+            and not entry.secret
+        }
 
 
 class Generations:
@@ -108,6 +71,13 @@ class Generations:
         self._link = root / "current"
         self._proven = root / "proven"
         self._writes = itertools.count()
+        self._made: dict[int, _Made] = {}
+        self._spare = root / "spare"
+        """A generation that is needed no more, without its secrets."""
+        self._spared: _Made | None = None
+        """What that is; None: it is not there."""
+        self._loose: set[str] | None = None
+        """Contents that may be needed no more; None: any may."""
 
     def prepare(self) -> None:
         """Make the directories and remove what an interrupted run left half-made."""
@@ -115,6 +85,7 @@ class Generations:
             private.refuse_links(self._root, directory.name)
             private.directory(directory)
         # What cannot be removed is in nobody's way; the disk may be read-only for a while.
+        shutil.rmtree(self._spare, ignore_errors=True)
         for path in self._generations.iterdir():
             if path.name.startswith(".") and path.name[1:].isdigit():
                 shutil.rmtree(path, ignore_errors=True)
@@ -150,11 +121,17 @@ class Generations:
 
     def manifest(self, number: int) -> Manifest:
         """What generation ``number`` holds; raises OSError or msgspec.DecodeError."""
+        if number in self._made:
+            return self._made[number].manifest
         return msgspec.json.decode((self.directory(number) / MANIFEST).read_bytes(), type=Manifest)
 
     def missing(self, entries: Iterable[Entry]) -> list[Entry]:
         """Those whose content is not in the store, each content once."""
         wanted = {entry.digest: entry for entry in entries}
+        current = self.current()
+        if current in self._made:
+            there = {entry.digest for entry in self._made[current].manifest.entries}
+            wanted = {digest: entry for digest, entry in wanted.items() if digest not in there}
         return [entry for digest, entry in wanted.items() if not (self._objects / digest).exists()]
 
     def put(self, entry: Entry, content: bytes) -> None:
@@ -170,7 +147,12 @@ class Generations:
         try:
             private.write(staged, content, 0o600 if entry.secret else 0o644)
             staged.rename(self._objects / entry.digest)
+            if self._loose is not None:
+                self._loose.add(entry.digest)
         except OSError as error:
+            # Whatever there is room for is needed now.
+            self._spared = None
+            shutil.rmtree(self._spare, ignore_errors=True)
             with contextlib.suppress(OSError):
                 staged.unlink(missing_ok=True)
             raise OSError(f"{entry.path} cannot be written: {error.strerror}") from error
@@ -190,21 +172,51 @@ class Generations:
         for store in (self._objects, self._generations):
             private.refuse_links(self._root, store.name)
         staged = self._generations / f".{number}"
-        shutil.rmtree(staged, ignore_errors=True)
-        try:
-            self._fill(staged, manifest, own)
-            staged.rename(self.directory(number))
-        except OSError as error:
+        if not self._amended(staged, manifest, own):
             shutil.rmtree(staged, ignore_errors=True)
-            raise OSError(f"a generation cannot be made: {error.strerror}") from error
+            try:
+                self._fill(staged, manifest, own, {})
+            except OSError as error:
+                shutil.rmtree(staged, ignore_errors=True)
+                raise OSError(f"a generation cannot be made: {error.strerror}") from error
+        staged.rename(self.directory(number))
+        self._made[number] = _Made(manifest, frozenset(path.partition("/")[0] for path in own))
         return number
 
-    def _fill(self, staged: Path, manifest: Manifest, own: Mapping[str, str | Path]) -> None:
+    def _amended(self, staged: Path, manifest: Manifest, own: Mapping[str, str | Path]) -> bool:
+        """Make a generation of one that is needed no more; returns whether that went well."""
+        made, self._spared = self._spared, None
+        if made is None:
+            return False
+        try:
+            shutil.rmtree(staged, ignore_errors=True)
+            self._spare.rename(staged)
+            for top in (*made.own, MANIFEST, OPENED_LATE):
+                _remove(staged / top)
+            self._fill(staged, manifest, own, made.kept)
+        except OSError as error:
+            log.info("generation made from nothing", reason=str(error))
+            return False
+        return True
+
+    def _fill(
+        self,
+        staged: Path,
+        manifest: Manifest,
+        own: Mapping[str, str | Path],
+        there: Mapping[str, Entry],
+    ) -> None:
+        """Have the files of a generation in a directory where ``there`` are some already."""
         private.directory(staged)
-        paths = [*(entry.path for entry in manifest.entries), *own]
-        for directory in {(staged / path).parent for path in paths}:
-            private.directory(directory)
+        wanted = {entry.path: entry for entry in manifest.entries}
+        for path, entry in there.items():
+            if wanted.get(path) != entry:
+                (staged / path).unlink()
+        for above in {path.rpartition("/")[0] for path in (*wanted, *own)}:
+            private.directory(staged / above)
         for entry in manifest.entries:
+            if there.get(entry.path) == entry:
+                continue
             source = self._objects / entry.digest
             if entry.secret:
                 source.chmod(0o600)
@@ -235,6 +247,7 @@ class Generations:
         """
         directory = self.directory(number)
         known = {entry.path: entry for entry in self.manifest(number).entries}
+        made = self._made.pop(number, None)
         for entry in manifest.entries:
             if entry == known[entry.path]:
                 continue
@@ -244,10 +257,14 @@ class Generations:
             new.unlink(missing_ok=True)
             os.link(self._objects / entry.digest, new)
             new.replace(directory / entry.path)
+            if self._loose is not None:
+                self._loose.add(known[entry.path].digest)
         new = directory / ".new"
         new.unlink(missing_ok=True)
         private.write(new, msgspec.json.encode(manifest))
         new.replace(directory / MANIFEST)
+        if made is not None:
+            self._made[number] = _Made(manifest, made.own)
         self._discard()
 
     def swap(self, number: int) -> None:
@@ -292,9 +309,27 @@ class Generations:
             if number not in kept:
                 # By another name first, so that no half-removed one can be taken for whole.
                 leaving = self._generations / f".{number}"
+                made = self._made.pop(number, None)
                 self.directory(number).rename(leaving)
-                shutil.rmtree(leaving)
+                self._leave(leaving, made)
         self._discard()
+
+    def _leave(self, directory: Path, made: _Made | None) -> None:
+        """Keep a generation that is needed no more for the next one, instead of one before it."""
+        if made is None:
+            self._loose = None
+            shutil.rmtree(directory)
+            return
+        if self._loose is not None:
+            self._loose.update(entry.digest for entry in made.manifest.entries)
+        for entry in made.manifest.entries:
+            if entry.secret:
+                (directory / entry.path).unlink()
+        _remove(directory / OPENED_LATE)
+        self._spared = None
+        _remove(self._spare)
+        directory.rename(self._spare)
+        self._spared = made
 
     def _discard(self) -> None:
         # What a manifest names, not what has links: whoever was interrupted while it replaced
@@ -302,6 +337,18 @@ class Generations:
         named = {
             entry.digest for number in self.numbers() for entry in self.manifest(number).entries
         }
-        for path in self._objects.iterdir():
-            if _OBJECT.fullmatch(path.name) and path.name not in named:
-                path.unlink()
+        loose, self._loose = self._loose, None
+        if loose is None:
+            found = (path.name for path in self._objects.iterdir())
+            loose = {name for name in found if _OBJECT.fullmatch(name)}
+        for digest in loose - named:
+            (self._objects / digest).unlink(missing_ok=True)
+        self._loose = set()
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, a link, or a directory with all in it, if there is one."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

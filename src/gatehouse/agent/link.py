@@ -16,14 +16,9 @@ from gatehouse.agent.apply import EMPTY, Applier, Outcome
 from gatehouse.agent.channel import Connection, Requests, Token
 from gatehouse.agent.descriptions import Describer, meta
 from gatehouse.agent.fetching import Fetcher
-from gatehouse.agent.generations import (
-    CONFIG_DIR,
-    Entry,
-    Generations,
-    Manifest,
-    entry_of,
-)
+from gatehouse.agent.generations import Generations
 from gatehouse.agent.mailbox import Mailbox
+from gatehouse.agent.manifests import CONFIG_DIR, Entry, Manifest, entry_of
 from gatehouse.agent.options import Options
 from gatehouse.agent.plus import actions
 from gatehouse.agent.private import Refused

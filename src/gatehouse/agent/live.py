@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 import structlog
 
-from gatehouse.agent.generations import Generations, Manifest
+from gatehouse.agent.generations import Generations
+from gatehouse.agent.manifests import Manifest
 from gatehouse.agent.nameserver import Nameserver
 from gatehouse.agent.upstreams import Reader
 from gatehouse.endpoints import Endpoints

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gatehouse.agent.generations import CONFIG_DIR
+from gatehouse.agent.manifests import CONFIG_DIR
 
 _FIELDS_AGENT = (
     "command.server.host",

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from gatehouse.agent import endpoints, main_conf, master, system_trust
 from gatehouse.agent.error_log import message
-from gatehouse.agent.generations import MAIN, SYSTEM_TRUST, Generations, Manifest
+from gatehouse.agent.generations import MAIN, SYSTEM_TRUST, Generations
+from gatehouse.agent.manifests import Manifest
 from gatehouse.agent.nginx_binary import NginxBinary
 from gatehouse.agent.places import Places
 from gatehouse.agent.plus import state

@@ -7,7 +7,8 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from gatehouse.agent.generations import Generations, Manifest
+from gatehouse.agent.generations import Generations
+from gatehouse.agent.manifests import Manifest
 from gatehouse.agent.plus.api import Api
 from gatehouse.agent.upstreams import KEYVALS
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import structlog
 
-from gatehouse.agent.generations import Generations, Manifest
+from gatehouse.agent.generations import Generations
+from gatehouse.agent.manifests import Manifest
 from gatehouse.agent.plus import keyvals, servers, state
 from gatehouse.agent.plus.api import Api, PlusError
 from gatehouse.agent.upstreams import NotTakenError, Reader

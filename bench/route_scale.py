@@ -38,6 +38,8 @@ SERVICES = 10
 """Of each namespace."""
 LONGEST = 60.0
 """Seconds after which a change counts as never seen."""
+SHORTEST_PAUSE, COARSENESS = 0.005, 0.05
+"""Between two looks whether a change is there: seconds, and the share of the time waited so far."""
 PARTS = ("controller", "agent", "apiserver")
 
 Object = dict[str, Any]
@@ -172,16 +174,17 @@ class Estate:
 
     async def _until(self, name: str, holds: Callable[[int, str, Any], bool]) -> None:
         """Ask for a name until the answer (status, text, headers) is so; raises TimeoutError."""
-        url, pause = f"http://{self.address}:{PORT}/", 0.005
+        url, begun = f"http://{self.address}:{PORT}/", time.perf_counter()
         async with asyncio.timeout(LONGEST):
             while True:
                 with contextlib.suppress(aiohttp.ClientError):
                     async with self._session.get(url, headers={"Host": name}) as response:
                         if holds(response.status, await response.text(), response.headers):
                             return
-                await asyncio.sleep(pause)
-                # Those that take long are not to be measured by how often they are asked.
-                pause = min(pause * 1.1, 0.05)
+                # However many changes are on their way, all of them together ask as often: else
+                # the asking would take what they wait for.
+                waited = time.perf_counter() - begun
+                await asyncio.sleep(max(SHORTEST_PAUSE, COARSENESS * waited))
 
     async def load(self, answers: Counter[str], *, kept: bool) -> None:
         """Ask for all routes in turn, 20 a second, until cancelled."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gatehouse.agent import main_conf
 from gatehouse.agent.channel import Token
 from gatehouse.agent.error_log import ErrorLog, emergencies
 from gatehouse.agent.generations import Generations
-from gatehouse.agent.link import manifest_of
 from gatehouse.agent.mailbox import Mailbox
 from gatehouse.agent.manifests import Entry, Manifest, entry_of
 from gatehouse.agent.nginx_binary import NginxBinary, NginxMissingError, find, probe
@@ -20,6 +25,7 @@ from gatehouse.agent.options import (
     load_options,
     options_from_environment,
 )
+from gatehouse.agent.overviews import Overviews
 from gatehouse.agent.places import SOCKET_PATH_MAX, places
 from gatehouse.agent.private import Refused
 from gatehouse.bundle import digest_of
@@ -134,9 +140,9 @@ def test_only_files_in_allowed_directories_are_taken() -> None:
     for path in ("a/x", "b/y"):
         about = overview.files.add().file_meta
         about.name, about.hash, about.permissions = f"/etc/nginx/{path}", digest_of(b""), "0644"
-    assert len(manifest_of(overview).entries) == 2
+    assert len(Overviews().read(overview).entries) == 2
     with pytest.raises(Refused, match=r"/etc/nginx/b/y: not in an allowed directory"):
-        manifest_of(overview, ("/etc/nginx/a", "/usr/share/nginx"))
+        Overviews(("/etc/nginx/a", "/usr/share/nginx")).read(overview)
 
 
 @pytest.mark.parametrize("content", [b"", b" \n", b"two\nlines", "schl\u00fcssel".encode()])
@@ -185,6 +191,98 @@ def test_generations_share_contents_and_leave_none_behind(
     assert (store.current(), store.numbers()) == (two, [two])
     assert len(list((tmp_path / "objects").iterdir())) == 2
     assert (tmp_path / "current" / "gatehouse" / "c").read_bytes() == b"c"
+
+
+def contents(directory: Path) -> dict[str, object]:
+    """Give what a generation has, without its own version in the manifest."""
+    return {
+        str(path.relative_to(directory)): (path.read_bytes(), path.stat().st_mode)
+        for path in directory.rglob("*")
+        if path.is_file() and path.name != "manifest.json"
+    }
+
+
+PATHS = ("gatehouse/a", "gatehouse/b/c", "gatehouse/secrets/s", "gatehouse/tls/k", "other/d")
+FILES = st.dictionaries(st.sampled_from(PATHS), st.sampled_from([b"1", b"2", b"3"]))
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(FILES, st.sampled_from(["served", "refused", "amended"])), max_size=8))
+def test_a_generation_made_of_another_is_as_one_made_from_nothing(
+    history: list[tuple[dict[str, bytes], str]],
+) -> None:
+    with tempfile.TemporaryDirectory() as root, tempfile.TemporaryDirectory() as apart:
+        store, oracle = Generations(Path(root)), Generations(Path(apart))
+        store.prepare()
+        for turn, (given_files, outcome) in enumerate(history):
+            # A content has one mode, wherever it is.
+            files = {path: path.encode() + content for path, content in given_files.items()}
+            oracle.prepare()
+            number, whole = (_made(each, turn, files) for each in (store, oracle))
+            carried = {
+                path
+                for path in contents(store.directory(number)).keys() - files.keys()
+                if path.startswith("gatehouse/secrets/")
+            }
+            made = contents(store.directory(number))
+            assert {path: each for path, each in made.items() if path not in carried} == contents(
+                oracle.directory(whole)
+            )
+            shutil.rmtree(oracle.directory(whole))
+            if outcome == "refused":
+                store.remove(number)
+                continue
+            if outcome == "amended" and "other/d" in files:
+                changed = {**files, "other/d": b"4"}
+                store.put(entry("other/d", b"4"), b"4")
+                store.amend(number, Manifest(f"{turn} amended", _entries(changed)))
+            previous = store.current()
+            store.swap(number)
+            store.keep(number, previous)
+            named = {each.digest for n in store.numbers() for each in store.manifest(n).entries}
+            assert {path.name for path in (Path(root) / "objects").iterdir()} == named
+            spare = [path for path in (Path(root) / "spare").rglob("*") if path.is_file()]
+            assert not [path for path in spare if path.name in ("k", "s")]
+
+
+def _entries(files: dict[str, bytes]) -> tuple[Entry, ...]:
+    return tuple(
+        entry(
+            path, content, "0600" if path in ("gatehouse/tls/k", "gatehouse/secrets/s") else "0644"
+        )
+        for path, content in files.items()
+    )
+
+
+def _made(store: Generations, turn: int, files: dict[str, bytes]) -> int:
+    entries = _entries(files)
+    for missing in store.missing(entries):
+        store.put(missing, files[missing.path])
+    own: dict[str, str | Path] = {"nginx.conf": f"# {turn}\n", f"seeds/{turn % 3}.conf": "seed\n"}
+    return store.stage(Manifest(str(turn), entries), own)
+
+
+def test_of_a_generation_that_differs_in_one_file_one_is_written(
+    store: Generations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {f"gatehouse/{number}": b"same" for number in range(1000)}
+    for version in ("one", "two"):
+        previous = store.current()
+        number = stage(store, version, files | {"gatehouse/x": version.encode()})
+        store.swap(number)
+        store.keep(number, previous)
+    links, link = list[Any](), os.link
+
+    def noted(source: Path, target: Path) -> None:
+        links.append(target)
+        link(source, target)
+
+    store.keep(stage(store, "three", files | {"gatehouse/x": b"three"}))
+    store.swap(store.numbers()[-1])
+    store.keep(store.numbers()[-1])
+    monkeypatch.setattr("os.link", noted)
+    stage(store, "four", files | {"gatehouse/x": b"four"})
+    assert len(links) == 1
 
 
 def test_what_an_interrupted_run_left_half_made_is_removed(

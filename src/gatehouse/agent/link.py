@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 import grpc
@@ -18,8 +18,8 @@ from gatehouse.agent.descriptions import Describer, meta
 from gatehouse.agent.fetching import Fetcher
 from gatehouse.agent.generations import Generations
 from gatehouse.agent.mailbox import Mailbox
-from gatehouse.agent.manifests import CONFIG_DIR, Entry, Manifest, entry_of
 from gatehouse.agent.options import Options
+from gatehouse.agent.overviews import Overviews
 from gatehouse.agent.plus import actions
 from gatehouse.agent.private import Refused
 from gatehouse.agent.reconnecting import Backoff, Reconnecting
@@ -43,28 +43,6 @@ class ApplyRequest(msgspec.Struct, frozen=True):
     correlation: str
     version: str
     overview: files_pb2.FileOverview
-
-
-def manifest_of(
-    overview: files_pb2.FileOverview, allowed: Sequence[str] = (CONFIG_DIR,)
-) -> Manifest:
-    """Read what is to be applied; raises :class:`Refused` for a file that is not taken.
-
-    ``allowed``: the directories in which files may be.
-    """
-    entries: dict[str, Entry] = {}
-    for file in overview.files:
-        if file.unmanaged:
-            continue
-        about = file.file_meta
-        if file.HasField("external_data_source"):
-            raise Refused(f"{about.name}: external data sources are not fetched")
-        entry = entry_of(about.name, about.hash, about.size, about.permissions)
-        if not any(about.name.startswith(f"{directory}/") for directory in allowed):
-            raise Refused(f"{about.name}: not in an allowed directory ({', '.join(allowed)})")
-        entries[entry.path] = entry
-    ordered = tuple(entries[path] for path in sorted(entries))
-    return Manifest(version=overview.config_version.version, entries=ordered)
 
 
 async def _outgoing(answers: Answers) -> AsyncIterator[command_pb2.DataPlaneResponse]:
@@ -94,6 +72,7 @@ class Link:
         self._token = Token(options.token_path, options.token) if proven else None
         self._connection: Connection | None = None
         self._fetcher = Fetcher(lambda: self._connection, generations)
+        self._overviews = Overviews(options.allowed_directories)
         self._mailbox: Mailbox[ApplyRequest] = Mailbox()
         self._arrived = asyncio.Event()
         self._changed = asyncio.Event()
@@ -260,7 +239,7 @@ class Link:
 
     async def _apply(self, request: ApplyRequest) -> Outcome:
         try:
-            manifest = manifest_of(request.overview, self._options.allowed_directories)
+            manifest = self._overviews.read(request.overview)
             return await self._applier.apply(
                 manifest, lambda missing: self._fetcher.fetch(missing, request.correlation)
             )

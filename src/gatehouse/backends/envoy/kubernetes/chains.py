@@ -38,6 +38,10 @@ _Mutation = mutation_rules_pb2.HeaderMutation
 _STRANGERS = ("x-remote-", "x-gh-", "x-envoy-")
 """How the names of headers begin that no client says anything by."""
 
+_CERTIFICATE = "%DOWNSTREAM_PEER_FINGERPRINT_256%"
+"""Said to the script with the scope: a header that it reads anyway is cheaper than to ask the
+connection."""
+
 _STREAMS = 1000
 _PING, _PONG = 60.0, 20.0
 """Seconds without traffic until a client is asked, and until its connection is given up."""
@@ -80,8 +84,10 @@ def certificates(asked: ir.ApiListener, cluster: ir.ApiCluster) -> tuple[str, ..
 def of_cluster(asked: ir.ApiListener, cluster: ir.ApiCluster, edge: Edge) -> Any:
     """Give the chain of a cluster."""
     name = names.api_chain(asked.port, cluster.name)
-    scope = names.api_scope(asked.port, cluster.name)
-    manager = _manager(f"kube_{asked.port}_{quoting.text(cluster.name)}", scope, edge)
+    said = quoting.literal(names.told(names.api_scope(asked.port, cluster.name)))
+    manager = _manager(
+        f"kube_{asked.port}_{quoting.text(cluster.name)}", f"{said}:{_CERTIFICATE}", edge
+    )
     manager.local_reply_config.CopyFrom(replies.of_cluster())
     manager.access_log.append(logs.log())
     manager.access_log.extend(measures.loggers(cluster.name))
@@ -103,7 +109,8 @@ def of_cluster(asked: ir.ApiListener, cluster: ir.ApiCluster, edge: Edge) -> Any
 def _unknown(asked: ir.ApiListener, edge: Edge) -> Any:
     """Give the chain of names that no cluster has."""
     name = names.api_chain(asked.port, "")
-    manager = _manager(f"kube_{asked.port}", names.api_scope(asked.port, ""), edge)
+    said = quoting.literal(names.told(names.api_scope(asked.port, "")))
+    manager = _manager(f"kube_{asked.port}", said, edge)
     manager.local_reply_config.CopyFrom(replies.of_nobody())
     # Scopes of the other kind of chains say what their script does here.
     manager.http_filters.extend([_filter(names.SCRIPT, lua_pb2.Lua()), _router()])
@@ -124,12 +131,12 @@ def _http(manager: Any) -> Any:
     )
 
 
-def _manager(prefix: str, scope: str, edge: Edge) -> Any:
+def _manager(prefix: str, said: str, edge: Edge) -> Any:
     made = _Manager(
         codec_type=_Manager.AUTO,
         stat_prefix=prefix,
         scoped_routes=connections.scopes(names.SCOPE_PLACE),
-        early_header_mutation_extensions=[arrival(quoting.literal(names.told(scope)))],
+        early_header_mutation_extensions=[arrival(said)],
         server_header_transformation=_Manager.PASS_THROUGH,
         # What is understood of a path is what is sent on: nothing here makes it another.
         normalize_path=truth(False),
@@ -192,11 +199,13 @@ def _filters(asked: ir.ApiListener) -> list[Any]:
     )
     found = [
         _filter(names.SCRIPT, understood),
-        _filter(measures.FILTER, measures.keeping()),
-        _filter(flow.BUCKET, flow.idle_bucket()),
+        _filter(measures.FILTER, measures.keeping_nothing()),
+        # Clusters without such limits do not pay for these: where requests arrive says who does.
+        _filter(flow.BUCKET, flow.idle_bucket(), disabled=True),
     ]
     if asked.counter:
-        found.append(_filter(flow.SHARED, flow.shared_filter(asked.counter)))
+        shared = flow.shared_filter(asked.counter)
+        found.append(_filter(flow.SHARED, shared, disabled=True))
     return [*found, _router()]
 
 
@@ -204,5 +213,5 @@ def _router() -> Any:
     return _filter("envoy.filters.http.router", router_pb2.Router(suppress_envoy_headers=True))
 
 
-def _filter(name: str, config: Any) -> Any:
-    return manager_pb2.HttpFilter(name=name, typed_config=packed(config))
+def _filter(name: str, config: Any, *, disabled: bool = False) -> Any:
+    return manager_pb2.HttpFilter(name=name, typed_config=packed(config), disabled=disabled)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from envoy.config.core.v3 import grpc_service_pb2
@@ -21,6 +22,14 @@ PATIENCE = 0.3
 """Seconds to wait for the shared counter; after it, the limit of one data plane is all."""
 
 _MOST = 2**32 - 1
+
+
+def filters(cluster: ir.ApiCluster) -> Iterator[str]:
+    """Give the filters that the requests of a cluster need, for its limits."""
+    if any(isinstance(each.limit, ir.TokenBucket) for each in cluster.schemas):
+        yield BUCKET
+    if any(each.shared is not None for each in cluster.schemas):
+        yield SHARED
 
 
 def idle_bucket() -> Any:

@@ -35,9 +35,17 @@ _VERB = f"%FILTER_STATE({_KEPT}:PLAIN):{names.VERB_WIDTH}%"
 _Filter = accesslog_pb2.AccessLogFilter
 
 
+def keeping_nothing() -> Any:
+    """Give the filter, after the script, for requests that go no further than where they arrive."""
+    return set_filter_state_pb2.Config()
+
+
 def keeping() -> Any:
-    """Give the filter, after the script, that keeps what the script said of a request."""
-    made = set_filter_state_pb2.Config()
+    """Give that filter as routes have it that the script chose: it keeps what the script said.
+
+    Before that, clients have a part in the text: what is counted would have no end.
+    """
+    made = keeping_nothing()
     value = made.on_request_headers.add(object_key=_KEPT, factory_key="envoy.string")
     value.format_string.text_format_source.inline_string = f"%REQ({names.SCOPE_HEADER})%"
     return made

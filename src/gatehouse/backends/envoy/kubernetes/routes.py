@@ -15,9 +15,10 @@ from typing import Any
 from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.config.route.v3 import route_pb2, scoped_route_pb2
 from envoy.extensions.filters.http.lua.v3 import lua_pb2
+from google.protobuf import any_pb2
 
 from gatehouse.backends.envoy import headers, names, quoting, retries
-from gatehouse.backends.envoy.kubernetes import flow, policies, upstreams
+from gatehouse.backends.envoy.kubernetes import flow, measures, policies, upstreams
 from gatehouse.backends.envoy.protobufs import number, packed, truth, written
 from gatehouse.ir import kubernetes as ir
 from gatehouse.xds.resources import SCOPE, Resource
@@ -56,6 +57,9 @@ _OURS = (
 """Taken away before a request leaves Envoy."""
 
 
+_ENABLED = components.FilterConfig(config=any_pb2.Any())
+
+
 def arrival(port: int, cluster: ir.ApiCluster) -> Resource:
     """Give the scope in which requests for a cluster arrive. Only the script leads out of it."""
     told = policies.told(cluster)
@@ -76,6 +80,9 @@ def arrival(port: int, cluster: ir.ApiCluster) -> Resource:
 def _serve(host: Any, told: Any, match: Any) -> None:
     """Let the script decide of what a virtual host matches; ``told``: what it knows of policies."""
     host.metadata.filter_metadata[names.SCRIPT].update({"served": told})
+    # Envoy chooses its filters by the route at which a request arrives.
+    for each in flow.filters(cluster):
+        host.typed_per_filter_config[each].CopyFrom(packed(_ENABLED))
     version = policies.version(told)
     for shown, tls in _CERTIFICATES.items():
         route = host.routes.add(name=f"{version}/{shown}", match=match)
@@ -104,6 +111,7 @@ def flows(cluster: ir.ApiCluster, token: str) -> Iterator[Resource]:
 def _flow(cluster: ir.ApiCluster, name: str, schema: ir.FlowSchema | None, token: str) -> Resource:
     host = components.VirtualHost(name="flow", domains=["*"])
     host.request_headers_to_remove.extend(_OURS)
+    host.typed_per_filter_config[measures.FILTER].CopyFrom(packed(measures.keeping()))
     if token:
         host.request_headers_to_add.append(headers.option("authorization", upstreams.bearer(token)))
     if schema is not None and isinstance(schema.limit, ir.TokenBucket):
@@ -116,7 +124,7 @@ def _flow(cluster: ir.ApiCluster, name: str, schema: ir.FlowSchema | None, token
             target = names.servers(
                 cluster.name, "" if "l" in kind else counted, upgrades="u" in kind
             )
-            route = _onward(cluster, name, subset, kind, target)
+            route = _onward(cluster, subset, kind, target)
             if schema is not None:
                 route.metadata.filter_metadata[names.SCRIPT].update(
                     {"limited": quoting.text(flow.refusal(cluster, schema))}
@@ -131,14 +139,13 @@ def _flow(cluster: ir.ApiCluster, name: str, schema: ir.FlowSchema | None, token
     )
 
 
-def _onward(cluster: ir.ApiCluster, schema: str, subset: str, kind: str, target: str) -> Any:
+def _onward(cluster: ir.ApiCluster, subset: str, kind: str, target: str) -> Any:
     route = components.Route(match=_any())
     said = route.match.headers.add(name=WAY)
     if subset or kind:
         said.string_match.exact = subset + kind
     else:
         said.present_match = False
-    route.stat_prefix = names.flow_scope(cluster.name, schema).removeprefix(names.FLOW_SCOPES)
     forwarded(route, cluster, target)
     if kind in ("", "l"):
         route.route.retry_policy.CopyFrom(_again(f"{_UNSEEN},reset"))

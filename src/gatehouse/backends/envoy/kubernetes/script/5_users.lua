@@ -45,19 +45,21 @@ end
 
 local ANONYMOUS = new_user("system:anonymous", "", { "system:unauthenticated" }, {})
 
-local function of_certificate(tls)
-  local digest = tls:sha256PeerCertificateDigest()
-  local found = recall(certificates, digest)
-  if found == nil then
-    local subject = tls:parsedSubjectPeerCertificate()
-    local name = subject and subject:commonName() or ""
-    found = false
-    if name ~= "" then
-      local groups = with_group(subject:organizationName(), "system:authenticated")
-      found = new_user(name, "", groups, {}) or false
-    end
-    keep(certificates, digest, found)
+-- Envoy says where a request arrived and with which certificate, and lets no client say it.
+local function of_certificate(info, arrived)
+  local found = recall(certificates, arrived)
+  if found ~= nil then return found end
+  local tls = info:downstreamSslConnection()
+  local subject = tls:parsedSubjectPeerCertificate()
+  local name = subject and subject:commonName() or ""
+  found = false
+  if name ~= "" then
+    local groups = with_group(subject:organizationName(), "system:authenticated")
+    found = new_user(name, "", groups, {}) or false
   end
+  -- What does not name this certificate is never a name of it.
+  local digest = ":" .. tls:sha256PeerCertificateDigest()
+  if #digest == 65 and sub(arrived, -65) == digest then keep(certificates, arrived, found) end
   return found
 end
 
@@ -126,10 +128,10 @@ local function socket_token(protocols)
 end
 
 -- Give who sent a request; nil, a status and the reason if that cannot be said.
-local function sender(handle, config, info, seen, shown)
+local function sender(handle, config, info, arrived, seen, shown)
   local doubtful = config.believed and shown ~= ""
   if doubtful and shown == "proven" then
-    local user = of_certificate(info:downstreamSslConnection())
+    local user = of_certificate(info, arrived)
     if user then return user end
   end
   local authorization = seen.authorization

@@ -21,7 +21,7 @@ end
 
 -- What of a request's headers counts, in one pass: each look at them crosses into Envoy.
 local function looked(headers)
-  local method, target, seen, wishes
+  local method, target, arrived, seen, wishes
   for key, value in pairs(headers) do
     local first = byte(key)
     if first == 58 then
@@ -46,9 +46,11 @@ local function looked(headers)
         seen = seen or {}
         seen.protocols = value
       end
+    elseif first == 120 then
+      if key == "x-gh-scope" then arrived = value end
     end
   end
-  return method, target, seen, wishes
+  return method, target, arrived, seen, wishes
 end
 
 local NOTHING = {}
@@ -72,13 +74,13 @@ function envoy_on_request(handle)
     return refuse(handle, 429, "request for " .. now.cluster .. " is denied for now")
   end
   local headers = handle:headers()
-  local method, target, seen, wishes = looked(headers)
+  local method, target, arrived, seen, wishes = looked(headers)
   seen = seen or NOTHING
   if not target or (byte(target) ~= 47 and target ~= "*") then
     return refuse(handle, 400, "the target is no path")
   end
   local before = calls
-  local user, status, why = sender(handle, now, info, seen, shown)
+  local user, status, why = sender(handle, now, info, arrived, seen, shown)
   if not user then return refuse(handle, status, why) end
   local sent_by = user
   if wishes then

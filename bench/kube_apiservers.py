@@ -110,7 +110,7 @@ def plain(resources: Resources) -> Resources:
 
 
 @contextlib.asynccontextmanager
-async def answering(world: kube_serving.World) -> AsyncIterator[int]:
+async def answering(world: kube_serving.World, streams: int = 512) -> AsyncIterator[int]:
     """Run an NGINX that answers everything with a constant."""
     chain, key = world.servers.issue("nginx", x509.DNSName("kube.test"))
     port = free_port()
@@ -119,7 +119,7 @@ async def answering(world: kube_serving.World) -> AsyncIterator[int]:
         daemon off; worker_processes 1; error_log stderr; pid {world.directory}/nginx.pid;
         events {{ worker_connections 4096; }}
         http {{
-          access_log off; keepalive_requests 100000000; http2_max_concurrent_streams 512;
+          access_log off; keepalive_requests 100000000; http2_max_concurrent_streams {streams};
           client_body_temp_path {world.directory}/b; proxy_temp_path {world.directory}/p;
           fastcgi_temp_path {world.directory}/f; uwsgi_temp_path {world.directory}/u;
           scgi_temp_path {world.directory}/s;

@@ -101,6 +101,19 @@ async def test_each_user_of_a_client_is_itself(one: World) -> None:
         each.close()
 
 
+async def test_no_client_is_taken_for_another_connection(one: World) -> None:
+    await one.serve(one.cluster())
+    others = [await one.connect(one.client(name)) for name in ("alice", "root")]
+    for each in others:
+        await each.ask("/api/v1/pods")
+    bob, nobody = await one.connect(one.client("bob")), await one.connect(one.client())
+    for number in range(64):
+        # As Envoy says it to the script, with every number that connections have had by now.
+        said = ("X-Gh-Scope", f":api/{PORT}/{HOST}:{number}")
+        assert who(await bob.ask("/api/v1/pods", "GET", said, said))[0] == "bob"
+        assert who(await nobody.ask("/api/v1/pods", "GET", said))[0] == "system:anonymous"
+
+
 @pytest.mark.parametrize(
     "name", [" alice", "alice ", "alice\r\nX-Remote-User: root", "al\tice", "\x01"]
 )

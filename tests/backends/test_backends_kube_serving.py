@@ -343,3 +343,33 @@ async def test_a_server_that_went_away_fails_no_request(one: World) -> None:
     posted = await connection.ask("/version", "POST")
     assert "x-envoy-retry-on" not in dict(posted.said["headers"])
     assert "x-envoy-retry-on" not in dict(found[0].said["headers"])
+
+
+@pytest.mark.parametrize(("streams", "connections"), [(100, 3), (1000, 1)])
+async def test_as_many_connections_as_the_servers_streams_ask_for(
+    one: World, streams: int, connections: int
+) -> None:
+    one.upstream.streams = streams
+    await one.serve(one.cluster(streams=streams))
+    alice = one.client("alice")
+    clients = [await one.connect(alice) for _ in range(300)]
+    # All at once, while there is no connection to the server that could have told its limit.
+    asking = [asyncio.create_task(each.ask("/slow")) for each in clients]
+    async with asyncio.timeout(30):
+        while one.upstream.busy < len(clients) and not any(each.done() for each in asking):
+            await asyncio.sleep(0.02)
+    one.upstream.release()
+    assert {(await each).status for each in asking} == {200}
+    assert one.upstream.connections == {"h2": connections, "http/1.1": 0}
+
+
+async def test_servers_that_allow_less_are_heeded(one: World) -> None:
+    one.upstream.streams = 10
+    await one.serve(one.cluster())
+    alice = one.client("alice")
+    watching = [await watch(one) for _ in range(12)]
+    assert one.upstream.connections == {"h2": 2, "http/1.1": 0}
+    assert (await one.ask(alice)).status == 200
+    assert one.upstream.connections == {"h2": 2, "http/1.1": 0}
+    for each in watching:
+        each.close()

@@ -19,6 +19,7 @@ import h2.connection
 import h2.errors
 import h2.events
 import h2.exceptions
+import h2.settings
 
 Headers = list[tuple[str, str]]
 
@@ -39,6 +40,9 @@ class Upstream:
         self.busy = self.busiest = 0
         """Slow requests under way, and the most there were at a time."""
         self.probes: list[Headers] = []
+        self.streams = 100
+        """On one connection of HTTP/2, of those that are made from now on; with more at a time it
+        ends. 100 is a kube-apiserver's default."""
         self._released = asyncio.Event()
         self._watches: list[asyncio.Queue[bytes]] = []
         self._writers: set[asyncio.StreamWriter] = set()
@@ -154,6 +158,9 @@ class _Http2:
         self._upstream, self._reader, self._writer = upstream, reader, writer
         config = h2.config.H2Configuration(client_side=False, header_encoding="latin-1")
         self._h2 = h2.connection.H2Connection(config)
+        codes = h2.settings.SettingCodes
+        told = {**self._h2.local_settings, codes.MAX_CONCURRENT_STREAMS: upstream.streams}
+        self._h2.local_settings = h2.settings.Settings(client=False, initial_values=told)
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._first = True
 

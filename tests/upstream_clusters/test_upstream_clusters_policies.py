@@ -9,6 +9,7 @@ import pytest
 
 from gatehouse.apis.upstream_clusters import (
     FEATURE_GATES,
+    STREAMS,
     FlowControlSchema,
     Server,
     UpstreamClusterSpec,
@@ -293,3 +294,24 @@ def test_feature_gates(text: str, deny: bool, spanning: bool, problems: int) -> 
 def test_gates_without_effect_are_told() -> None:
     found = gates.read({FEATURE_GATES: "Tracing=true,CloseConnectionWhenIdle=false"})
     assert [each.split()[0] for each in found.differences] == ["Tracing"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "problems"),
+    [
+        ("", 100, 0),
+        ("1", 1, 0),
+        ("1000", 1000, 0),
+        ("2147483647", 2147483647, 0),
+        ("0", 100, 1),
+        ("-1", 100, 1),
+        ("2147483648", 100, 1),
+        ("1e3", 100, 1),
+        ("\u0661", 100, 1),
+        ("9" * 5000, 100, 1),
+    ],
+)
+def test_streams_per_connection(text: str, found: int, problems: int) -> None:
+    meaning = read({STREAMS: text})
+    assert (meaning.streams, len(said(meaning))) == (found, problems)
+    assert all(STREAMS in each for each in said(meaning))

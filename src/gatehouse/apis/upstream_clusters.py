@@ -19,6 +19,10 @@ GATEWAYS = "gatehouse.dev/gateways"
 """Annotation: the Gateways that serve a cluster, ``namespace/name``, separated by commas."""
 
 
+STREAMS = "gatehouse.dev/streams-per-connection"
+"""Annotation: how many requests the servers take on one HTTP/2 connection at a time."""
+
+
 class AnnotatedMeta(Meta, frozen=True):
     """``metadata`` with annotations."""
 

@@ -61,6 +61,11 @@ class Policy(msgspec.Struct, frozen=True):
     """Whether these requests are in the access log."""
 
 
+STREAMS = 100
+"""What a kube-apiserver takes on one HTTP/2 connection unless it is told otherwise
+(``--http2-max-streams-per-connection``; before the mending of CVE-2023-44487 it was 250)."""
+
+
 class InFlight(msgspec.Struct, frozen=True, tag=True):
     """At most so many requests at a time; long-running ones are not counted. 0 refuses all."""
 
@@ -148,6 +153,9 @@ class ApiCluster(msgspec.Struct, frozen=True):
     identity: Identity = Identity()
     denied: bool = False
     """Whether every request is refused for now, with 429."""
+    streams: int = STREAMS
+    """How many requests share an HTTP/2 connection to a server at most. Servers that take fewer
+    refuse those of a new connection that come before they could say so."""
 
 
 class ApiListener(msgspec.Struct, frozen=True):

@@ -94,8 +94,9 @@ SCOPE_PLACE = 1
 def told(scope: str) -> str:
     """Say a scope, in the header for it, of a request of which nothing else is known yet.
 
-    Later it is ``verb:scope:resource``, the verb with spaces behind it to a fixed width. No scope
-    has a colon. The script and the agent know this form too.
+    The connection by which it arrived may stand behind it. Later it is ``verb:scope:resource``,
+    the verb with spaces behind it to a fixed width. No scope has a colon. The script and the agent
+    know this form too.
     """
     return f":{scope}"
 

@@ -103,6 +103,7 @@ def api_cluster(ask: Ask, which: tuple[Key, Key, str]) -> ApiCluster | None:
         token=servers.token.name if servers.token is not None else "",
         identity=meaning.identity,
         denied=meaning.denied,
+        streams=meaning.streams,
     )
 
 

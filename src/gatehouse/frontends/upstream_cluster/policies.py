@@ -5,9 +5,16 @@ from __future__ import annotations
 import msgspec
 
 from gatehouse.apis import upstream_clusters as api
-from gatehouse.frontends.upstream_cluster import gates, lifetimes, limits, rules, servers
+from gatehouse.frontends.upstream_cluster import (
+    gates,
+    lifetimes,
+    limits,
+    rules,
+    servers,
+    streams,
+)
 from gatehouse.frontends.upstream_cluster.findings import Finding, Reason
-from gatehouse.ir.kubernetes import FlowSchema, Identity, Policy, Rule
+from gatehouse.ir.kubernetes import STREAMS, FlowSchema, Identity, Policy, Rule
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -28,6 +35,7 @@ class Meaning(msgspec.Struct, frozen=True):
     servers: servers.ReadServers = servers.ReadServers()
     denied: bool = False
     identity: Identity = Identity()
+    streams: int = STREAMS
     findings: tuple[Finding, ...] = ()
 
 
@@ -38,6 +46,7 @@ def read(
 ) -> Meaning:
     """Give the meaning of an object; what makes no sense is left out and told."""
     said, kept = gates.read(annotations), lifetimes.read(annotations)
+    shared, wrong = streams.read(annotations)
     listed = servers.read(spec.servers)
     spanning = msgspec.structs.replace(spanning, gate=said.spanning)
     schemas, problems = _schemas(spec.flow_control, spanning)
@@ -57,7 +66,7 @@ def read(
     named = {policy.schema for policy, _ in found}
     problems += [f"spec.{each}" for each in listed.problems]
     problems += [f"annotation {api.FEATURE_GATES}: {each}" for each in said.problems]
-    problems += kept.problems
+    problems += [*kept.problems, *wrong]
     return Meaning(
         policies=tuple(policy for policy, _ in found),
         origins=tuple(origin for _, origin in found),
@@ -65,6 +74,7 @@ def read(
         servers=listed,
         denied=said.deny,
         identity=kept.identity,
+        streams=shared,
         findings=(
             *(Finding(Reason.PARTIALLY_INVALID, each) for each in problems),
             *(Finding(Reason.DIFFERS, each) for each in differences),

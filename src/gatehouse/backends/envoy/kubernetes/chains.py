@@ -38,9 +38,9 @@ _Mutation = mutation_rules_pb2.HeaderMutation
 _STRANGERS = ("x-remote-", "x-gh-", "x-envoy-")
 """How the names of headers begin that no client says anything by."""
 
-_CERTIFICATE = "%DOWNSTREAM_PEER_FINGERPRINT_256%"
-"""Said to the script with the scope: a header that it reads anyway is cheaper than to ask the
-connection."""
+_CONNECTION = "%CONNECTION_ID%"
+"""Said to the script with the scope, in a header that it reads anyway: by the connection it knows
+a certificate again. Whoever asks for a certificate's digest has Envoy calculate it each time."""
 
 _STREAMS = 1000
 _PING, _PONG = 60.0, 20.0
@@ -86,7 +86,7 @@ def of_cluster(asked: ir.ApiListener, cluster: ir.ApiCluster, edge: Edge) -> Any
     name = names.api_chain(asked.port, cluster.name)
     said = quoting.literal(names.told(names.api_scope(asked.port, cluster.name)))
     manager = _manager(
-        f"kube_{asked.port}_{quoting.text(cluster.name)}", f"{said}:{_CERTIFICATE}", edge
+        f"kube_{asked.port}_{quoting.text(cluster.name)}", f"{said}:{_CONNECTION}", edge
     )
     manager.local_reply_config.CopyFrom(replies.of_cluster())
     manager.access_log.append(logs.log())

@@ -235,6 +235,8 @@ def _http(cluster: ir.ApiCluster, copy: Copy) -> Any:
         )
         return made
     options = protocol_pb2.Http2ProtocolOptions(
+        # Of a new connection Envoy takes this for what the server allows, until it says less.
+        max_concurrent_streams=number(cluster.streams),
         initial_stream_window_size=number(_STREAM_WINDOW),
         initial_connection_window_size=number(_CONNECTION_WINDOW),
     )

@@ -1,9 +1,11 @@
 -- Who asks. A user is made once for each credential, with the headers that say it to servers.
-local MOST_CERTIFICATES, MOST_TOKENS, MOST_IMPERSONATIONS = 8192, 8192, 2048
+local MOST_CONNECTIONS, MOST_CERTIFICATES = 8192, 8192
+local MOST_TOKENS, MOST_IMPERSONATIONS = 8192, 2048
 local LONGEST_TOKEN = 16384
 local REVIEWER, PATIENCE = "gh-reviewer", 15000
 local SOCKET_TOKEN = "base64url.bearer.authorization.k8s.io."
 
+local connections = new_cache(MOST_CONNECTIONS)
 local certificates = new_cache(MOST_CERTIFICATES)
 local tokens = new_cache(MOST_TOKENS)
 local impersonations = new_cache(MOST_IMPERSONATIONS)
@@ -45,21 +47,30 @@ end
 
 local ANONYMOUS = new_user("system:anonymous", "", { "system:unauthenticated" }, {})
 
--- Envoy says where a request arrived and with which certificate, and lets no client say it.
-local function of_certificate(info, arrived)
-  local found = recall(certificates, arrived)
-  if found ~= nil then return found end
-  local tls = info:downstreamSslConnection()
-  local subject = tls:parsedSubjectPeerCertificate()
-  local name = subject and subject:commonName() or ""
-  found = false
-  if name ~= "" then
-    local groups = with_group(subject:organizationName(), "system:authenticated")
-    found = new_user(name, "", groups, {}) or false
+local function read_certificate(tls)
+  local digest = tls:sha256PeerCertificateDigest()
+  local found = recall(certificates, digest)
+  if found == nil then
+    local subject = tls:parsedSubjectPeerCertificate()
+    local name = subject and subject:commonName() or ""
+    found = false
+    if name ~= "" then
+      local groups = with_group(subject:organizationName(), "system:authenticated")
+      found = new_user(name, "", groups, {}) or false
+    end
+    keep(certificates, digest, found)
   end
-  -- What does not name this certificate is never a name of it.
-  local digest = ":" .. tls:sha256PeerCertificateDigest()
-  if #digest == 65 and sub(arrived, -65) == digest then keep(certificates, arrived, found) end
+  return found
+end
+
+-- Envoy says by which connection a request arrived, and lets no client say it. A connection has one
+-- certificate for good, and its number is given to no other; the digest is calculated each time.
+local function of_connection(info, arrived)
+  local found = recall(connections, arrived)
+  if found == nil then
+    found = read_certificate(info:downstreamSslConnection())
+    if find(arrived, ":%d+$") then keep(connections, arrived, found) end
+  end
   return found
 end
 
@@ -131,7 +142,7 @@ end
 local function sender(handle, config, info, arrived, seen, shown)
   local doubtful = config.believed and shown ~= ""
   if doubtful and shown == "proven" then
-    local user = of_certificate(info, arrived)
+    local user = of_connection(info, arrived)
     if user then return user end
   end
   local authorization = seen.authorization

@@ -159,7 +159,7 @@ class _Http2:
         config = h2.config.H2Configuration(client_side=False, header_encoding="latin-1")
         self._h2 = h2.connection.H2Connection(config)
         codes = h2.settings.SettingCodes
-        told = {**self._h2.local_settings, codes.MAX_CONCURRENT_STREAMS: upstream.streams}
+        told: Any = {**self._h2.local_settings, codes.MAX_CONCURRENT_STREAMS: upstream.streams}
         self._h2.local_settings = h2.settings.Settings(client=False, initial_values=told)
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._first = True

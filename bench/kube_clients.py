@@ -28,6 +28,9 @@ HOST, PORT = kube_serving.HOST, kube_serving.PORT
 STREAMS = 100
 """Watches on a connection of a client."""
 
+_ARRIVING = 250
+"""Clients that come each second."""
+
 _PATIENCE = 120.0
 """Seconds for the watches of one connection to begin."""
 
@@ -153,19 +156,21 @@ class Crowd:
         )
         await asyncio.sleep(1.5)
         output = await self._load(count, each, pace)
-        codes = re.search(r"status codes: .*", output)
+        answers = re.search(r"requests: .*\nstatus codes: .*", output)
+        said = answers[0].replace("\n", "; ") if answers else output
         seconds = re.search(r"finished in ([^,]*),", output)
         opened, left = await self._connections(name)
         manner = f"{pace:g} requests a second each" if pace else "as fast as they can"
         print(
             f"{count} clients, {manner}, a server with {streams} streams on a connection: "
-            f"{opened} connections to it, {left} at the end; {codes[0] if codes else output} "
+            f"{opened} connections to it, {left} at the end; {said} "
             f"in {seconds[1] if seconds else '?'}",
             flush=True,
         )
 
     async def _load(self, count: int, each: int, pace: float) -> str:
-        paced = ("--rps", f"{pace:g}") if pace else ()
+        # Handshakes of all at once take longer than an Envoy waits for one.
+        paced = ("--rps", f"{pace:g}", "-r", str(_ARRIVING)) if pace else ()
         process = await asyncio.create_subprocess_exec(
             self._h2load, "-n", str(count * each), "-c", str(count), "-m", "1", "-t", "1", *paced,
             "--connect-to", f"{self._world.served.address}:{PORT}", "-i", str(self._targets),

@@ -13,6 +13,7 @@ from cryptography import x509
 from kube_serving import ALL, EVERYTHING, HOST, Answer, World, world
 
 from gatehouse.ir import kubernetes as ir
+from gatehouse.xds.resources import LISTENER
 
 pytestmark = pytest.mark.process
 
@@ -199,4 +200,25 @@ async def test_many_clients_are_few_connections(two: World) -> None:
         assert (await each.head())[0] == 200
     await spread(two, 60, "/api/v1/pods", clients=30)
     assert two.upstream.watches == 60
+    assert two.upstream.connections == {"h2": 2, "http/1.1": 0}
+
+
+async def test_a_bucket_that_comes_later_counts_on_old_connections(two: World) -> None:
+    await two.serve(two.cluster(ir.Policy((EVERYTHING,))))
+    connection = await two.connect(two.client("alice"))
+    assert {(await connection.ask("/version")).status for _ in range(6)} == {200}
+    policy = ir.Policy((EVERYTHING,), schema="few")
+    changed = await two.serve(two.cluster(policy, **limited("few", ir.TokenBucket(1, 2))))
+    assert not [key for key in changed if key[0] == LISTENER]
+    found = Counter([(await connection.ask("/version")).status for _ in range(12)])
+    assert found[200] >= 2
+    assert found[429] >= 6
+    await two.serve(two.cluster(ir.Policy((EVERYTHING,))))
+    assert {(await connection.ask("/version")).status for _ in range(6)} == {200}
+    connection.close()
+
+
+async def test_clients_share_one_connection_of_each_worker(two: World) -> None:
+    await two.serve(two.cluster())
+    assert {each.status for each in await spread(two, 240, "/api/v1/pods", clients=60)} == {200}
     assert two.upstream.connections == {"h2": 2, "http/1.1": 0}

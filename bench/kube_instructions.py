@@ -5,7 +5,7 @@ those of Envoy's process, outside of the kernel, of one load and of a longer one
 that of the requests alone, without handshakes. Clients are as in :mod:`kube_apiservers`.
 
     python bench/kube_instructions.py --requests 800
-    python bench/kube_instructions.py --rows 'plain' 'certificate*' --protocols h2
+    python bench/kube_instructions.py --rows 'plain' 'certificate*' --protocols h2 --streams 1
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import contextlib
 import fnmatch
+import itertools
 import re
 import sys
 import tempfile
@@ -96,6 +97,8 @@ class Row(msgspec.Struct):
     policies: int = 1
     certificate: bool = False
     plain: bool = False
+    fresh: bool = False
+    """Whether nothing is asked for twice."""
     change: Change | None = None
 
 
@@ -105,6 +108,8 @@ ROWS = (
     Row("a script that only chooses", change=scripted(_CHOOSING)),
     Row("token, 1 policy"),
     Row("token, 100 policies", 100),
+    Row("token, 1 policy, new targets", fresh=True),
+    Row("token, 100 policies, new targets", 100, fresh=True),
     Row("plain, certificate", plain=True, certificate=True),
     Row("certificate, only choosing", certificate=True, change=scripted(_CHOOSING)),
     Row("certificate, 1 policy", certificate=True),
@@ -214,7 +219,7 @@ async def measure(options: argparse.Namespace) -> dict[tuple[str, str], float]:
                     return (spent[1] - spent[0]) / (most - most // 4)
             raise SystemExit("the machine is too busy: not all requests were answered well")
 
-        started = False
+        started, numbers = False, itertools.count(100)
         for row in ROWS:
             if not any(fnmatch.fnmatch(row.name, each) for each in options.rows):
                 continue
@@ -223,7 +228,7 @@ async def measure(options: argparse.Namespace) -> dict[tuple[str, str], float]:
                 await counter.start(process)
                 started = True
             for protocol in options.protocols:
-                spoken = ("--h1", "-m", "1") if protocol == "h1" else ("-m", "16")
+                spoken = ("--h1", "-m", "1") if protocol == "h1" else ("-m", str(options.streams))
                 async with contextlib.AsyncExitStack() as stack:
                     if row.certificate:
                         front = bench.showing(world, http2=protocol == "h2")
@@ -233,14 +238,19 @@ async def measure(options: argparse.Namespace) -> dict[tuple[str, str], float]:
                     else:
                         where, scheme, port = world.served.address, "https", bench.PORT
                         more = ["-H", f"authorization: Bearer {bench.TOKEN}"]
-                    paths = [
-                        f"{scheme}://{bench.HOST}/api/v1/namespaces/ns-{n % 10}/pods/pod-{n}\n"
-                        for n in range(100)
-                    ]
-                    targets.write_text("".join(paths))
                     more += [*spoken, "--connect-to", f"{where}:{port}", "-i", str(targets)]
+                    # Every client of h2load begins with the first target.
+                    more += ["-c", "1"] if row.fresh else []
+                    base = f"{scheme}://{bench.HOST}/api/v1/namespaces"
 
-                    async def asked(requests: int, told: list[str] = more) -> bool:
+                    async def asked(
+                        requests: int, told: list[str] = more, row: Row = row, base: str = base
+                    ) -> bool:
+                        names = [next(numbers) if row.fresh else n for n in range(100)]
+                        if row.fresh:
+                            names += [next(numbers) for _ in range(requests - len(names))]
+                        paths = [f"{base}/ns-{n % 10}/pods/pod-{n}\n" for n in names]
+                        targets.write_text("".join(paths))
                         return await load(options.h2load, requests, *told)
 
                     found[protocol, row.name] = await count(asked)
@@ -253,6 +263,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--h2load", default="h2load")
     parser.add_argument("--requests", type=int, default=600)
+    parser.add_argument("--streams", type=int, default=16)
     parser.add_argument("--rows", nargs="*", default=["*"])
     parser.add_argument("--protocols", nargs="*", default=["h2", "h1"])
     found = asyncio.run(measure(parser.parse_args()))

@@ -76,19 +76,41 @@ local function rules_for(config, user)
   return found
 end
 
-local function policy_for(rules, request)
+-- Of a user's rules those that hold a verb of a resource, in order. Names are left to ask about: what
+-- holds all of them comes last.
+local function rules_of(rules, request)
+  local found = {}
   for i = 1, #rules do
     local rule = rules[i][1]
-    if holds(rule.verbs, request.verb) then
-      local found
-      if request.resource then
-        found = holds(rule.resources, request.resource) and holds(rule.groups, request.group)
-          and holds(rule.names, request.name)
-      else
-        found = holds(rule.paths, request.path)
-      end
-      if found then return rules[i][2] end
+    if holds(rule.verbs, request.verb) and holds(rule.resources, request.resource)
+        and holds(rule.groups, request.group) then
+      found[#found + 1] = rules[i]
+      if rule.names == true then break end
     end
+  end
+  return found
+end
+
+local function policy_for(user, request, kept)
+  local rules = user.rules
+  if not request.resource then
+    for i = 1, #rules do
+      local rule = rules[i][1]
+      if holds(rule.verbs, request.verb) and holds(rule.paths, request.path) then
+        return rules[i][2]
+      end
+    end
+    return nil
+  end
+  -- Neither a verb of a resource nor a group has a slash. There are as many as decisions at most.
+  local key = request.verb .. "/" .. request.group .. "/" .. request.resource
+  local found = user.narrowed[key]
+  if not found then
+    found = rules_of(rules, request)
+    if kept then user.narrowed[key] = found end
+  end
+  for i = 1, #found do
+    if holds(found[i][1].names, request.name) then return found[i][2] end
   end
 end
 
@@ -99,7 +121,7 @@ local decisions, forgotten = 0, 0
 local function decided(config, user, method, target)
   if user.config ~= config or user.forgotten ~= forgotten then
     if user.config ~= config then user.rules = rules_for(config, user) end
-    user.config, user.forgotten, user.decisions = config, forgotten, {}
+    user.config, user.forgotten, user.decisions, user.narrowed = config, forgotten, {}, {}
   end
   -- A method has no slash, and a target begins with one: no two requests share a key.
   local key = method .. target
@@ -107,7 +129,12 @@ local function decided(config, user, method, target)
   if found then return found end
   local request, status, why = understood(method, target)
   if not request then return { status = status, why = why } end
-  local policy = policy_for(user.rules, request)
+  local kept = #target <= LONGEST_TARGET
+  if kept and decisions >= MOST_DECISIONS then
+    decisions, forgotten = 0, forgotten + 1
+    user.forgotten, user.decisions, user.narrowed = forgotten, {}, {}
+  end
+  local policy = policy_for(user, request, kept)
   found = { request = request, policy = policy, events = request.events }
   if policy then
     local long = request.long and "l" or ""
@@ -116,11 +143,7 @@ local function decided(config, user, method, target)
     found.way, found.upgrade = policy.subset .. long .. changing, policy.subset .. long .. "u"
     if found.way == "" then found.way = nil end
   end
-  if #target <= LONGEST_TARGET then
-    if decisions >= MOST_DECISIONS then
-      decisions, forgotten = 0, forgotten + 1
-      user.forgotten, user.decisions = forgotten, {}
-    end
+  if kept then
     decisions = decisions + 1
     user.decisions[key] = found
   end

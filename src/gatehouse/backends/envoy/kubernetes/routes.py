@@ -62,14 +62,14 @@ _ENABLED = components.FilterConfig(config=any_pb2.Any())
 
 def arrival(port: int, cluster: ir.ApiCluster) -> Resource:
     """Give the scope in which requests for a cluster arrive. Only the script leads out of it."""
-    told = policies.told(cluster)
+    told, limits = policies.told(cluster), tuple(flow.filters(cluster))
     host = components.VirtualHost(name="served", domains=[_host(each) for each in cluster.hosts])
-    _serve(host, told, _any())
+    _serve(host, told, limits, _any())
     # Who is told an address and tls-server-name asks for the address. The handshake chose already.
     others = components.VirtualHost(name="addresses", domains=["*"])
     address = _any()
     address.headers.add(name=":authority").string_match.safe_regex.CopyFrom(_ADDRESS)
-    _serve(others, told, address)
+    _serve(others, told, limits, address)
     refused = others.routes.add(match=_any())
     refused.typed_per_filter_config[names.SCRIPT].CopyFrom(_silent())
     refused.direct_response.status = 421
@@ -77,11 +77,14 @@ def arrival(port: int, cluster: ir.ApiCluster) -> Resource:
     return _scope(names.api_scope(port, cluster.name), [host, others], (names.api(cluster.name),))
 
 
-def _serve(host: Any, told: Any, match: Any) -> None:
-    """Let the script decide of what a virtual host matches; ``told``: what it knows of policies."""
+def _serve(host: Any, told: Any, limits: Iterable[str], match: Any) -> None:
+    """Let the script decide of what a virtual host matches; ``told``: what it knows of policies.
+
+    ``limits``: the filters that the cluster's limits need.
+    """
     host.metadata.filter_metadata[names.SCRIPT].update({"served": told})
     # Envoy chooses its filters by the route at which a request arrives.
-    for each in flow.filters(cluster):
+    for each in limits:
         host.typed_per_filter_config[each].CopyFrom(packed(_ENABLED))
     version = policies.version(told)
     for shown, tls in _CERTIFICATES.items():

@@ -1,16 +1,18 @@
 """Deployments become ReplicaSets, ReplicaSets become Pods.
 
-Deployments of data planes are the node runner's: it makes their Pods itself, one per data plane.
-Pods of all others wait for a node that can run them, and say so.
+Deployments whose Pods are to have a Service's own address are the node's: it makes their Pods
+itself, one each. Pods of all others wait for a node that can run them, and say so.
 """
 
 from __future__ import annotations
 
 import hashlib
 import secrets
+from datetime import UTC, datetime
 
 import msgspec
 
+from gatehouse.apiserver.controllers import rolling
 from gatehouse.apiserver.controllers.context import Context, Object
 from gatehouse.apiserver.controllers.worker import Worker
 from gatehouse.apiserver.objects import ages
@@ -19,6 +21,8 @@ from gatehouse.apiserver.storage.entries import Event
 
 MANAGER = "gatehouse-deployments"
 MANAGED = ("app.kubernetes.io/managed-by", "gatehouse")
+ADDRESSED = "gatehouse.dev/service"
+"""On the template of a data plane: its Pod has that Service's address as its own."""
 HASH_LABEL = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"
 
@@ -53,14 +57,24 @@ class Deployments:
             owners = {"Deployment": "deployments", "ReplicaSet": "replicasets"}
             if owner.get("controller") and owner.get("kind") in owners:
                 served = self._context.kind("apps", owners[owner["kind"]])
-                self.worker.add(served.key(event.key.split("/")[3], owner["name"]))
+                key = served.key(event.key.split("/")[3], owner["name"])
+                self.worker.add(key)
+                if event.now is None:
+                    self._tell_above(key)
+
+    def _tell_above(self, key: str) -> None:
+        """Look at the owner of what lost a Pod: it may wait for the end of just that."""
+        entry = self._context.store.get(key)
+        for owner in (entry.value["metadata"].get("ownerReferences") or ()) if entry else ():
+            if owner.get("controller") and owner.get("kind") == "Deployment":
+                served = self._context.kind("apps", "deployments")
+                self.worker.add(served.key(key.split("/")[3], owner["name"]))
 
     async def _work(self, key: str) -> None:
         entry = self._context.store.get(key)
         if entry is None or entry.value["metadata"].get("deletionTimestamp"):
             return
-        labels = entry.value["metadata"].get("labels") or {}
-        if labels.get(MANAGED[0]) == MANAGED[1]:
+        if _of_the_node(entry.value):
             return
         if key.split("/")[2] == "deployments":
             await self._deployment(entry.value)
@@ -70,19 +84,50 @@ class Deployments:
     async def _deployment(self, deployment: Object) -> None:
         context, namespace = self._context, deployment["metadata"]["namespace"]
         wanted = replica_set(deployment)
-        sets = context.kind("apps", "replicasets")
+        name = wanted["metadata"]["name"]
         mine = self._owned("apps", "replicasets", deployment)
-        if wanted["metadata"]["name"] not in [one["metadata"]["name"] for one in mine]:
+        if name not in [one["metadata"]["name"] for one in mine]:
+            wanted["metadata"]["annotations"][REVISION] = str(
+                max(map(_revision, mine), default=0) + 1
+            )
+            wanted["spec"]["replicas"] = 0
             await context.create("apps", "replicasets", wanted, MANAGER)
-        replicas = deployment["spec"].get("replicas", 1)
-        for one in self._owned("apps", "replicasets", deployment):
-            current = one["metadata"]["name"] == wanted["metadata"]["name"]
-            await self._scale(sets.key(namespace, one["metadata"]["name"]), replicas * current)
-        await self._report(deployment, wanted["metadata"]["name"])
+        held = [self._held(one) for one in self._sets(deployment)]
+        newest = next(one for one in held if one.name == name)
+        older = [one for one in held if one.name != name]
+        sets = context.kind("apps", "replicasets")
+        if not deployment["spec"].get("paused"):
+            for one, replicas in rolling.scales(deployment["spec"], newest, older).items():
+                await self._scale(sets.key(namespace, one), replicas)
+        await self._report(deployment, name)
+        await self._forget(deployment, name)
+
+    def _sets(self, deployment: Object) -> list[Object]:
+        """Give a Deployment's ReplicaSets, older ones first."""
+        return sorted(self._owned("apps", "replicasets", deployment), key=_revision)
+
+    def _held(self, one: Object) -> rolling.Held:
+        pods = self._owned("", "pods", one)
+        available = sum(_available_in(one, pod) == 0 for pod in pods if not _ends(pod))
+        replicas = one["spec"].get("replicas", 1)
+        return rolling.Held(one["metadata"]["name"], replicas, len(pods), available)
+
+    async def _forget(self, deployment: Object, newest: str) -> None:
+        """Remove the oldest ReplicaSets without Pods, beyond those to be kept for a way back."""
+        sets = self._context.kind("apps", "replicasets")
+        done = [
+            one["metadata"]["name"]
+            for one in self._sets(deployment)
+            if one["metadata"]["name"] != newest and not self._held(one).pods
+        ]
+        for name in done[: max(0, len(done) - deployment["spec"].get("revisionHistoryLimit", 10))]:
+            await self._context.delete(sets.key(deployment["metadata"]["namespace"], name))
 
     async def _scale(self, key: str, replicas: int) -> None:
         call = self._context.call_for(key, MANAGER)
-        assert call is not None
+        entry = self._context.store.get(key)
+        if call is None or entry is None or entry.value["spec"].get("replicas", 1) == replicas:
+            return
 
         def change(obj: Object) -> Object:
             obj["spec"]["replicas"] = replicas
@@ -100,7 +145,7 @@ class Deployments:
             if one["metadata"]["name"] == newest:
                 updated = (one.get("status") or {}).get("replicas", 0)
         replicas = deployment["spec"].get("replicas", 1)
-        available = totals["availableReplicas"] >= replicas
+        available = totals["availableReplicas"] >= rolling.bounds(deployment["spec"]).least
         status: Object = {
             "observedGeneration": deployment["metadata"]["generation"],
             **{name: count for name, count in totals.items() if count},
@@ -124,26 +169,33 @@ class Deployments:
     async def _replica_set(self, obj: Object) -> None:
         context, metadata = self._context, obj["metadata"]
         wanted = obj["spec"].get("replicas", 1)
-        pods = [
-            pod
-            for pod in self._owned("", "pods", obj)
-            if not pod["metadata"].get("deletionTimestamp")
-        ]
+        pods = self._active(obj)
         for _ in range(wanted - len(pods)):
             await context.create("", "pods", pod_of(obj), MANAGER)
         for pod in sorted(pods, key=_readiness)[: max(0, len(pods) - wanted)]:
             key = context.kind("", "pods").key(metadata["namespace"], pod["metadata"]["name"])
             await context.delete(key)
-        pods = self._owned("", "pods", obj)
+        pods = self._active(obj)
         for pod in pods:
             await self._unschedulable(pod)
         ready = sum(map(_is_ready, pods))
+        waits = [_available_in(obj, pod) for pod in pods]
+        available = waits.count(0)
         status: Object = {"replicas": len(pods), "observedGeneration": metadata["generation"]}
         if pods:
             status["fullyLabeledReplicas"] = len(pods)
         if ready:
-            status |= {"readyReplicas": ready, "availableReplicas": ready}
+            status["readyReplicas"] = ready
+        if available:
+            status["availableReplicas"] = available
         await self._status("replicasets", obj, status, None)
+        if soon := [seconds for seconds in waits if seconds]:
+            key = context.kind("apps", "replicasets").key(metadata["namespace"], metadata["name"])
+            self.worker.later(key, min(soon))
+
+    def _active(self, replica_set: Object) -> list[Object]:
+        """Give the Pods that count: those that end do not any more."""
+        return [pod for pod in self._owned("", "pods", replica_set) if not _ends(pod)]
 
     async def _unschedulable(self, pod: Object) -> None:
         """Say why a Pod that no node has taken does not run."""
@@ -208,6 +260,7 @@ def replica_set(deployment: Object) -> Object:
         },
         "spec": {
             "replicas": spec.get("replicas", 1),
+            "minReadySeconds": spec.get("minReadySeconds", 0),
             "selector": {**selector, "matchLabels": matched},
             "template": {
                 **template,
@@ -242,6 +295,33 @@ def _owner(kind: str, metadata: Object) -> Object:
         "controller": True,
         "blockOwnerDeletion": True,
     }
+
+
+def _of_the_node(obj: Object) -> bool:
+    metadata = obj["spec"]["template"].get("metadata") or {}
+    labels = obj["metadata"].get("labels") or {}
+    addressed = (metadata.get("annotations") or {}).get(ADDRESSED)
+    return labels.get(MANAGED[0]) == MANAGED[1] and bool(addressed)
+
+
+def _revision(replica_set: Object) -> int:
+    return int((replica_set["metadata"].get("annotations") or {}).get(REVISION, 0))
+
+
+def _ends(pod: Object) -> bool:
+    return bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def _available_in(owner: Object, pod: Object) -> float | None:
+    """Give the seconds until a Pod was ready for long enough; 0: it was, None: it is not ready."""
+    for condition in (pod.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "Ready" and condition.get("status") == "True":
+            least = float(owner["spec"].get("minReadySeconds", 0))
+            if not least or not condition.get("lastTransitionTime"):
+                return 0.0
+            since = datetime.fromisoformat(condition["lastTransitionTime"])
+            return max(0.0, least - (datetime.now(UTC) - since).total_seconds())
+    return None
 
 
 def _is_ready(pod: Object) -> bool:

@@ -96,6 +96,7 @@ def provisioner_settings(options: Options) -> ProvisionerSettings:
         client_secret=options.client_secret,
         network_policy=options.network_policy,
         servers=_servers(options),
+        on_service_address=options.bind == "load-balancer",
     )
 
 

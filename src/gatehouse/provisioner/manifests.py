@@ -36,7 +36,7 @@ from gatehouse.provisioner.pod import (
 from gatehouse.provisioner.service import Ports
 
 SERVICE_ANNOTATION = "gatehouse.dev/service"
-"""On the Pod template: which Service's address the Pod gets where Gatehouse runs it itself."""
+"""On the Pod template: which Service's address the Pod has as its own, on one machine."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -76,6 +76,8 @@ class ProvisionerSettings(msgspec.Struct, frozen=True):
     """Of data planes whose parameters do not say otherwise."""
     servers: tuple[network.Server, ...] = ()
     """What data planes must reach, whatever else they may."""
+    on_service_address: bool = False
+    """Pods have their Service's address as their own: nothing stands before them."""
 
 
 def desired(
@@ -110,6 +112,7 @@ class _Made(msgspec.Struct, frozen=True):
     selector: dict[str, str]
     owner: Object
     networking: NetworkOptions
+    on_service_address: bool
 
     @classmethod
     def of(cls, gateway: Mapping[str, Any], settings: ProvisionerSettings, plan: Plan) -> _Made:
@@ -137,6 +140,7 @@ class _Made(msgspec.Struct, frozen=True):
                 "controller": True,
             },
             networking=plan.workload.network_policy.over(settings.network_policy),
+            on_service_address=settings.on_service_address,
         )
 
     @property
@@ -200,7 +204,7 @@ class _Made(msgspec.Struct, frozen=True):
                     # First, since whoever asks for something else is to have it.
                     **scraped(self.shape.ports),
                     **self.annotations,
-                    SERVICE_ANNOTATION: self.shape.name,
+                    **({SERVICE_ANNOTATION: self.shape.name} if self.on_service_address else {}),
                 },
             },
             "spec": pod_spec(self.shape),

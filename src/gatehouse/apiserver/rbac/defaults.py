@@ -160,6 +160,7 @@ _CONTROLLER = (
 _NODE = (
     _rule(_READ, _CORE, "pods services"),
     _rule(_READ, _APPS, "daemonsets deployments"),
+    _rule(_FOLLOW, _DISCOVERY, "endpointslices"),
     _rule("get", _CORE, "configmaps secrets"),
     _rule("create delete patch", _CORE, "pods"),
     _rule("update patch", _CORE, "pods/status services/status"),

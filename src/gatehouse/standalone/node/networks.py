@@ -36,6 +36,7 @@ class Networks:
         """The bridge that all wires end at; it has the first address of the range."""
         self._prefix = f"gh-{digest}-"
         self._ready = False
+        self._making = asyncio.Lock()
 
     @property
     def trouble(self) -> str:
@@ -87,9 +88,21 @@ class Networks:
         found = [address["local"] for link in links for address in link.get("addr_info", ())]
         return str(found[0]) if routes and found else ""
 
+    async def prepare(self) -> None:
+        """Make the bridge, unless it is there. Raises NetworkError."""
+        async with self._making:
+            if self._ready:
+                return
+            if not (LINKS / self.bridge).exists():
+                await _ip("link", "add", self.bridge, "type", "bridge")
+            gateway = self._range.network_address + 1
+            await _ip("addr", "replace", f"{gateway}/{self._range.prefixlen}", "dev", self.bridge)
+            await _ip("link", "set", self.bridge, "up")
+            self._ready = True
+
     async def make(self, uid: str, address: str) -> None:
         """Make a Pod's network, unless it is there; what a killed node left half made is redone."""
-        await self._make_bridge()
+        await self.prepare()
         outside = self._outside(uid)
         if await self.held(uid) == address:
             # Its bridge may be another one by now.
@@ -141,16 +154,6 @@ class Networks:
     def _outside(self, uid: str) -> str:
         """Give the name of a wire's end on this machine."""
         return f"v{self.name(uid).rpartition('-')[2]}"
-
-    async def _make_bridge(self) -> None:
-        if self._ready:
-            return
-        if not (LINKS / self.bridge).exists():
-            await _ip("link", "add", self.bridge, "type", "bridge")
-        gateway = self._range.network_address + 1
-        await _ip("addr", "replace", f"{gateway}/{self._range.prefixlen}", "dev", self.bridge)
-        await _ip("link", "set", self.bridge, "up")
-        self._ready = True
 
 
 def _hardware(address: str) -> str:

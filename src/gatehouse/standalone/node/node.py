@@ -17,6 +17,7 @@ from gatehouse.apis.resources import Resource
 from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer
 from gatehouse.standalone.node import addresses, pods
+from gatehouse.standalone.node.forwarding import Forwarding
 from gatehouse.standalone.node.images import Images
 from gatehouse.standalone.node.networks import Networks
 from gatehouse.standalone.node.runner import Launch, Runner
@@ -57,25 +58,25 @@ class Node:
         self._runners: dict[Name, tuple[Runner, asyncio.Task[None]]] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
         """By the address that is free afterwards."""
+        networks = Networks(options.pod_network)
         self._workloads = Workloads(
-            client,
-            options.name,
-            options.directory,
-            options.images,
-            Networks(options.pod_network),
+            client, options.name, options.directory, options.images, networks
         )
+        self._forwarding = Forwarding(networks)
         kinds = (resources.SERVICES, resources.DEPLOYMENTS, resources.PODS)
         self._informers = {
             kind.kind: Informer(client, kind, on_changes=self._on_changes) for kind in kinds
         }
         # An installation may not let its node see these: it has none then.
-        self._informers[resources.DAEMON_SETS.kind] = Informer(
-            client, resources.DAEMON_SETS, on_changes=self._on_changes, optional=True, patience=1
-        )
+        for kind in (resources.DAEMON_SETS, resources.ENDPOINT_SLICES):
+            self._informers[kind.kind] = Informer(
+                client, kind, on_changes=self._on_changes, optional=True, patience=1
+            )
 
     def _on_changes(self, _: Resource, __: Mapping[Name, Any]) -> None:
         self._woken.set()
         self._workloads.wake()
+        self._forwarding.wake()
 
     async def run(self, group: asyncio.TaskGroup) -> None:
         """Follow the objects for ever."""
@@ -84,6 +85,10 @@ class Node:
         for informer in self._informers.values():
             await informer.synced.wait()
         group.create_task(self._workloads.run(self._informers["Pod"].objects))
+        if self._options.images:
+            services = self._informers["Service"].objects
+            slices = self._informers[resources.ENDPOINT_SLICES.kind].objects
+            group.create_task(self._forwarding.run(services, slices))
         log.info("ready", pool=str(self._pool), nginx=self._options.nginx)
         while True:
             await self._woken.wait()
@@ -106,6 +111,7 @@ class Node:
     async def end(self) -> None:
         """End every Pod's process."""
         self.leave()
+        await self._forwarding.close()
         await self._workloads.end()
         running = (runner.end() for runner, _ in self._runners.values())
         await asyncio.gather(*running, *self._ending.values())
@@ -260,8 +266,7 @@ class Node:
     async def _remove_strays(self, wanted: set[Name]) -> None:
         """Remove Pods of ours that nothing asks for, such as those of an earlier template."""
         for name, pod in list(self._informers["Pod"].objects.items()):
-            labels = pod["metadata"].get("labels") or {}
-            ours = labels.get(pods.MANAGED_BY[0]) == pods.MANAGED_BY[1]
+            ours = pods.has_service_address(pod)
             here = pod.get("spec", {}).get("nodeName") == self._options.name
             going = (pod.get("status") or {}).get("podIP", "") in self._ending
             if not ours or not here or going or name in wanted:

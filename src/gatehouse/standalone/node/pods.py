@@ -44,6 +44,13 @@ def service_of(deployment: Mapping[str, Any]) -> str:
     return str(annotations.get(SERVICE_ANNOTATION, ""))
 
 
+def has_service_address(pod: Mapping[str, Any]) -> bool:
+    """Whether a Pod is a data plane that has its Service's address as its own."""
+    metadata = pod["metadata"]
+    ours = (metadata.get("labels") or {}).get(MANAGED_BY[0]) == MANAGED_BY[1]
+    return ours and bool((metadata.get("annotations") or {}).get(SERVICE_ANNOTATION))
+
+
 def pod_for(deployment: Mapping[str, Any], node: str) -> Object:
     """Give the Pod of a Deployment or DaemonSet. Its name follows from that and the template."""
     metadata, template = deployment["metadata"], deployment["spec"]["template"]

@@ -55,7 +55,8 @@ class Launch(msgspec.Struct, frozen=True):
     enter: tuple[str, ...] = ()
     """Words in front that start it in a network of its own."""
     env: dict[str, str] = {}
-    """In addition to the container's own environment, which wins."""
+    """In addition to the container's own environment, which wins. With a PATH, ``gatehouse`` is
+    what is found there, and otherwise what the node itself is of."""
 
 
 class Runner:
@@ -158,7 +159,7 @@ class Runner:
             for name, value in pods.environment(self.pod, self.address).items()
         }
         command = [pods.relocate(word, mounts) for word in words]
-        if command[:1] == ["gatehouse"]:
+        if command[:1] == ["gatehouse"] and "PATH" not in self._launch.env:
             command[:1] = [sys.executable, "-m", "gatehouse"]
         log_file = self._directory / "log"
         if log_file.exists() and log_file.stat().st_size > 10_000_000:

@@ -1,7 +1,8 @@
-"""Users' Pods as processes of this machine, where their images are known here.
+"""Pods as processes of this machine, where their images are known here.
 
 A Pod that waits for a node and whose image stands in the table is taken over: it gets a network of
-its own, its volumes as directories, and its process. Data planes are another matter (:mod:`node`).
+its own, its volumes as directories, and its process. Data planes that have their Service's address
+as their own are another matter (:mod:`node`).
 """
 
 from __future__ import annotations
@@ -135,8 +136,7 @@ class Workloads:
 
     def _takes(self, pod: Mapping[str, Any]) -> bool:
         """Whether a Pod is ours to run."""
-        labels = pod["metadata"].get("labels") or {}
-        if labels.get(pods.MANAGED_BY[0]) == pods.MANAGED_BY[1]:
+        if pods.has_service_address(pod):
             return False
         if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
             return False

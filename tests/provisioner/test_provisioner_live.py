@@ -31,7 +31,10 @@ from gatehouse.kube import client as kube
 from gatehouse.provisioner.copies import Copied, Source, read_all
 from gatehouse.provisioner.manifests import Plan, ProvisionerSettings
 
-SETTINGS = ProvisionerSettings({"nginx": "image"}, "host", 1, "name", "PEM", "agents")
+# So that no other controller of the API server writes to what is made.
+SETTINGS = ProvisionerSettings(
+    {"nginx": "image"}, "host", 1, "name", "PEM", "agents", on_service_address=True
+)
 NAME = ("default", "g")
 
 

@@ -138,6 +138,7 @@ def test_the_agent_is_told_where_its_control_plane_is_and_who_it_is() -> None:
         "GATEHOUSE_AGENT_ROOT": "/var/lib/gatehouse",
         "GATEHOUSE_AGENT_RUN_DIR": "/var/run/gatehouse",
         "GATEHOUSE_AGENT_HEALTH_ADDRESS": "$(POD_IP):9113",
+        "GATEHOUSE_AGENT_WELCOME_SECONDS": "3",
     }
 
 
@@ -214,10 +215,15 @@ def test_a_listener_on_the_health_port_moves_the_health_port() -> None:
     assert only["livenessProbe"]["httpGet"] == {"path": "/livez", "port": 9115}
 
 
-def test_the_pod_names_the_service_whose_address_it_gets() -> None:
-    objects = made(gateway())
-    annotations = objects["Deployment"]["spec"]["template"]["metadata"]["annotations"]
-    assert annotations["gatehouse.dev/service"] == objects["Service"]["metadata"]["name"]
+def test_the_pod_names_the_service_whose_address_is_its_own_and_else_outlives_its_news() -> None:
+    for alone in (True, False):
+        settings = msgspec.structs.replace(SETTINGS, on_service_address=alone)
+        objects = {r.kind: obj for r, obj in desired(gateway(), settings, PLAN)}
+        template = objects["Deployment"]["spec"]["template"]
+        named = template["metadata"]["annotations"].get("gatehouse.dev/service")
+        assert named == (objects["Service"]["metadata"]["name"] if alone else None)
+        env = {entry["name"] for entry in template["spec"]["containers"][0]["env"]}
+        assert ("GATEHOUSE_AGENT_WELCOME_SECONDS" in env) is not alone
 
 
 def test_the_same_gateway_gives_the_same_objects() -> None:

@@ -133,6 +133,8 @@ class Agent:
 async def run(options: Options, stop: asyncio.Event, on_step: OnStep = lambda _step: None) -> None:
     """Run an agent until ``stop`` is set, then let NGINX drain for at most 25 s and end it.
 
+    Before that it goes on for ``welcome_seconds``, since it refuses connections once it drains.
+
     ``on_step`` is called after each step of an apply.
     If cancelled or killed instead, NGINX and its companions go on, and the next agent adopts them.
     Raises NginxMissingError, or OSError if a directory or the health address cannot be had.
@@ -142,6 +144,7 @@ async def run(options: Options, stop: asyncio.Event, on_step: OnStep = lambda _s
     await agent.start_nameserver()
     await agent.applier.begin()
     await life.live(options, agent.health, _parts(agent), stop)
+    await asyncio.sleep(options.welcome_seconds)
     await agent.supervisor.quit()
     for companion in agent.companions:
         await companion.quit()

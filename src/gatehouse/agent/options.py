@@ -36,6 +36,7 @@ _OWN = (
     "envoy",
     "max_connections",
     "workers",
+    "welcome_seconds",
     "gateway",
 )
 
@@ -51,6 +52,8 @@ KEYS: Mapping[str, str] = {
 
 FEATURES = frozenset({"configuration"})
 """Those of the field's agent that this one has; metrics are there to be fetched, not pushed."""
+
+MOST_WELCOME_SECONDS = 60
 
 _LEVELS = {"warn": "warning", "panic": "error", "fatal": "error"}
 """Levels of the field's agent that are called something else here."""
@@ -106,6 +109,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How many connections of clients an Envoy takes; more are closed at once."""
     workers: str = "auto"
     """Number of worker processes, or of Envoy's threads."""
+    welcome_seconds: float = 0.0
+    """How long new connections are taken at least, once told to end: whoever sends them here may
+    not have heard of it."""
     gateway: str = ""
     """Name of the Gateway, in the namespace of the Pod; with those the labels of measurements."""
     pod_name: str = ""
@@ -199,6 +205,9 @@ def _build(values: Mapping[str, Any]) -> Options:
             "gatehouse.max_connections", text("gatehouse.max_connections", "50000")
         ),
         workers=_workers(text("gatehouse.workers", "auto")),
+        welcome_seconds=_seconds(
+            "gatehouse.welcome_seconds", text("gatehouse.welcome_seconds", "0")
+        ),
         gateway=text("gatehouse.gateway"),
         pod_name=text("gatehouse.pod_name"),
         pod_namespace=text("gatehouse.pod_namespace"),
@@ -269,6 +278,17 @@ def _above_zero(key: str, value: str) -> int:
     if not value.isdecimal() or int(value) < 1:
         raise OptionsError(f"{key}: {value!r} is no number above 0")
     return int(value)
+
+
+def _seconds(key: str, value: str) -> float:
+    """Read what may be a fraction; more than a minute would outlive every Pod's grace."""
+    try:
+        found = float(value)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found <= MOST_WELCOME_SECONDS:
+        raise OptionsError(f"{key}: {value!r} is no number from 0 to {MOST_WELCOME_SECONDS}")
+    return found
 
 
 def _workers(value: str) -> str:

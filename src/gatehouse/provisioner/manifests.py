@@ -112,7 +112,6 @@ class _Made(msgspec.Struct, frozen=True):
     selector: dict[str, str]
     owner: Object
     networking: NetworkOptions
-    on_service_address: bool
 
     @classmethod
     def of(cls, gateway: Mapping[str, Any], settings: ProvisionerSettings, plan: Plan) -> _Made:
@@ -140,7 +139,6 @@ class _Made(msgspec.Struct, frozen=True):
                 "controller": True,
             },
             networking=plan.workload.network_policy.over(settings.network_policy),
-            on_service_address=settings.on_service_address,
         )
 
     @property
@@ -204,7 +202,11 @@ class _Made(msgspec.Struct, frozen=True):
                     # First, since whoever asks for something else is to have it.
                     **scraped(self.shape.ports),
                     **self.annotations,
-                    **({SERVICE_ANNOTATION: self.shape.name} if self.on_service_address else {}),
+                    **(
+                        {SERVICE_ANNOTATION: self.shape.name}
+                        if self.shape.on_service_address
+                        else {}
+                    ),
                 },
             },
             "spec": pod_spec(self.shape),
@@ -250,4 +252,5 @@ def _shape(gateway: Mapping[str, Any], settings: ProvisionerSettings, plan: Plan
         copies=tuple(
             each for each in settings.copies if each.use == "pull" or plan.proxy == "nginx"
         ),
+        on_service_address=settings.on_service_address,
     )

@@ -23,6 +23,9 @@ HEALTH_PORT = 9113
 TOKEN_SECONDS = 3600
 """Life of the agent's token; a kubelet replaces it at 80 % of that."""
 
+WELCOME_SECONDS = 3
+"""For which a Pod that is to end takes new connections: until every node has heard of it."""
+
 PROXY_UID = 101
 """User and group of NGINX, and of Envoy, in their own images."""
 
@@ -64,6 +67,8 @@ class PodShape(msgspec.Struct, frozen=True):
     pod: PodOptions = PodOptions()
     container: ContainerOptions = ContainerOptions()
     copies: tuple[Copied, ...] = ()
+    on_service_address: bool = False
+    """Nothing stands before the Pod that would have to hear of its end."""
 
 
 def health_port(ports: tuple[int, ...]) -> int:
@@ -220,6 +225,8 @@ def _environment(shape: PodShape, health: int) -> list[Object]:
         # $(POD_IP) is replaced where the Pod is started, so POD_IP must stand before it.
         "GATEHOUSE_AGENT_HEALTH_ADDRESS": f"$(POD_IP):{health}",
     }
+    if not shape.on_service_address:
+        values["GATEHOUSE_AGENT_WELCOME_SECONDS"] = str(WELCOME_SECONDS)
     if shape.log_level:
         values["NGINX_AGENT_LOG_LEVEL"] = shape.log_level
     if shape.channel.client_secret:

@@ -157,7 +157,7 @@ async def run(options: Options, stop: asyncio.Event) -> None:
     agent.write_bootstrap()
     await agent.company.begin()
     await life.live(options, agent.health, _parts(agent), stop)
-    await agent.supervisor.quit(agent.admin)
+    await agent.supervisor.quit(agent.admin, options.welcome_seconds)
     for companion in agent.company.owners:
         await companion.quit()
     await agent.downstream.stop()

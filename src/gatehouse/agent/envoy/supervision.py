@@ -114,15 +114,18 @@ class Supervisor:
         log.info("envoy started", pid=popen.pid)
         self.on_change()
 
-    async def quit(self, admin: Admin) -> None:
-        """Let Envoy finish what it serves, at most 25 s; then end it. Call after :meth:`run`."""
+    async def quit(self, admin: Admin, welcome: float = 0.0) -> None:
+        """Let Envoy finish what it serves, at most 25 s; then end it. Call after :meth:`run`.
+
+        ``welcome``: seconds for which new connections are taken however few there are.
+        """
         process = self.process
         if process is None:
             return
-        draining = asyncio.create_task(_drain(admin))
+        draining = asyncio.create_task(_drain(admin, welcome))
         ended = asyncio.create_task(process.exited.wait())
         await asyncio.wait(
-            {draining, ended}, timeout=DRAIN_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            {draining, ended}, timeout=welcome + DRAIN_SECONDS, return_when=asyncio.FIRST_COMPLETED
         )
         if not draining.done() and not ended.done():
             log.warning("drain cut short", pid=process.pid)
@@ -135,12 +138,12 @@ class Supervisor:
         await process.exited.wait()
 
 
-async def _drain(admin: Admin) -> None:
+async def _drain(admin: Admin, welcome: float) -> None:
     """Send clients away without breaking anything off; returns when nothing is on its way."""
     try:
         await admin.fail_health_checks()
         await admin.shed()
-        await _idle(admin, WELCOME_SECONDS)
+        await asyncio.gather(_idle(admin, WELCOME_SECONDS), asyncio.sleep(welcome))
         await admin.close_listeners()
         await _idle(admin, DRAIN_SECONDS)
     except OSError as error:

@@ -183,6 +183,7 @@ class Forwarding:
         if self.trouble:
             log.warning("Services are not led to their Pods", reason=self.trouble)
             return
+        self.wake()
         while True:
             await self._woken.wait()
             self._woken.clear()

@@ -134,7 +134,8 @@ def test_a_probe_may_name_its_port() -> None:
     probe = {"httpGet": {"port": "web", "path": "/health"}}
     ports = [{"name": "web", "containerPort": 8000}]
     pod = pods.pod_for(deployment(readinessProbe=probe, ports=ports), "n")
-    assert pods.readiness(pod, "10.1.2.3") == "http://10.1.2.3:8000/health"
+    (container,) = pod["spec"]["containers"]
+    assert pods.url(container, probe["httpGet"], "10.1.2.3") == "http://10.1.2.3:8000/health"
 
 
 def test_a_pod_that_the_machine_cannot_run_says_why_and_has_no_address() -> None:

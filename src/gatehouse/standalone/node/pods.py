@@ -30,6 +30,8 @@ class Condition(msgspec.Struct, frozen=True):
     """What a runner knows of its Pod's process."""
 
     running: bool = False
+    started: bool = False
+    """Whether it runs, and its startup probe said so, if it has one."""
     ready: bool = False
     restarts: int = 0
     reason: str = "ContainerCreating"
@@ -159,21 +161,18 @@ def relocate(value: str, mounts: Mapping[str, str]) -> str:
     return value
 
 
-def readiness(pod: Mapping[str, Any], address: str) -> str:
-    """Give the URL of the readiness probe; empty if there is none."""
-    container = pod["spec"]["containers"][0]
-    probe = container.get("readinessProbe", {}).get("httpGet")
-    if not probe:
-        return ""
-    return url(container, probe, address)
-
-
 def url(container: Mapping[str, Any], asked: Mapping[str, Any], address: str) -> str:
     """Give the URL of an ``httpGet``; its port may be the name of one of the container's."""
-    numbers = {port.get("name"): port["containerPort"] for port in container.get("ports") or ()}
-    port = numbers.get(asked["port"], asked["port"])
+    number = port(container, asked["port"])
     scheme = str(asked.get("scheme", "http")).lower()
-    return f"{scheme}://{asked.get('host') or address}:{port}{asked.get('path', '/')}"
+    return f"{scheme}://{asked.get('host') or address}:{number}{asked.get('path', '/')}"
+
+
+def port(container: Mapping[str, Any], asked: int | str) -> int | str:
+    """Give the number of a port, which may be the name of one of the container's."""
+    numbers = {each.get("name"): each["containerPort"] for each in container.get("ports") or ()}
+    found: int | str = numbers.get(asked, asked)
+    return found
 
 
 def grace(pod: Mapping[str, Any], default: float) -> float:
@@ -206,7 +205,7 @@ def pod_status(pod: Mapping[str, Any], address: str, state: Condition, now: date
                 "image": container["image"],
                 "imageID": "",
                 "ready": state.ready,
-                "started": state.running,
+                "started": state.started,
                 "restartCount": state.restarts,
                 "state": {"running": {"startedAt": state.since}}
                 if state.running
@@ -214,6 +213,31 @@ def pod_status(pod: Mapping[str, Any], address: str, state: Condition, now: date
             }
         ],
     }
+
+
+def known_condition(pod: Mapping[str, Any], now: datetime) -> Condition:
+    """Give what a Pod's status says of its process, for a node that finds that running."""
+    status = _container_status(pod)
+    running = (status.get("state") or {}).get("running") or {}
+    return Condition(
+        running=True,
+        started=bool(running and status.get("started")),
+        ready=bool(running and status.get("ready")),
+        restarts=restarts(pod),
+        since=str(running.get("startedAt") or now.strftime("%Y-%m-%dT%H:%M:%SZ")),
+    )
+
+
+def restarts(pod: Mapping[str, Any]) -> int:
+    """Give how often a Pod's process was started again, as its status says."""
+    return int(_container_status(pod).get("restartCount", 0))
+
+
+def _container_status(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = next(
+        iter((pod.get("status") or {}).get("containerStatuses") or ()), {}
+    )
+    return found
 
 
 def unscheduled_status(pod: Mapping[str, Any], message: str, now: datetime) -> Object:

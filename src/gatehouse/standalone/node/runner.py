@@ -13,21 +13,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-import aiohttp
 import msgspec
 import structlog
 
 from gatehouse.kube import client as kube
 from gatehouse.standalone import processes
-from gatehouse.standalone.node import lifecycle, logs, pods
+from gatehouse.standalone.node import lifecycle, logs, pods, probes
 from gatehouse.standalone.node.volumes import VolumeError, Volumes
 
 log = structlog.get_logger("gatehouse.node")
-
-PROBE_FIRST, PROBE_LATER = 0.1, 2.0
-"""Seconds between readiness probes, before and after the first success."""
 
 RESTART_FIRST, RESTART_LAST = 0.3, 30.0
 """Seconds before a process that ended is started again."""
@@ -81,13 +77,15 @@ class Runner:
         self._on_change = on_change
         self._process: processes.Record | None = None
         self._ending = asyncio.Event()
+        if processes.recorded(self._record) is not None:
+            # What it was is not forgotten by another node: traffic goes on.
+            self.state = pods.known_condition(pod, datetime.now(UTC))
 
     async def run(self) -> None:
         """Keep the process running until cancelled, which leaves it running."""
         await self._fill()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep())
-            group.create_task(self._probe())
             group.create_task(self._refresh())
             group.create_task(logs.index(self._directory / "log"))
 
@@ -100,12 +98,15 @@ class Runner:
         left = pods.grace(self.pod, GRACE) if grace is None else grace
         began = time.monotonic()
         if self._process is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await lifecycle.before_end(self.pod, self.address, self._spawn)
+            await self._before_end(left)
         # As in Kubernetes, two seconds more where what came before took everything.
         left = max(2.0, left - (time.monotonic() - began))
         await clear(self._directory, left, self._process)
+
+    async def _before_end(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await lifecycle.before_end(self.pod, self.address, self._spawn)
 
     async def _fill(self) -> None:
         while True:
@@ -124,7 +125,7 @@ class Runner:
             await self._fill()
 
     async def _keep(self) -> None:
-        delay, restarts = RESTART_FIRST, 0
+        delay, restarts = RESTART_FIRST, pods.restarts(self.pod)
         process = processes.recorded(self._record)
         if process is not None:
             log.info("adopted", pod=self.pod["metadata"]["name"], pid=process.pid)
@@ -132,18 +133,24 @@ class Runner:
             begun = time.monotonic()
             if process is None:
                 process = self._start()
+                since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+                self._say(running=True, started=False, ready=False, restarts=restarts, since=since)
             self._process = process
-            since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            self._say(running=True, restarts=restarts, since=since)
-            await processes.ended(process)
+            why = await self._live(process)
             if self._ending.is_set():
                 return
             self._process, process, restarts = None, None, restarts + 1
             if time.monotonic() - begun > STEADY:
                 delay = RESTART_FIRST
-            message = f"the process ended; it is started again in {delay:g} s"
+            message = f"{why or 'the process ended'}; it is started again in {delay:g} s"
             log.warning("ended", pod=self.pod["metadata"]["name"], restarts=restarts)
-            self._say(ready=False, reason="CrashLoopBackOff", message=message, restarts=restarts)
+            self._say(
+                started=False,
+                ready=False,
+                restarts=restarts,
+                reason="CrashLoopBackOff",
+                message=message,
+            )
             await asyncio.sleep(delay)
             delay = min(RESTART_LAST, delay * 2)
 
@@ -153,6 +160,16 @@ class Runner:
         return processes.record(child.pid, self._record)
 
     def _spawn(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
+        log_file = self._directory / "log"
+        if log_file.exists() and log_file.stat().st_size > 10_000_000:
+            log_file.replace(log_file.with_name("log.1"))
+        with log_file.open("ab") as output:
+            return self._popen(words, output)
+
+    def _spawn_quietly(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
+        return self._popen(words, subprocess.DEVNULL)
+
+    def _popen(self, words: Sequence[str], output: IO[bytes] | int) -> subprocess.Popen[bytes]:
         mounts = self._volumes.mounts()
         environment = self._launch.env | {
             name: pods.relocate(value, mounts)
@@ -161,36 +178,53 @@ class Runner:
         command = [pods.relocate(word, mounts) for word in words]
         if command[:1] == ["gatehouse"] and "PATH" not in self._launch.env:
             command[:1] = [sys.executable, "-m", "gatehouse"]
-        log_file = self._directory / "log"
-        if log_file.exists() and log_file.stat().st_size > 10_000_000:
-            log_file.replace(log_file.with_name("log.1"))
-        with log_file.open("ab") as output:
-            return subprocess.Popen(
-                [*self._launch.enter, *command],
-                env={**_inherited(), **environment},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+        return subprocess.Popen(
+            [*self._launch.enter, *command],
+            env={**_inherited(), **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
 
-    async def _probe(self) -> None:
-        url = pods.readiness(self.pod, self.address)
-        timeout = aiohttp.ClientTimeout(total=2.0)
-        async with aiohttp.ClientSession(timeout=timeout) as session:
-            while True:
-                ready = False
-                if self.state.running and not url:
-                    ready = True
-                    self._say(ready=True)
-                elif self.state.running:
-                    try:
-                        async with session.get(url) as response:
-                            ready = response.status == 200
-                    except (aiohttp.ClientError, TimeoutError, OSError):
-                        ready = False
-                    self._say(ready=ready)
-                await asyncio.sleep(PROBE_LATER if ready else PROBE_FIRST)
+    async def _live(self, process: processes.Record) -> str:
+        """Probe a process until it ends; gives why it had to, if a probe wanted that."""
+        reasons: list[tuple[str, float | None]] = []
+        told = probes.Told(
+            started=lambda: self._say(started=True),
+            ready=lambda ready: self._say(ready=ready),
+            failed=lambda reason, grace: reasons.append((reason, grace)),
+        )
+        known = self.state
+        watching = asyncio.create_task(
+            probes.watch(
+                *(self.pod, self.address, self._spawn_quietly, told),
+                started=known.started,
+                ready=known.ready,
+            )
+        )
+        gone = asyncio.create_task(processes.ended(process))
+        try:
+            await asyncio.wait({watching, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if watching.done():
+                watching.result()
+            if reasons and not gone.done():
+                await self._kill(process, *reasons[0])
+            await gone
+        finally:
+            for task in (watching, gone):
+                task.cancel()
+            await asyncio.gather(watching, gone, return_exceptions=True)
+        return reasons[0][0] if reasons else ""
+
+    async def _kill(self, process: processes.Record, why: str, grace: float | None) -> None:
+        """End a process that its probes have given up, as its Pod asks for."""
+        log.warning("killed", pod=self.pod["metadata"]["name"], reason=why)
+        self._say(ready=False)
+        left = pods.grace(self.pod, GRACE) if grace is None else grace
+        began = time.monotonic()
+        await self._before_end(left)
+        await _terminate(process, max(2.0, left - (time.monotonic() - began)))
 
     def _say(self, **changes: Any) -> None:
         if "running" not in changes and "reason" in changes:
@@ -207,12 +241,16 @@ async def clear(
     """End what runs for a Pod's directory, by this node or one before it, and remove that."""
     process = process or processes.recorded(directory / RECORD)
     if process is not None:
-        process.signal(signal.SIGTERM)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace):
-                await processes.ended(process)
-        process.signal(signal.SIGKILL)
+        await _terminate(process, grace)
     _remove(directory)
+
+
+async def _terminate(process: processes.Record, grace: float) -> None:
+    process.signal(signal.SIGTERM)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(grace):
+            await processes.ended(process)
+    process.signal(signal.SIGKILL)
 
 
 def _remove(directory: Path) -> None:

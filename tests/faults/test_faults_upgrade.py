@@ -6,9 +6,11 @@ with new and with kept connections, and over HTTP/2, ask all the time through th
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,7 +19,18 @@ from typing import Any
 import pytest
 from builds import Build, build
 from cluster import NAME, NAMESPACE, Cluster
-from installation import HOST_NET, PORT, address, apply, get, hello, route, until
+from installation import (
+    BACKEND,
+    HOST_NET,
+    PORT,
+    Installation,
+    address,
+    apply,
+    get,
+    hello,
+    route,
+    until,
+)
 from kept_load import Load
 
 from gatehouse.apis import resources
@@ -74,6 +87,90 @@ class Pods:
             for pod in found.items
             if not ready or _is_ready(pod)
         )
+
+
+class Up:
+    """One machine's installation, of one build after another."""
+
+    def __init__(self, directory: Path) -> None:
+        self.installation = Installation(directory)
+
+    def start(self, build: Build) -> None:
+        python = str(build.directory / "bin" / "python")
+        self.installation.command = (python, "-m", "gatehouse")
+        self.installation.environment = {**os.environ, **build.environment}
+        self.installation.start()
+
+    def leave(self) -> int:
+        """End it, but for its data planes."""
+        process = self.installation.process
+        assert process is not None
+        process.send_signal(signal.SIGUSR2)
+        return process.wait(60)
+
+    def proxies(self, executable: str) -> set[int]:
+        """Give the pids of proxies that run for it."""
+        directory = str(self.installation.state)
+        return {
+            int(path.parent.name)
+            for path in Path("/proc").glob("[0-9]*/cmdline")
+            if (text := _text(path)) and executable in text.split("\0")[0] and directory in text
+        }
+
+    def agent_build(self) -> str:
+        """Give the directory of the build whose agent runs."""
+        return _text(Path(f"/proc/{self.installation.agent().pid}/cmdline")).split("\0")[0]
+
+
+def _text(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return path.read_text(errors="replace")
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("gateway_class", "proxy"), [("gatehouse-nginx", "nginx"), ("gatehouse-envoy", "envoy")]
+)
+async def test_up_is_upgraded_under_running_proxies(
+    builds: dict[str, Build], gateway_class: str, proxy: str
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="gh-") as directory:
+        up = Up(Path(directory))
+        up.start(builds[OLD])
+        try:
+            async with echo.serve({BACKEND: "app"}):
+                await _upgrade_up(up, builds[NEW], gateway_class, proxy)
+        finally:
+            up.installation.stop()
+
+
+async def _upgrade_up(up: Up, new: Build, gateway_class: str, proxy: str) -> None:
+    client = await up.installation.client()
+    await apply(client, _exact(hello(gateway_class)))
+    where = await address(client)
+    await until(lambda: _answered(where, "/"))
+    await client.__aexit__(None, None, None)
+    masters = up.proxies(proxy)
+    assert masters
+    load = Load(where, PORT)
+    async with load.running():
+        assert await asyncio.to_thread(up.leave) == 0
+        before = load.answered.total()
+        await until(lambda: _more(load, before + 100))
+        up.start(new)
+        client = await up.installation.client()
+
+        async def upgraded() -> bool:
+            with contextlib.suppress(AssertionError):
+                return up.agent_build().startswith(str(new.directory))
+            return False
+
+        await until(upgraded)
+        await _change(client, where, "/after-upgrade")
+        await client.__aexit__(None, None, None)
+    print(dict(load.answered), dict(load.failed), load.refused_unprocessed)
+    assert not load.failed
+    assert masters & up.proxies(proxy)
 
 
 def _is_ready(pod: dict[str, Any]) -> bool:
@@ -154,12 +251,18 @@ async def _answered(where: str, path: str) -> bool:
 
 
 def _estate(cluster: Cluster, gateway_class: str) -> list[dict[str, Any]]:
-    """Give the example, with a backend that Pods reach and no route for everything below."""
-    found = hello(gateway_class)
+    """Give the example, with a backend that Pods reach."""
+    found = _exact(hello(gateway_class))
     for each in found:
         if each["kind"] == "EndpointSlice":
             each["endpoints"] = [{"addresses": [cluster.gateway]}]
+    return found
+
+
+def _exact(manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Have the example's route take one path, so that a new route is seen."""
+    for each in manifests:
         if each["kind"] == "HTTPRoute":
             exact = {"path": {"type": "Exact", "value": "/"}}
             each["spec"]["rules"][0]["matches"] = [exact]
-    return found
+    return manifests

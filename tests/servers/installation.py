@@ -34,6 +34,9 @@ class Installation:
     def __init__(self, state: Path, *more: str) -> None:
         self.state = state
         self._more = more
+        self.command: tuple[str, ...] = (sys.executable, "-m", "gatehouse")
+        self.environment: dict[str, str] | None = None
+        """None: the tests' own."""
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -43,13 +46,13 @@ class Installation:
     def start(self) -> None:
         arguments = ("--api-address", "127.0.0.1:0", "--agent-address", "127.0.0.1:0")
         command = (
-            *(sys.executable, "-m", "gatehouse", "up", "--state-dir", str(self.state)),
+            *(*self.command, "up", "--state-dir", str(self.state)),
             *arguments,
             *("--address-pool", f"{HOST_NET}.0/25", "--snippets", "--log-format", "json"),
             *self._more,
         )
         with (self.state / "up.log").open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=self.environment)
 
     def stop(self) -> int:
         assert self.process is not None

@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import os
 import shutil
+import signal
 import socket
 import sys
 import tempfile
@@ -95,7 +96,10 @@ def up(
     log_level: str | None,
     log_format: str | None,
 ) -> None:
-    """Run everything on this machine: API server, controller, data planes."""
+    """Run everything on this machine: API server, controller, data planes.
+
+    SIGUSR2 ends all but the data planes, which the next `up` adopts: for an upgrade.
+    """
     parameters = context.find_root().params
     find_nginx(nginx)
     options = installation.Options(
@@ -115,7 +119,14 @@ def up(
     )
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
-        await installation.run(options, await running.either(stop, leave), _banner)
+        ended, leaving = await running.either(stop, leave), asyncio.Event()
+
+        def leave_data_planes() -> None:
+            leaving.set()
+            ended.set()
+
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, leave_data_planes)
+        await installation.run(options, ended, _banner, leaving)
 
     running.run(part, expected=(StateError, StartError))
 

@@ -45,10 +45,14 @@ class Options(msgspec.Struct, frozen=True):
 
 
 async def run(
-    options: Options, stop: asyncio.Event, on_ready: Callable[[State, str], None]
+    options: Options,
+    stop: asyncio.Event,
+    on_ready: Callable[[State, str], None],
+    leaving: asyncio.Event | None = None,
 ) -> None:
     """Run an installation until ``stop``; ``on_ready`` is given its state and the API's URL.
 
+    If ``leaving`` is set then, data planes go on, for the next installation to adopt.
     Raises StateError when the directory cannot be had.
     """
     state = State(options.state_dir)
@@ -57,7 +61,7 @@ async def run(
     addresses = state.addresses(options.api_address, options.agent_address)
     server = f"https://{addresses.api}"
     state.write_kubeconfigs(server)
-    supervisor = Supervisor(_parts(options, state, addresses), state.run)
+    supervisor = Supervisor(_parts(options, state, addresses), state.run, leaving)
     renewing = asyncio.create_task(_renew(state))
     try:
         await supervisor.run(stop, lambda: on_ready(state, server))

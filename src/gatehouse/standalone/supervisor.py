@@ -50,9 +50,13 @@ class Part(msgspec.Struct, frozen=True):
 class Supervisor:
     """Keeps parts running, in the order given; ends them in reverse."""
 
-    def __init__(self, parts: Sequence[Part], run: Path) -> None:
+    def __init__(
+        self, parts: Sequence[Part], run: Path, leaving: asyncio.Event | None = None
+    ) -> None:
+        """``leaving``: if it is set by the time of the end, data planes go on."""
         self._parts = parts
         self._run = run
+        self._leaving = leaving or asyncio.Event()
         self._children: dict[str, asyncio.subprocess.Process] = {}
         self._stopping = asyncio.Event()
         self._ready = False
@@ -120,7 +124,7 @@ class Supervisor:
         if child is None or child.returncode is not None:
             return
         with contextlib.suppress(ProcessLookupError):
-            child.send_signal(signal.SIGTERM)
+            child.send_signal(signal.SIGHUP if self._leaving.is_set() else signal.SIGTERM)
         try:
             async with asyncio.timeout(GRACE):
                 await child.wait()

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import structlog
 
+import gatehouse
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.kube import client as kube
@@ -208,7 +209,9 @@ class Node:
     def _launch(self, pod: Mapping[str, Any]) -> Launch:
         container = pod["spec"]["containers"][0]
         words = [*(container.get("command") or ()), *(container.get("args") or ())]
-        return Launch(tuple(words), env={"GATEHOUSE_AGENT_NGINX": self._options.nginx})
+        env = {"GATEHOUSE_AGENT_NGINX": self._options.nginx}
+        build = gatehouse.__version__ if words[:1] == ["gatehouse"] else ""
+        return Launch(tuple(words), build=build, env=env)
 
     def _on_runner_end(self, name: Name, task: asyncio.Task[None]) -> None:
         """A runner ends by being cancelled; one that fails is made anew with the next round."""

@@ -41,6 +41,9 @@ RETRY = 0.3
 RECORD = "process.json"
 """In a Pod's directory: which process is its own."""
 
+BUILD = "build"
+"""Beside it: by which version of Gatehouse it was started."""
+
 VOLUMES = "volumes"
 
 
@@ -53,6 +56,8 @@ class Launch(msgspec.Struct, frozen=True):
     env: dict[str, str] = {}
     """In addition to the container's own environment, which wins. With a PATH, ``gatehouse`` is
     what is found there, and otherwise what the node itself is of."""
+    build: str = ""
+    """Which version of Gatehouse this is: a process of another is replaced. Empty: none of ours."""
 
 
 class Runner:
@@ -126,9 +131,7 @@ class Runner:
 
     async def _keep(self) -> None:
         delay, restarts = RESTART_FIRST, pods.restarts(self.pod)
-        process = processes.recorded(self._record)
-        if process is not None:
-            log.info("adopted", pod=self.pod["metadata"]["name"], pid=process.pid)
+        process = await self._adopt()
         while not self._ending.is_set():
             begun = time.monotonic()
             if process is None:
@@ -154,9 +157,25 @@ class Runner:
             await asyncio.sleep(delay)
             delay = min(RESTART_LAST, delay * 2)
 
+    async def _adopt(self) -> processes.Record | None:
+        """Give the process that runs already, unless it is of another build."""
+        process = processes.recorded(self._record)
+        if process is None:
+            return None
+        name, build = self.pod["metadata"]["name"], _read(self._directory / BUILD)
+        if not self._launch.build or build == self._launch.build:
+            log.info("adopted", pod=name, pid=process.pid)
+            return process
+        log.info("upgraded", pod=name, before=build, now=self._launch.build)
+        # Not asked to end, which would end the proxy too: the next agent adopts that.
+        process.signal(signal.SIGKILL)
+        await processes.ended(process)
+        return None
+
     def _start(self) -> processes.Record:
         child = self._spawn(self._launch.words)
         _reap(child)
+        (self._directory / BUILD).write_text(self._launch.build)
         return processes.record(child.pid, self._record)
 
     def _spawn(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
@@ -256,9 +275,16 @@ async def _terminate(process: processes.Record, grace: float) -> None:
 def _remove(directory: Path) -> None:
     shutil.rmtree(directory / VOLUMES, ignore_errors=True)
     with contextlib.suppress(OSError):
-        for name in (RECORD, "log", "log.1", logs.INDEX, pods.IDENTITY):
+        for name in (RECORD, BUILD, "log", "log.1", logs.INDEX, pods.IDENTITY):
             (directory / name).unlink(missing_ok=True)
         directory.rmdir()
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
 
 
 _CHILDREN: list[subprocess.Popen[bytes]] = []

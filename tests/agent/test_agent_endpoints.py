@@ -147,6 +147,7 @@ def workers(directory: Path) -> frozenset[int]:
     return processes.children(master_pid(directory))
 
 
+@pytest.mark.long
 async def test_endpoints_change_under_load_and_nothing_is_reloaded(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:

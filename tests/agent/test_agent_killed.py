@@ -19,7 +19,7 @@ from gatehouse.agent.steps import Step
 from gatehouse.delivery import DataPlaneReport
 from gatehouse.standalone.ports import free_port
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.long]
 
 RELOAD = [
     Step.FETCHED,

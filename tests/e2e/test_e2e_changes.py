@@ -25,7 +25,7 @@ from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.process, pytest.mark.long, pytest.mark.slow, pytest.mark.timeout(400)]
 
 SECONDS = float(os.environ.get("CHANGE_SECONDS", "20"))
 BACKENDS = [(f"{HOST_NET}.{number}", 9080) for number in (240, 241)]

@@ -21,7 +21,7 @@ from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.process, pytest.mark.long, pytest.mark.slow, pytest.mark.timeout(300)]
 
 A, NAME = "a.kube", "pods.kube"
 SWITCHES = ("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "KUBECTL_PORT_FORWARD_WEBSOCKETS")

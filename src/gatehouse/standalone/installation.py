@@ -17,6 +17,9 @@ from gatehouse.standalone.supervisor import Part, Supervisor
 
 log = structlog.get_logger("gatehouse.up")
 
+DATA_PLANES = ("gatehouse/nginx:local", "gatehouse/envoy:local")
+"""What stands for images in Pods of data planes, which run whatever is on this machine."""
+
 READY_POLL = 0.05
 
 RENEW_SECONDS = 6 * 3600.0
@@ -113,6 +116,8 @@ def _parts(options: Options, state: State, addresses: Chosen) -> list[Part]:
                 *("--agent-bind", addresses.agent, "--agent-advertise", addresses.agent),
                 *("--tls-cert", str(channel.cert), "--tls-key", str(channel.key)),
                 *("--ca", str(ca), "--bind", "load-balancer"),
+                # A version more is no reason to replace what serves: agents change beside it.
+                *("--image", DATA_PLANES[0], "--envoy-image", DATA_PLANES[1]),
                 *_outside(options.outside_address, ca),
                 *(("--snippets",) if options.snippets else ()),
             ),

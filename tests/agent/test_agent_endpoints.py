@@ -179,6 +179,7 @@ async def test_endpoints_change_under_load_and_nothing_is_reloaded(
             assert (master_pid(tmp_path), workers(tmp_path)) == before
 
 
+@pytest.mark.long
 async def test_what_is_new_is_served_from_the_first_request_on(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:

@@ -153,6 +153,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ApiServer
         etcd.stop()
 
 
+@pytest.mark.long
 async def test_every_watcher_sees_the_whole_history_in_order_and_once(server: ApiServer) -> None:
     world = World(server, seed=20261121)
     start, first = await world.list()

@@ -332,6 +332,7 @@ def _worlds(
     return hosts, wanted
 
 
+@pytest.mark.long
 async def test_nobody_is_cut_while_names_come_and_go_and_after_envoy_drained_them(
     authority: Authority, trust: ssl.SSLContext
 ) -> None:

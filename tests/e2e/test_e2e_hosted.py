@@ -277,6 +277,7 @@ async def _change(client: kube.Client, number: int, kept: list[tuple[Server, Ser
                 await remove(client, f"churn-{number // 4 - 10}")
 
 
+@pytest.mark.long
 async def test_no_connection_ends_while_names_come_and_go(
     client: kube.Client, authority: Authority, trust: ssl.SSLContext, address: str
 ) -> None:

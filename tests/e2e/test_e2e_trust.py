@@ -222,6 +222,7 @@ async def test_what_a_token_does_not_cover_is_denied_and_told_once_on_both_gatew
             }
 
 
+@pytest.mark.long
 async def test_traffic_goes_on_with_a_token_that_is_no_good_and_changes_follow_with_a_good_one(
     cluster: Cluster,
     client: kube.Client,

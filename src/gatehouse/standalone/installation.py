@@ -91,7 +91,6 @@ def _parts(options: Options, state: State, addresses: Chosen) -> list[Part]:
         await _until_ready(addresses.api, ca)
 
     apiserver = state.pki.leaf(pki.APISERVER)
-    channel = state.pki.leaf(pki.CHANNEL)
     return [
         Part(
             "apiserver",
@@ -107,21 +106,7 @@ def _parts(options: Options, state: State, addresses: Chosen) -> list[Part]:
             ),
             api_ready,
         ),
-        Part(
-            "controller",
-            (
-                *common,
-                "controller",
-                *("--kubeconfig", str(state.controller_kubeconfig)),
-                *("--agent-bind", addresses.agent, "--agent-advertise", addresses.agent),
-                *("--tls-cert", str(channel.cert), "--tls-key", str(channel.key)),
-                *("--ca", str(ca), "--bind", "load-balancer"),
-                # A version more is no reason to replace what serves: agents change beside it.
-                *("--image", DATA_PLANES[0], "--envoy-image", DATA_PLANES[1]),
-                *_outside(options.outside_address, ca),
-                *(("--snippets",) if options.snippets else ()),
-            ),
-        ),
+        Part("controller", (*common, *_controller(options, state, addresses))),
         Part(
             "node",
             (
@@ -135,6 +120,21 @@ def _parts(options: Options, state: State, addresses: Chosen) -> list[Part]:
             ),
         ),
     ]
+
+
+def _controller(options: Options, state: State, addresses: Chosen) -> tuple[str, ...]:
+    ca, channel = state.pki.ca().cert, state.pki.leaf(pki.CHANNEL)
+    return (
+        "controller",
+        *("--kubeconfig", str(state.controller_kubeconfig)),
+        *("--agent-bind", addresses.agent, "--agent-advertise", addresses.agent),
+        *("--tls-cert", str(channel.cert), "--tls-key", str(channel.key)),
+        *("--ca", str(ca), "--bind", "load-balancer"),
+        # A version more is no reason to replace what serves: agents change beside it.
+        *("--image", DATA_PLANES[0], "--envoy-image", DATA_PLANES[1]),
+        *_outside(options.outside_address, ca),
+        *(("--snippets",) if options.snippets else ()),
+    )
 
 
 def _outside(address: str, ca: Path) -> tuple[str, ...]:

@@ -1,5 +1,5 @@
 """What the agent's tests share."""
 
-from agent_fixtures import control_plane, tmp_path
+from agent_fixtures import control_plane, plane, tmp_path
 
-__all__ = ["control_plane", "tmp_path"]
+__all__ = ["control_plane", "plane", "tmp_path"]

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
@@ -25,16 +24,6 @@ from gatehouse.xds import companions
 from gatehouse.xds.resources import COMPANION, Resource
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture
-async def plane(tmp_path: Path) -> AsyncIterator[EnvoyControlPlane]:
-    directory = tmp_path / "control-plane"
-    directory.mkdir()
-    made = EnvoyControlPlane(directory)
-    await made.start()
-    yield made
-    await made.server.stop(0.1)
 
 
 @pytest.fixture(autouse=True)

@@ -44,16 +44,6 @@ from gatehouse.xds.resources import CLUSTER, COMPANION, LISTENER, Resource, Reso
 pytestmark = pytest.mark.process
 
 
-@pytest.fixture
-async def plane(tmp_path: Path) -> AsyncIterator[EnvoyControlPlane]:
-    directory = tmp_path / "control-plane"
-    directory.mkdir()
-    made = EnvoyControlPlane(directory)
-    await made.start()
-    yield made
-    await made.server.stop(0.1)
-
-
 @pytest.fixture(autouse=True)
 def no_envoy_is_left(tmp_path: Path) -> object:
     yield

@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
@@ -87,16 +87,6 @@ def nothing_is_left(tmp_path: Path) -> Iterator[None]:
     reviewer = control.pid(tmp_path / "run" / description.SOCKETS)
     for pid in (*envoys(tmp_path), *filter(None, [reviewer])):
         os.kill(pid, signal.SIGKILL)
-
-
-@pytest.fixture
-async def plane(tmp_path: Path) -> AsyncIterator[EnvoyControlPlane]:
-    directory = tmp_path / "control-plane"
-    directory.mkdir()
-    made = EnvoyControlPlane(directory)
-    await made.start()
-    yield made
-    await made.server.stop(0.1)
 
 
 def gateway(authority: Authority, port: int, server: int) -> ir_gateway.Gateway:

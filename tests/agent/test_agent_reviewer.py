@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
@@ -37,16 +37,6 @@ def nothing_is_left(tmp_path: Path) -> Iterator[None]:
     yield
     for pid in (*envoys(tmp_path), *filter(None, [reviewer(tmp_path)])):
         os.kill(pid, signal.SIGKILL)
-
-
-@pytest.fixture
-async def plane(tmp_path: Path) -> AsyncIterator[EnvoyControlPlane]:
-    directory = tmp_path / "control-plane"
-    directory.mkdir()
-    made = EnvoyControlPlane(directory)
-    await made.start()
-    yield made
-    await made.server.stop(0.1)
 
 
 async def status(directory: Path, token: str) -> int:

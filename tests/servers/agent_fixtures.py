@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from agent_control_plane import ControlPlane
+from envoy_running import EnvoyControlPlane
 
 
 @pytest.fixture
@@ -25,3 +26,13 @@ async def control_plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
     await plane.start()
     yield plane
     await plane.server.stop(0.1)
+
+
+@pytest.fixture
+async def plane(tmp_path: Path) -> AsyncIterator[EnvoyControlPlane]:
+    directory = tmp_path / "control-plane"
+    directory.mkdir()
+    made = EnvoyControlPlane(directory)
+    await made.start()
+    yield made
+    await made.server.stop(0.1)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import aiohttp
 import structlog
 
-from gatehouse.standalone.node import pods
+from gatehouse.standalone.node import beside, pods
 
 log = structlog.get_logger("gatehouse.node")
 
-Start = Callable[[Sequence[str]], subprocess.Popen[bytes]]
-"""Starts words beside the container's process, with its environment."""
 
-
-async def before_end(pod: Mapping[str, Any], address: str, start: Start) -> None:
+async def before_end(pod: Mapping[str, Any], address: str, start: beside.Start) -> None:
     """Do what the first container asks for, and wait for it; failures are logged, as in Kubernetes.
 
     The caller limits the time.
@@ -33,21 +29,14 @@ async def before_end(pod: Mapping[str, Any], address: str, start: Start) -> None
             await _get(pods.url(container, asked, address))
 
 
-async def _run(start: Start, command: Sequence[str]) -> None:
+async def _run(start: beside.Start, command: Sequence[str]) -> None:
     try:
-        child = start(command)
+        status = await beside.run(start, command)
     except OSError as error:
         log.warning("preStop failed", command=list(command), error=str(error))
         return
-    try:
-        while child.poll() is None:  # noqa: ASYNC110 (not a child of asyncio's)
-            await asyncio.sleep(0.05)
-    finally:
-        if child.poll() is None:
-            child.kill()
-        child.wait()
-    if child.returncode:
-        log.warning("preStop failed", command=list(command), status=child.returncode)
+    if status:
+        log.warning("preStop failed", command=list(command), status=status)
 
 
 async def _get(url: str) -> None:

@@ -7,8 +7,7 @@ quicker here: a container that never was ready is asked ten times a second wheth
 from __future__ import annotations
 
 import asyncio
-import subprocess
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import aiohttp
@@ -17,15 +16,13 @@ import msgspec
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from yarl import URL
 
-from gatehouse.standalone.node import pods
+from gatehouse.standalone.node import beside, pods
 
 FIRST = 0.1
 """Seconds between questions to one that never was ready."""
 
 MOST_REDIRECTS = 10
 
-Start = Callable[[Sequence[str]], subprocess.Popen[bytes]]
-"""Starts words beside the container's process, with its environment."""
 
 Ask = Callable[[], Awaitable[str]]
 """Gives why a probe failed; empty if it did not."""
@@ -71,7 +68,13 @@ class Told(msgspec.Struct, frozen=True):
 
 
 async def watch(
-    pod: Mapping[str, Any], address: str, start: Start, told: Told, *, started: bool, ready: bool
+    pod: Mapping[str, Any],
+    address: str,
+    start: beside.Start,
+    told: Told,
+    *,
+    started: bool,
+    ready: bool,
 ) -> None:
     """Ask one life of a Pod's container for ever; ``started`` and ``ready``: what is known of it.
 
@@ -150,7 +153,7 @@ def _asking(
     container: Mapping[str, Any],
     stated: Mapping[str, Any],
     address: str,
-    start: Start,
+    start: beside.Start,
     timeout: float,
 ) -> Ask:
     """Give the question that a probe asks."""
@@ -168,7 +171,7 @@ def _asking(
 
 
 async def _once(
-    container: Mapping[str, Any], stated: Mapping[str, Any], address: str, start: Start
+    container: Mapping[str, Any], stated: Mapping[str, Any], address: str, start: beside.Start
 ) -> str:
     """Ask once; gives why it failed. Raises what a failed connection raises."""
     match stated:
@@ -180,7 +183,8 @@ async def _once(
             _, writer = await asyncio.open_connection(asked.get("host") or address, port)
             writer.close()
         case {"exec": {"command": command}}:
-            return await _run(start, command)
+            status = await beside.run(start, command)
+            return f"{command[0]} ended with {status}" if status else ""
         case {"grpc": asked}:
             return await _call(f"{address}:{asked['port']}", asked.get("service") or "")
     return ""
@@ -201,18 +205,6 @@ async def _get(url: str, headers: Mapping[str, str]) -> str:
                     return ""
                 url = str(further)
     return f"more than {MOST_REDIRECTS} redirects"
-
-
-async def _run(start: Start, command: Sequence[str]) -> str:
-    child = start(command)
-    try:
-        while child.poll() is None:  # noqa: ASYNC110 (not a child of asyncio's)
-            await asyncio.sleep(0.02)
-    finally:
-        if child.poll() is None:
-            child.kill()
-        child.wait()
-    return f"{command[0]} ended with {child.returncode}" if child.returncode else ""
 
 
 async def _call(target: str, service: str) -> str:

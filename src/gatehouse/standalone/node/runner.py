@@ -100,18 +100,18 @@ class Runner:
         ``grace``: seconds for all of that; None: as the Pod says.
         """
         self._ending.set()
+        await clear(self._directory, await self._before_end(grace), self._process)
+
+    async def _before_end(self, grace: float | None) -> float:
+        """Do what comes before the end; gives the seconds that are left for the end itself."""
         left = pods.grace(self.pod, GRACE) if grace is None else grace
         began = time.monotonic()
         if self._process is not None:
-            await self._before_end(left)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await lifecycle.before_end(self.pod, self.address, self._spawn)
         # As in Kubernetes, two seconds more where what came before took everything.
-        left = max(2.0, left - (time.monotonic() - began))
-        await clear(self._directory, left, self._process)
-
-    async def _before_end(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await lifecycle.before_end(self.pod, self.address, self._spawn)
+        return max(2.0, left - (time.monotonic() - began))
 
     async def _fill(self) -> None:
         while True:
@@ -240,10 +240,7 @@ class Runner:
         """End a process that its probes have given up, as its Pod asks for."""
         log.warning("killed", pod=self.pod["metadata"]["name"], reason=why)
         self._say(ready=False)
-        left = pods.grace(self.pod, GRACE) if grace is None else grace
-        began = time.monotonic()
-        await self._before_end(left)
-        await _terminate(process, max(2.0, left - (time.monotonic() - began)))
+        await _terminate(process, await self._before_end(grace))
 
     def _say(self, **changes: Any) -> None:
         if "running" not in changes and "reason" in changes:

@@ -7,9 +7,8 @@ import base64
 import os
 import random
 import signal
-import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -41,15 +40,6 @@ from gatehouse.standalone import echo, processes
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 SECONDS = float(os.environ.get("FAULT_SECONDS", "30"))
-
-
-@pytest.fixture(scope="module")
-def installation() -> Iterator[Installation]:
-    with tempfile.TemporaryDirectory(prefix="gh-") as directory:
-        running = Installation(Path(directory))
-        running.start()
-        yield running
-        running.stop()
 
 
 @pytest.fixture

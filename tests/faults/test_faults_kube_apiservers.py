@@ -55,15 +55,6 @@ def clusters() -> Iterator[Estate]:
         yield made
 
 
-@pytest.fixture(scope="module")
-def installation() -> Iterator[Installation]:
-    with tempfile.TemporaryDirectory(prefix="gh-") as directory:
-        running = Installation(Path(directory))
-        running.start()
-        yield running
-        running.stop()
-
-
 @pytest.fixture
 async def client(installation: Installation) -> AsyncIterator[kube.Client]:
     found = await installation.client()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 from collections.abc import AsyncIterator
@@ -83,6 +84,43 @@ async def test_what_a_server_gives_up_says_nothing_about_the_server(one: World) 
         assert status == 200
         connection.close()
         assert (await one.ask(alice)).status == 200
+
+
+async def test_the_last_server_is_asked_whatever_becomes_of_connections(one: World) -> None:
+    """Nobody else could answer; checks alone say that it is gone."""
+    cut, writers = False, list[asyncio.StreamWriter]()
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        with contextlib.closing(writer), contextlib.suppress(ConnectionError):
+            while not cut and (data := await reader.read(65536)):
+                writer.write(data)
+
+    async def taken(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if cut:
+            writer.transport.abort()
+            return
+        inner, onward = await asyncio.open_connection("127.0.0.1", one.upstream.port)
+        await asyncio.gather(pass_on(reader, onward), pass_on(inner, writer))
+
+    async with await asyncio.start_server(taken, "127.0.0.1", 0) as proxy:
+        port = proxy.sockets[0].getsockname()[1]
+        server = ir.Server("https://one", "127.0.0.1", port)
+        await one.serve(one.cluster(servers=(server,)))
+        alice = one.client("alice")
+        assert (await one.ask(alice)).status == 200
+        checks = len(one.upstream.probes)
+        async with asyncio.timeout(30):
+            while len(one.upstream.probes) == checks:
+                await asyncio.sleep(0.01)
+        cut = True
+        for each in writers:
+            each.transport.abort()
+        assert [(await one.ask(alice, method="POST")).status for _ in range(3)] == [503] * 3
+        cut = False
+        assert (await one.ask(alice)).status == 200
+        for each in writers:
+            each.transport.abort()
 
 
 async def test_what_answers_no_upgrade_is_passed_on(one: World) -> None:

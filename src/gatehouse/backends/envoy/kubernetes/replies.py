@@ -43,6 +43,8 @@ def of_cluster() -> Any:
     made = manager_pb2.LocalReplyConfig()
     made.mappers.extend(_limits())
     made.mappers.append(_mapper(_flag("UH"), 503, "no ready endpoints", wait=_AWAY))
+    # A server that is left to try, because it is the last, may be there again in a moment.
+    made.mappers.append(_mapper(_flag("UF"), 503, "no endpoint could be connected to", wait=_BUSY))
     # A scope that is not there yet must not look like an object that does not exist.
     made.mappers.append(_mapper(_flag("NR"), 503, "the gateway is changing", wait=_BUSY))
     made.mappers.extend(_codes())

@@ -209,6 +209,8 @@ def _ejection() -> Any:
 
     Envoy takes each request that a server gives up for such a failure, too: a log that was cut, a
     list that took too long. Of those there are never so many without one good request between.
+    The last server stays whatever becomes of connections: nobody else could answer, and a gateway
+    that is busy with thousands of handshakes is late itself. Checks alone take that one out.
     """
     return outlier_detection_pb2.OutlierDetection(
         split_external_local_origin_errors=True,
@@ -218,7 +220,8 @@ def _ejection() -> Any:
         enforcing_consecutive_5xx=number(0),
         enforcing_consecutive_gateway_failure=number(0),
         enforcing_success_rate=number(0),
-        max_ejection_percent=number(100),
+        max_ejection_percent=number(99),
+        always_eject_one_host=truth(False),
         interval=quoting.seconds(1.0),
         base_ejection_time=quoting.seconds(_EVERY),
         max_ejection_time=quoting.seconds(2 * _EVERY),

@@ -188,7 +188,9 @@ async def showing(world: kube_serving.World, *, http2: bool = True) -> AsyncIter
         "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [
             {"match": {"prefix": "/"}, "route": {"cluster": "gateway"}}]}]},
         "http_filters": [{"name": "router", "typed_config": {
-            "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}],
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
+            # No client of Kubernetes says what an Envoy tells the next one.
+            "suppress_envoy_headers": True}}],
     }  # fmt: skip
     listener = {
         "address": {"socket_address": {"address": "127.0.0.1", "port_value": port}},

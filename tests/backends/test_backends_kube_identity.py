@@ -181,13 +181,21 @@ async def test_nothing_a_client_says_of_itself_reaches_servers(one: World) -> No
         ("X-Remote-Uid", "0"), ("Impersonate_User", "root"), ("impersonate_group", "x"),
         ("X-Gh-Scope", f"flow/{HOST}/"), ("x-gh-way", "lu"), ("X-Envoy-Original-Path", "/x"),
         ("Connection", "Impersonate-User, close"), ("X_Remote_User", "root"),
+        ("X-Envoy-Upstream-Rq-Timeout-Ms", "1"), ("X-Envoy-Expected-Rq-Timeout-Ms", "1"),
     ]  # fmt: skip
-    found = await one.ask(one.client("alice"), "/api/v1/pods", "GET", *sent, *sent)
-    assert who(found) == ("alice", ["system:authenticated"])
-    seen = {key for key, _ in found.said["headers"]}
-    assert seen == {
-        "impersonate-user", "impersonate-group", "host", "x-forwarded-for", "x-forwarded-proto"
-    }  # fmt: skip
+    alice = one.client("alice")
+    for turn in range(2):
+        found = await one.ask(alice, "/api/v1/pods", "GET", *sent, *sent)
+        assert who(found) == ("alice", ["system:authenticated"])
+        seen = {key for key, _ in found.said["headers"]}
+        assert seen == {
+            "impersonate-user", "impersonate-group", "host", "x-forwarded-for", "x-forwarded-proto"
+        }  # fmt: skip
+        # However many names of headers clients make up, those that count stay known.
+        for start in (0, 400):
+            names = [(f"X-{turn}-{n}", "v") for n in range(start, start + 400)]
+            found = await one.ask(alice, "/api/v1/pods", "GET", *names)
+            assert set(dict(names)) <= {key.title() for key, _ in found.said["headers"]}
 
 
 async def test_impersonation_is_reviewed_then_replaced(one: World) -> None:

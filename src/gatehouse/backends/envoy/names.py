@@ -11,7 +11,10 @@ BROKEN = "gh-broken"
 AUTHENTICATOR = "gh-authenticator"
 """The cluster of the authenticator beside an Envoy."""
 
-SCOPE_HEADER = "x-gh-scope"
+OURS = "x-gh-"
+"""How the names of headers begin by which Envoy is told something, and by us alone."""
+
+SCOPE_HEADER = f"{OURS}scope"
 """Says, inside of Envoy, which virtual host a request is for."""
 
 SCOPES = "gh.scopes"

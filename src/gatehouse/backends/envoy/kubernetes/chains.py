@@ -35,9 +35,6 @@ from gatehouse.xds.resources import LISTENER, Resource
 _Manager = manager_pb2.HttpConnectionManager
 _Mutation = mutation_rules_pb2.HeaderMutation
 
-_STRANGERS = ("x-remote-", "x-gh-", "x-envoy-")
-"""How the names of headers begin that no client says anything by."""
-
 _CONNECTION = "%CONNECTION_ID%"
 """Said to the script with the scope, in a header that it reads anyway: by the connection it knows
 a certificate again. Whoever asks for a certificate's digest has Envoy calculate it each time."""
@@ -172,9 +169,10 @@ def _http2() -> Any:
 
 
 def arrival(scope: str, *more: str) -> Any:
-    """Take away what clients must not say, and say in which scope a request arrives.
+    """Say in which scope a request arrives, whatever a client says of that.
 
-    ``scope`` may hold Envoy's own format. ``more``: how more names of headers begin that go.
+    ``scope`` may hold Envoy's own format. ``more``: how names of headers begin that go as well.
+    The script takes those away itself that lead nowhere, since it looks at all of them anyway.
     """
     mutations = [
         _Mutation(
@@ -182,7 +180,7 @@ def arrival(scope: str, *more: str) -> Any:
                 key_matcher=string_pb2.StringMatcher(prefix=prefix)
             )
         )
-        for prefix in (*_STRANGERS, *more)
+        for prefix in (names.OURS, *more)
     ]
     mutations.append(_Mutation(append=headers.option(names.SCOPE_HEADER, scope)))
     return extension_pb2.TypedExtensionConfig(

@@ -23,7 +23,7 @@ from gatehouse.backends.envoy.protobufs import number, packed, truth, written
 from gatehouse.ir import kubernetes as ir
 from gatehouse.xds.resources import SCOPE, Resource
 
-WAY = "x-gh-way"
+WAY = f"{names.OURS}way"
 
 _UNSEEN = "connect-failure,refused-stream"
 """What no server has seen is tried again."""

@@ -22,6 +22,9 @@ from gatehouse.backends.envoy.protobufs import address, packed, truth, written
 from gatehouse.xds import companions
 from gatehouse.xds.resources import CLUSTER, LISTENER, Resource
 
+_STRANGERS = ("impersonate-", "x-remote-", "x-envoy-")
+"""How the names of headers begin that the reviewer says nothing by."""
+
 _HTTP = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 
@@ -32,7 +35,7 @@ def listener() -> Resource:
         codec_type=manager_pb2.HttpConnectionManager.HTTP1,
         scoped_routes=connections.scopes(),
         early_header_mutation_extensions=[
-            chains.arrival(names.upstream_scope("") + "%REQ(:AUTHORITY)%", "impersonate-")
+            chains.arrival(names.upstream_scope("") + "%REQ(:AUTHORITY)%", *_STRANGERS)
         ],
         generate_request_id=truth(False),
         normalize_path=truth(False),

@@ -19,38 +19,62 @@ local function refuse(handle, status, why, headers)
   handle:respond(headers, why)
 end
 
+-- What a header is to us by its name; false: nothing. Clients make up names: so many are known.
+local MOST_NAMES = 512
+local METHOD, TARGET, ARRIVED, SENDER, UPGRADE, PROTOCOLS, WISH, FOREIGN = 1, 2, 3, 4, 5, 6, 7, 8
+local kinds, names
+
+local function forget_names()
+  kinds, names = {
+    [":method"] = METHOD, [":path"] = TARGET, ["x-gh-scope"] = ARRIVED,
+    ["authorization"] = SENDER, ["upgrade"] = UPGRADE, ["sec-websocket-protocol"] = PROTOCOLS,
+    -- Envoy's own, which no request takes along.
+    ["x-envoy-external-address"] = false, ["x-envoy-internal"] = false,
+  }, 0
+end
+
+forget_names()
+
+local function kind_of(name)
+  if names >= MOST_NAMES then forget_names() end
+  local kind = sub(name, 1, 12) == "impersonate-" and WISH or find(name, "^x%-remote%-") and FOREIGN
+    or find(name, "^x%-envoy%-") and FOREIGN or false
+  kinds[name], names = kind, names + 1
+  return kind
+end
+
 -- What of a request's headers counts, in one pass: each look at them crosses into Envoy.
 local function looked(headers)
-  local method, target, arrived, seen, wishes
+  local method, target, arrived, seen, wishes, foreign
   for key, value in pairs(headers) do
-    local first = byte(key)
-    if first == 58 then
-      if key == ":method" then method = value elseif key == ":path" then target = value end
-    elseif first == 97 then
-      if key == "authorization" then
-        seen = seen or {}
+    local kind = kinds[key]
+    if kind == nil then kind = kind_of(key) end
+    if not kind then
+      -- The most there are.
+    elseif kind == METHOD then
+      method = value
+    elseif kind == TARGET then
+      target = value
+    elseif kind == ARRIVED then
+      arrived = value
+    elseif kind == WISH then
+      wishes = wishes or {}
+      wishes[#wishes + 1] = { key, value }
+    elseif kind == FOREIGN then
+      foreign = foreign or {}
+      foreign[#foreign + 1] = key
+    else
+      seen = seen or {}
+      if kind == SENDER then
         seen.authorization = seen.authorization or value
-      end
-    elseif first == 105 then
-      if sub(key, 1, 12) == "impersonate-" then
-        wishes = wishes or {}
-        wishes[#wishes + 1] = { key, value }
-      end
-    elseif first == 117 then
-      if key == "upgrade" then
-        seen = seen or {}
+      elseif kind == UPGRADE then
         seen.upgrade = value
-      end
-    elseif first == 115 then
-      if key == "sec-websocket-protocol" then
-        seen = seen or {}
+      else
         seen.protocols = value
       end
-    elseif first == 120 then
-      if key == "x-gh-scope" then arrived = value end
     end
   end
-  return method, target, arrived, seen, wishes
+  return method, target, arrived, seen, wishes, foreign
 end
 
 local NOTHING = {}
@@ -74,8 +98,12 @@ function envoy_on_request(handle)
     return refuse(handle, 429, "request for " .. now.cluster .. " is denied for now")
   end
   local headers = handle:headers()
-  local method, target, arrived, seen, wishes = looked(headers)
+  local method, target, arrived, seen, wishes, foreign = looked(headers)
   seen = seen or NOTHING
+  -- What no client says anything by: servers and Envoy itself would believe it.
+  if foreign then
+    for i = 1, #foreign do headers:remove(foreign[i]) end
+  end
   if not target or (byte(target) ~= 47 and target ~= "*") then
     return refuse(handle, 400, "the target is no path")
   end

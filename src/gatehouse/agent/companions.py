@@ -18,10 +18,10 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from gatehouse.agent import main_conf, private
+from gatehouse.agent import private
 from gatehouse.agent.error_log import ErrorLog, message
+from gatehouse.agent.lifetimes import PAUSE_FIRST, PAUSE_MAX, SHUTDOWN_SECONDS, STEADY_SECONDS
 from gatehouse.agent.measurements import Figure
-from gatehouse.agent.supervision import PAUSE_FIRST, PAUSE_MAX, STEADY_SECONDS
 from gatehouse.agent.watched import Watched, gone
 from gatehouse.authenticator import description as authenticating
 from gatehouse.companion import control
@@ -33,7 +33,7 @@ log = structlog.get_logger("gatehouse.agent")
 TELL_SECONDS = 10.0
 """For a start and for reading authorities and certificates; both together take 0.2 s."""
 
-LINGER_SECONDS = main_conf.SHUTDOWN_SECONDS + 5
+LINGER_SECONDS = SHUTDOWN_SECONDS + 5
 """How long sockets stay open after the last worker that uses them was told to finish."""
 
 QUIT_SECONDS = 2.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
+from gatehouse.agent.lifetimes import SHUTDOWN_SECONDS
 from gatehouse.agent.nameserver import HOST
 from gatehouse.agent.nginx_binary import NginxBinary
 from gatehouse.agent.places import TEMP_KINDS, Places
@@ -17,9 +18,6 @@ STREAM_ENTRY = "gatehouse/stream.conf"
 
 STATUS = "http_stub_status_module"
 """What NGINX must have been built with to tell its figures."""
-
-SHUTDOWN_SECONDS = 60
-"""How long connections may keep a worker that was told to finish."""
 
 _VERSION = re.compile(r"[A-Za-z0-9+/=_.:-]{0,128}")
 

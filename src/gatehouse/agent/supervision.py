@@ -12,21 +12,12 @@ import structlog
 
 from gatehouse.agent import master as masters
 from gatehouse.agent.error_log import ErrorLog
+from gatehouse.agent.lifetimes import DRAIN_SECONDS, PAUSE_FIRST, PAUSE_MAX, STEADY_SECONDS
 from gatehouse.agent.nginx_binary import NginxBinary
 from gatehouse.agent.places import Places
 from gatehouse.agent.watched import gone
 
 log = structlog.get_logger("gatehouse.agent")
-
-PAUSE_FIRST = 0.2
-PAUSE_MAX = 10.0
-"""Seconds between starts of a master that keeps dying: doubled from first to maximum."""
-
-STEADY_SECONDS = 10.0
-"""A master that lived this long died of something new: the pauses begin anew."""
-
-DRAIN_SECONDS = 25.0
-"""How long connections may take to finish when the agent is told to stop."""
 
 
 class Supervisor:

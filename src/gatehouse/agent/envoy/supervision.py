@@ -18,7 +18,7 @@ from gatehouse.agent.envoy.admin import Admin
 from gatehouse.agent.envoy.binary import EnvoyBinary
 from gatehouse.agent.envoy.places import Places
 from gatehouse.agent.error_log import ErrorLog
-from gatehouse.agent.supervision import DRAIN_SECONDS, PAUSE_FIRST, PAUSE_MAX, STEADY_SECONDS
+from gatehouse.agent.lifetimes import DRAIN_SECONDS, PAUSE_FIRST, PAUSE_MAX, STEADY_SECONDS
 from gatehouse.agent.watched import Watched, gone
 
 log = structlog.get_logger("gatehouse.agent")

@@ -1,0 +1,16 @@
+"""How long what an agent runs may take to end, and how soon what died begins again."""
+
+from __future__ import annotations
+
+PAUSE_FIRST = 0.2
+PAUSE_MAX = 10.0
+"""Seconds between starts of a process that keeps dying: doubled from first to maximum."""
+
+STEADY_SECONDS = 10.0
+"""A process that lived this long died of something new: the pauses begin anew."""
+
+DRAIN_SECONDS = 25.0
+"""How long connections may take to finish when the agent is told to stop."""
+
+SHUTDOWN_SECONDS = 60
+"""How long connections may keep a worker that was told to finish."""

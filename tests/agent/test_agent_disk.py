@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatehouse.agent import main_conf
+from gatehouse.agent import main_conf, places
 from gatehouse.agent.channel import Token
 from gatehouse.agent.error_log import ErrorLog, emergencies
 from gatehouse.agent.generations import Generations
@@ -26,8 +26,8 @@ from gatehouse.agent.options import (
     options_from_environment,
 )
 from gatehouse.agent.overviews import Overviews
-from gatehouse.agent.places import SOCKET_PATH_MAX, places
 from gatehouse.agent.private import Refused
+from gatehouse.agent.run_directory import SOCKET_PATH_MAX
 from gatehouse.bundle import digest_of
 from gatehouse.cli.agent import agent_command, flag
 from gatehouse.wire.mpi.v1 import files_pb2
@@ -310,9 +310,9 @@ def test_keys_are_readable_by_their_owner_only(store: Generations) -> None:
 
 def test_a_run_directory_too_long_for_sockets_gets_a_stable_stand_in(tmp_path: Path) -> None:
     long = tmp_path / ("x" * SOCKET_PATH_MAX)
-    assert places(tmp_path, long) == places(tmp_path, long)
-    assert len(bytes(places(tmp_path, long).version_socket)) <= SOCKET_PATH_MAX
-    assert places(tmp_path, Path("/run/g")).run == Path("/run/g")
+    assert places.of(tmp_path, long) == places.of(tmp_path, long)
+    assert len(bytes(places.of(tmp_path, long).version_socket)) <= SOCKET_PATH_MAX
+    assert places.of(tmp_path, Path("/run/g")).run == Path("/run/g")
 
 
 @pytest.mark.parametrize(("version", "expected"), [("1.22.1", False), ("1.27.4", True)])
@@ -320,7 +320,7 @@ def test_only_an_nginx_that_knows_it_gets_keepalive_min_timeout(
     version: str, expected: bool
 ) -> None:
     binary = NginxBinary(Path("/nginx"), version, "")
-    text = main_conf.render(binary, places(Path("/r"), Path("/run/g")), "v=", [])
+    text = main_conf.render(binary, places.of(Path("/r"), Path("/run/g")), "v=", [])
     assert ("keepalive_min_timeout" in text) is expected
     assert "include" not in text
 
@@ -329,7 +329,7 @@ def test_a_version_cannot_break_out_of_its_place() -> None:
     binary = NginxBinary(Path("/nginx"), "1.31.3", "")
     for version in ('"; }', "$pid", "a b", "a\nb", "\\"):
         with pytest.raises(ValueError, match="version"):
-            main_conf.render(binary, places(Path("/r"), Path("/run/g")), version, [])
+            main_conf.render(binary, places.of(Path("/r"), Path("/run/g")), version, [])
 
 
 def test_an_nginx_is_found_and_what_is_none_is_named() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import structlog
 
-from gatehouse.agent import companions, life, nginx_binary, orphans
+from gatehouse.agent import companions, life, nginx_binary, orphans, places
 from gatehouse.agent.apply import Applier
 from gatehouse.agent.descriptions import Describer
 from gatehouse.agent.generations import Generations
@@ -18,7 +18,6 @@ from gatehouse.agent.live import Live
 from gatehouse.agent.measurements import Figure, Measurements
 from gatehouse.agent.nameserver import Nameserver
 from gatehouse.agent.options import Options, OptionsError, load_options, options_from_environment
-from gatehouse.agent.places import places
 from gatehouse.agent.plus import metrics as plus_metrics
 from gatehouse.agent.plus.upstreams import PlusUpstreams
 from gatehouse.agent.staging import Stager
@@ -36,7 +35,7 @@ class Agent:
 
     def __init__(self, options: Options, on_step: OnStep) -> None:
         """Find the NGINX and make the directories; raises NginxMissingError or OSError."""
-        self.places = places(options.root, options.run_dir)
+        self.places = places.of(options.root, options.run_dir)
         self.places.prepare()
         binary = nginx_binary.probe(nginx_binary.find(options.nginx))
         log.info("nginx found", path=str(binary.path), version=binary.described)

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import socket
-import tempfile
 from pathlib import Path
 
 import msgspec
 
-from gatehouse.agent import private
+from gatehouse.agent import private, run_directory
 from gatehouse.agent.plus import state
-
-SOCKET_PATH_MAX = 107
-"""Bytes that the path of a unix socket may have on Linux (``sun_path`` less its final NUL)."""
-
-_LONGEST_NAME = 40
-"""Room left for the names of sockets, ours and those in bundles."""
 
 TEMP_KINDS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 """NGINX's temporary directories; every one must be set where its own are not writable."""
@@ -91,12 +83,6 @@ def _abandoned(path: Path) -> bool:
     return False
 
 
-def places(root: Path, run_dir: Path) -> Places:
-    """Give the places, with a short stand-in for a run directory too long for sockets.
-
-    The stand-in depends on the path alone, so that a restarted agent finds it again.
-    """
-    if len(bytes(run_dir)) + 1 + _LONGEST_NAME <= SOCKET_PATH_MAX:
-        return Places(root, run_dir)
-    name = hashlib.sha256(bytes(run_dir)).hexdigest()[:16]
-    return Places(root, Path(tempfile.gettempdir()) / f"gatehouse-{name}")
+def of(root: Path, run_dir: Path) -> Places:
+    """Give the places, with a short stand-in for a run directory too long for sockets."""
+    return Places(root, run_directory.short(run_dir))

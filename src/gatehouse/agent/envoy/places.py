@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from gatehouse.agent import places, private, system_trust
+from gatehouse.agent import private, run_directory, system_trust
 
 
 class Places(msgspec.Struct, frozen=True):
@@ -67,5 +67,4 @@ class Places(msgspec.Struct, frozen=True):
 
 def of(root: Path, run_dir: Path) -> Places:
     """Give the places, with a short stand-in for a run directory too long for sockets."""
-    found = places.places(root, run_dir)
-    return Places(found.root, found.run)
+    return Places(root, run_directory.short(run_dir))

@@ -11,9 +11,9 @@ import uuid
 from pathlib import Path
 
 from gatehouse.agent.generations import MAIN
-from gatehouse.agent.manifests import CONFIG_DIR, Manifest
+from gatehouse.agent.manifests import Manifest
 from gatehouse.agent.nginx_binary import NginxBinary
-from gatehouse.agent.options import Options
+from gatehouse.agent.options import CONFIG_DIR, Options
 from gatehouse.agent.plus.api import LOCATION
 from gatehouse.agent.supervision import Supervisor
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2

@@ -12,7 +12,8 @@ import grpc.aio
 from gatehouse.agent import descriptions
 from gatehouse.agent.channel import Connection
 from gatehouse.agent.generations import Generations
-from gatehouse.agent.manifests import CONFIG_DIR, Entry
+from gatehouse.agent.manifests import Entry
+from gatehouse.agent.options import CONFIG_DIR
 from gatehouse.agent.staging import ApplyError
 from gatehouse.wire.mpi.v1 import files_pb2
 

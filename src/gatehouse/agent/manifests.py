@@ -10,11 +10,9 @@ from pathlib import PurePosixPath
 
 import msgspec
 
+from gatehouse.agent.options import CONFIG_DIR
 from gatehouse.agent.private import Refused
 from gatehouse.endpoints import Endpoints
-
-CONFIG_DIR = "/etc/nginx"
-"""Where a control plane believes the files to be."""
 
 
 class Entry(msgspec.Struct, frozen=True):

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from gatehouse.agent.manifests import CONFIG_DIR
+CONFIG_DIR = "/etc/nginx"
+"""Where a control plane believes NGINX's files to be."""
 
 _FIELDS_AGENT = (
     "command.server.host",

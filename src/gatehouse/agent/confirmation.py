@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from gatehouse.agent import pages, processes
+from gatehouse.agent import pages
 from gatehouse.agent.error_log import emergencies
+from gatehouse.agent.master import is_retired
 from gatehouse.agent.supervision import Supervisor
 
 BASE_SECONDS = 3.0
@@ -75,7 +76,7 @@ async def confirm(
 async def _agrees(supervisor: Supervisor, socket: Path, version: str, old: frozenset[int]) -> bool:
     master = supervisor.master
     # The master starts new workers 100 ms before it retires the old; until then both accept.
-    if master is None or not all(processes.is_retired(worker) for worker in old):
+    if master is None or not all(is_retired(worker) for worker in old):
         return False
     answer = await served_version(socket)
     return answer is not None and answer[0] == version and answer[1] in master.workers() - old

@@ -1,4 +1,4 @@
-"""One NGINX master: started or adopted."""
+"""One NGINX master, started or adopted, and its workers."""
 
 from __future__ import annotations
 
@@ -53,12 +53,27 @@ def recorded_pid(places: Places) -> int | None:
 def adopt(places: Places) -> Master | None:
     """Take over the master of an earlier agent, if it lives."""
     pid = recorded_pid(places)
-    if pid is None or not processes.is_master(pid, places.main_conf):
+    if pid is None or not _is_master(pid, places.main_conf):
         return None
     try:
         return Master(pid)
     except ProcessLookupError:
         return None
+
+
+def _is_master(pid: int, main_conf: Path) -> bool:
+    """Whether ``pid`` is the NGINX master that was started with ``main_conf``."""
+    title = processes.command_line(pid)
+    return (
+        processes.executable(pid).startswith("nginx")
+        and title.startswith("nginx: master process")
+        and str(main_conf) in title.split()
+    )
+
+
+def is_retired(worker: int) -> bool:
+    """Whether a worker accepts no more connections: gone, or draining."""
+    return not processes.alive(worker) or "shutting down" in processes.command_line(worker)
 
 
 def kill_orphans(leader: int) -> frozenset[int]:

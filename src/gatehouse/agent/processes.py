@@ -1,4 +1,4 @@
-"""What /proc says about NGINX's processes."""
+"""What /proc says about processes."""
 
 from __future__ import annotations
 
@@ -61,21 +61,6 @@ def in_session(leader: int) -> frozenset[int]:
             if fields and int(fields[3]) == leader and fields[0] not in ("Z", "X"):
                 found.add(int(entry.name))
     return frozenset(found)
-
-
-def is_master(pid: int, main_conf: Path) -> bool:
-    """Whether ``pid`` is the NGINX master that was started with ``main_conf``."""
-    title = command_line(pid)
-    return (
-        executable(pid).startswith("nginx")
-        and title.startswith("nginx: master process")
-        and str(main_conf) in title.split()
-    )
-
-
-def is_retired(worker: int) -> bool:
-    """Whether an NGINX worker accepts no more connections: gone, or draining."""
-    return not alive(worker) or "shutting down" in command_line(worker)
 
 
 def _stat(pid: int) -> list[str]:

@@ -34,7 +34,7 @@ from authority import Authority
 from cryptography import x509
 from envoy_running import EnvoyControlPlane
 
-from gatehouse.agent import nginx_binary
+from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.backends import envoy
 from gatehouse.frontends import gateway_api, joined
 from gatehouse.query import Engine, Key, Snapshot

@@ -23,9 +23,9 @@ from pathlib import Path
 
 import msgspec
 
-from gatehouse.agent import nginx_binary
-from gatehouse.agent.nameserver import HOST as HOST_OF_NAMES
-from gatehouse.agent.nameserver import Nameserver
+from gatehouse.agent.nginx import binary as nginx_binary
+from gatehouse.agent.nginx.nameserver import HOST as HOST_OF_NAMES
+from gatehouse.agent.nginx.nameserver import Nameserver
 from gatehouse.authenticator import cookies
 from gatehouse.authenticator import description as authenticating
 from gatehouse.authenticator.sessions import Keeper, Session

@@ -22,7 +22,9 @@ from cryptography import x509
 from https_server import serving
 from test_agent_process import running, spawn, until
 
-from gatehouse.agent import companions, main, nginx_binary, processes
+from gatehouse.agent import companions, processes
+from gatehouse.agent.nginx import binary as nginx_binary
+from gatehouse.agent.nginx import main
 from gatehouse.backends import nginx
 from gatehouse.bundle import Bundle
 from gatehouse.companion import control

@@ -12,20 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatehouse.agent import main_conf, places
 from gatehouse.agent.channel import Token
 from gatehouse.agent.error_log import ErrorLog, emergencies
-from gatehouse.agent.generations import Generations
-from gatehouse.agent.mailbox import Mailbox
-from gatehouse.agent.manifests import Entry, Manifest, entry_of
-from gatehouse.agent.nginx_binary import NginxBinary, NginxMissingError, find, probe
+from gatehouse.agent.nginx import main_conf, places
+from gatehouse.agent.nginx.binary import NginxBinary, NginxMissingError, find, probe
+from gatehouse.agent.nginx.generations import Generations
+from gatehouse.agent.nginx.mailbox import Mailbox
+from gatehouse.agent.nginx.manifests import Entry, Manifest, entry_of
+from gatehouse.agent.nginx.overviews import Overviews
 from gatehouse.agent.options import (
     KEYS,
     OptionsError,
     load_options,
     options_from_environment,
 )
-from gatehouse.agent.overviews import Overviews
 from gatehouse.agent.private import Refused
 from gatehouse.agent.run_directory import SOCKET_PATH_MAX
 from gatehouse.bundle import digest_of

@@ -18,7 +18,9 @@ from agent_control_plane import GATEWAY, ControlPlane
 from aiohttp import web
 from test_agent_process import get, master_pid, running, spawn, until
 
-from gatehouse.agent import main, nameserver, nginx_binary, processes
+from gatehouse.agent import processes
+from gatehouse.agent.nginx import binary as nginx_binary
+from gatehouse.agent.nginx import main, nameserver
 from gatehouse.backends import nginx
 from gatehouse.bundle import Bundle
 from gatehouse.delivery import DataPlaneReport

@@ -10,7 +10,7 @@ import pytest
 from agent_control_plane import GATEWAY, ControlPlane, answering
 from test_agent_process import get, running
 
-from gatehouse.agent import main
+from gatehouse.agent.nginx import main
 from gatehouse.standalone.ports import free_port
 
 pytestmark = pytest.mark.process

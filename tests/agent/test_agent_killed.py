@@ -14,8 +14,8 @@ from dying_agent import DyingAgent, dying_agent
 from load import Load
 from test_agent_process import get, until
 
-from gatehouse.agent.generations import Generations
-from gatehouse.agent.steps import Step
+from gatehouse.agent.nginx.generations import Generations
+from gatehouse.agent.nginx.steps import Step
 from gatehouse.delivery import DataPlaneReport
 from gatehouse.standalone.ports import free_port
 

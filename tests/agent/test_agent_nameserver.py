@@ -14,8 +14,8 @@ import dns.rcode
 import dns.rdatatype
 import pytest
 
-from gatehouse.agent import nameserver
-from gatehouse.agent.nameserver import Nameserver
+from gatehouse.agent.nginx import nameserver
+from gatehouse.agent.nginx.nameserver import Nameserver
 from gatehouse.endpoints import Endpoint, Endpoints, decode, name_of
 
 TWO: Endpoints = (Endpoint("10.0.0.1", 8080, 3), Endpoint("fd00::1", 8081))

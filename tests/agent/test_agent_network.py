@@ -14,7 +14,7 @@ from cutting_proxy import CuttingProxy, cutting_proxy
 from load import Load
 from test_agent_process import get, master_pid, running
 
-from gatehouse.agent import main
+from gatehouse.agent.nginx import main
 from gatehouse.bundle import Bundle, File
 from gatehouse.delivery import DataPlaneReport
 from gatehouse.standalone.ports import free_port

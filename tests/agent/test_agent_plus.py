@@ -16,7 +16,8 @@ from plus_running import FakeProgram, figure, forwarding, streaming, unreloaded
 from test_agent_endpoints import Backends, Load, connected
 from test_agent_process import get, master_pid, running, until
 
-from gatehouse.agent import apply, main, processes
+from gatehouse.agent import processes
+from gatehouse.agent.nginx import apply, main
 from gatehouse.bundle import File
 from gatehouse.standalone.ports import free_port
 

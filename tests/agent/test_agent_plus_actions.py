@@ -15,7 +15,7 @@ from plus_running import FakeProgram, forwarding, unreloaded
 from test_agent_endpoints import Backends, connected
 from test_agent_process import get, running
 
-from gatehouse.agent import descriptions, main
+from gatehouse.agent.nginx import descriptions, main
 from gatehouse.backends import nginx
 from gatehouse.bundle import Bundle
 from gatehouse.standalone.ports import free_port

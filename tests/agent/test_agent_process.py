@@ -22,7 +22,8 @@ from agent_control_plane import (
     write_certificate,
 )
 
-from gatehouse.agent import main, processes
+from gatehouse.agent import processes
+from gatehouse.agent.nginx import main
 from gatehouse.bundle import Bundle, File
 from gatehouse.standalone.ports import free_port
 
@@ -215,7 +216,7 @@ async def test_a_renewed_certificate_serves_new_connections(
 def spawn(environ: dict[str, str]) -> subprocess.Popen[bytes]:
     program = (
         "import asyncio, os, signal\n"
-        "from gatehouse.agent import main\n"
+        "from gatehouse.agent.nginx import main\n"
         "async def live():\n"
         "    stop = asyncio.Event()\n"
         "    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)\n"

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, quote
 
 import pytest
 
-from gatehouse.agent import nginx_binary
+from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.backends import nginx
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import http as ir

@@ -14,7 +14,7 @@ import pytest
 from apiservers import apiserver, asked
 from authority import Authority
 
-from gatehouse.agent import nginx_binary
+from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.backends import nginx
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import http as ir

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import envoys
 
-from gatehouse.agent import nginx_binary
+from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.backends import envoy, nginx
 from gatehouse.bundle import Bundle
 from gatehouse.ir.gateway import Gateway

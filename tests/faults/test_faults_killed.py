@@ -18,7 +18,7 @@ from test_agent_killed import (
 )
 from test_agent_process import get, until
 
-from gatehouse.agent.steps import Step
+from gatehouse.agent.nginx.steps import Step
 from gatehouse.bundle import Bundle
 from gatehouse.standalone.ports import free_port
 

@@ -23,7 +23,8 @@ import yaml
 from admitted import NOW, admitted
 from envoy.config.listener.v3 import listener_pb2
 
-from gatehouse.agent import nginx_binary, system_trust
+from gatehouse.agent import system_trust
+from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.backends import envoy, nginx
 from gatehouse.bundle import Bundle
 from gatehouse.controller import usage

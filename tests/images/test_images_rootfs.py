@@ -114,7 +114,7 @@ def test_only_its_own_proxy_is_there(image: Image) -> None:
 def test_everything_can_be_imported(image: Image) -> None:
     modules = {
         "controller": "gatehouse.controller.run, gatehouse.cli.certs, gatehouse.nodeproxy.life",
-        "nginx": "gatehouse.agent.main",
+        "nginx": "gatehouse.agent.nginx.main",
         "envoy": "gatehouse.agent.envoy.main",
     }
     image.run("python3", "-c", f"import {modules[image.variant]}")

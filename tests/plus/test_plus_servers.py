@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nginx_plus import FakePlus, Fault, Plus, Upstream
 
-from gatehouse.agent.plus import actions, api, metrics, servers, upstreams
+from gatehouse.agent.nginx.plus import actions, api, metrics, servers, upstreams
 from gatehouse.endpoints import Endpoint
 from gatehouse.wire.mpi.v1 import command_pb2
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import grpc.aio
 
-from gatehouse.agent import nginx_binary
+from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.wire.agent_sdk import commander_pb2 as sdk
 
 Config = dict[str, Any]

@@ -14,8 +14,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from gatehouse.agent import main, processes
-from gatehouse.agent.steps import Step
+from gatehouse.agent import processes
+from gatehouse.agent.nginx import main
+from gatehouse.agent.nginx.steps import Step
 
 
 class DyingAgent:

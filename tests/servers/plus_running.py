@@ -14,7 +14,7 @@ from agent_control_plane import GATEWAY, ControlPlane
 from nginx_plus import Call, Fault
 from prometheus_client.parser import text_string_to_metric_families
 
-from gatehouse.agent import nginx_binary
+from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.backends import nginx
 from gatehouse.bundle import Bundle, File
 from gatehouse.ir import gateway as ir_gateway

@@ -103,7 +103,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     proxy: str = "nginx"
     """What the agent runs: ``nginx`` or ``envoy``."""
     nginx: str | None = None
-    """Path of the NGINX binary; None: see :func:`gatehouse.agent.nginx_binary.find`."""
+    """Path of the NGINX binary; None: see :func:`gatehouse.agent.nginx.binary.find`."""
     envoy: str | None = None
     """Path of the Envoy binary; None: see :func:`gatehouse.agent.envoy.binary.find`."""
     max_connections: int = 50_000

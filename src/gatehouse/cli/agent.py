@@ -56,7 +56,7 @@ def _life(proxy: str) -> Callable[[Options, asyncio.Event], Coroutine[Any, Any, 
         from gatehouse.agent.envoy import main as envoy
 
         return envoy.run
-    from gatehouse.agent import main as nginx
+    from gatehouse.agent.nginx import main as nginx
 
     return nginx.run
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 import msgspec
 
-from gatehouse.agent import nginx_binary
+from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.apis.workload import NetworkOptions
 from gatehouse.cli import running
 from gatehouse.cli.errors import Trouble

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from gatehouse.agent.nginx_binary import in_wheel
+from gatehouse.agent.nginx.binary import in_wheel
 from gatehouse.nodeproxy import haproxy, nginx
 from gatehouse.nodeproxy.options import Options, OptionsError
 

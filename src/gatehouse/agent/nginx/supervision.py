@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import structlog
 
-from gatehouse.agent import master as masters
 from gatehouse.agent.error_log import ErrorLog
 from gatehouse.agent.lifetimes import DRAIN_SECONDS, PAUSE_FIRST, PAUSE_MAX, STEADY_SECONDS
-from gatehouse.agent.nginx_binary import NginxBinary
-from gatehouse.agent.places import Places
+from gatehouse.agent.nginx import master as masters
+from gatehouse.agent.nginx.binary import NginxBinary
+from gatehouse.agent.nginx.places import Places
 from gatehouse.agent.watched import gone
 
 log = structlog.get_logger("gatehouse.agent")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gatehouse.agent.measurements import Figure
-from gatehouse.agent.plus.api import Api, PlusError
+from gatehouse.agent.nginx.plus.api import Api, PlusError
 
 _COUNTERS = {
     "requests": ("requests", "Requests of clients."),

@@ -1,4 +1,4 @@
-"""The order of an agent's life."""
+"""The order of the life of an agent that runs an NGINX."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from collections.abc import Iterable, Iterator
 
 import structlog
 
-from gatehouse.agent import companions, life, nginx_binary, orphans, places
-from gatehouse.agent.apply import Applier
-from gatehouse.agent.descriptions import Describer
-from gatehouse.agent.generations import Generations
+from gatehouse.agent import companions, life, orphans
 from gatehouse.agent.health import HealthServer
-from gatehouse.agent.link import Link
-from gatehouse.agent.live import Live
 from gatehouse.agent.measurements import Figure, Measurements
-from gatehouse.agent.nameserver import Nameserver
+from gatehouse.agent.nginx import binary as binaries
+from gatehouse.agent.nginx import places
+from gatehouse.agent.nginx.apply import Applier
+from gatehouse.agent.nginx.descriptions import Describer
+from gatehouse.agent.nginx.generations import Generations
+from gatehouse.agent.nginx.link import Link
+from gatehouse.agent.nginx.live import Live
+from gatehouse.agent.nginx.nameserver import Nameserver
+from gatehouse.agent.nginx.plus import metrics as plus_metrics
+from gatehouse.agent.nginx.plus.upstreams import PlusUpstreams
+from gatehouse.agent.nginx.staging import Stager
+from gatehouse.agent.nginx.steps import OnStep
+from gatehouse.agent.nginx.supervision import Supervisor
+from gatehouse.agent.nginx.upstreams import Upstreams
 from gatehouse.agent.options import Options, OptionsError, load_options, options_from_environment
-from gatehouse.agent.plus import metrics as plus_metrics
-from gatehouse.agent.plus.upstreams import PlusUpstreams
-from gatehouse.agent.staging import Stager
-from gatehouse.agent.steps import OnStep
-from gatehouse.agent.supervision import Supervisor
-from gatehouse.agent.upstreams import Upstreams
 
 __all__ = ["Options", "OptionsError", "load_options", "options_from_environment", "run"]
 
@@ -37,7 +39,7 @@ class Agent:
         """Find the NGINX and make the directories; raises NginxMissingError or OSError."""
         self.places = places.of(options.root, options.run_dir)
         self.places.prepare()
-        binary = nginx_binary.probe(nginx_binary.find(options.nginx))
+        binary = binaries.probe(binaries.find(options.nginx))
         log.info("nginx found", path=str(binary.path), version=binary.described)
         self.plus = binary.plus
         if self.plus:
@@ -61,7 +63,7 @@ class Agent:
             self.companions,
             on_step,
         )
-        self.resolving = binary.numbers >= nginx_binary.RESOLVING and not self.plus
+        self.resolving = binary.numbers >= binaries.RESOLVING and not self.plus
         socket = self.places.api_socket
         describer = Describer(
             options, binary, self.supervisor, socket, endpoints=self.resolving or self.plus

@@ -20,7 +20,7 @@ from typing import cast
 
 import structlog
 
-from gatehouse.agent import answers
+from gatehouse.agent.nginx import answers
 from gatehouse.endpoints import Endpoints
 
 log = structlog.get_logger("gatehouse.agent")

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 from google.protobuf import json_format, struct_pb2
 
-from gatehouse.agent.apply import Outcome
-from gatehouse.agent.plus.api import Api, PlusError
-from gatehouse.agent.plus.upstreams import synchronise
+from gatehouse.agent.nginx.apply import Outcome
+from gatehouse.agent.nginx.plus.api import Api, PlusError
+from gatehouse.agent.nginx.plus.upstreams import synchronise
 from gatehouse.wire.mpi.v1 import command_pb2
 
 _WHOLE = ("weight", "max_conns", "max_fails")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gatehouse.agent.manifests import Entry, Manifest, entry_of
+from gatehouse.agent.nginx.manifests import Entry, Manifest, entry_of
 from gatehouse.agent.options import CONFIG_DIR
 from gatehouse.agent.private import Refused
 from gatehouse.wire.mpi.v1 import files_pb2

@@ -22,7 +22,7 @@ import msgspec
 import structlog
 
 from gatehouse.agent import private
-from gatehouse.agent.manifests import Entry, Manifest
+from gatehouse.agent.nginx.manifests import Entry, Manifest
 from gatehouse.agent.private import Refused
 
 log = structlog.get_logger("gatehouse.agent")

@@ -7,13 +7,14 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from gatehouse.agent import endpoints, main_conf, master, system_trust
+from gatehouse.agent import system_trust
 from gatehouse.agent.error_log import message
-from gatehouse.agent.generations import MAIN, SYSTEM_TRUST, Generations
-from gatehouse.agent.manifests import Manifest
-from gatehouse.agent.nginx_binary import NginxBinary
-from gatehouse.agent.places import Places
-from gatehouse.agent.plus import state
+from gatehouse.agent.nginx import endpoints, main_conf, master
+from gatehouse.agent.nginx.binary import NginxBinary
+from gatehouse.agent.nginx.generations import MAIN, SYSTEM_TRUST, Generations
+from gatehouse.agent.nginx.manifests import Manifest
+from gatehouse.agent.nginx.places import Places
+from gatehouse.agent.nginx.plus import state
 from gatehouse.endpoints import Endpoints
 
 TEST_SECONDS = 60.0

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from gatehouse.agent import pages
 from gatehouse.agent.error_log import emergencies
-from gatehouse.agent.master import is_retired
-from gatehouse.agent.supervision import Supervisor
+from gatehouse.agent.nginx.master import is_retired
+from gatehouse.agent.nginx.supervision import Supervisor
 
 BASE_SECONDS = 3.0
 """A busy port costs NGINX five attempts of half a second before it says so."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from gatehouse.agent.generations import Generations
-from gatehouse.agent.manifests import Manifest
+from gatehouse.agent.nginx.generations import Generations
+from gatehouse.agent.nginx.manifests import Manifest
 from gatehouse.endpoints import Endpoints, decode, name_of
 
 KEYVALS = ("gatehouse/keyvals/", "gatehouse/stream-keyvals/")

@@ -9,11 +9,11 @@ from typing import Any
 
 import structlog
 
-from gatehouse.agent.generations import Generations
-from gatehouse.agent.manifests import Manifest
-from gatehouse.agent.plus import keyvals, servers, state
-from gatehouse.agent.plus.api import Api, PlusError
-from gatehouse.agent.upstreams import NotTakenError, Reader
+from gatehouse.agent.nginx.generations import Generations
+from gatehouse.agent.nginx.manifests import Manifest
+from gatehouse.agent.nginx.plus import keyvals, servers, state
+from gatehouse.agent.nginx.plus.api import Api, PlusError
+from gatehouse.agent.nginx.upstreams import NotTakenError, Reader
 from gatehouse.endpoints import Endpoints, stream_file
 
 log = structlog.get_logger("gatehouse.agent")
@@ -23,7 +23,7 @@ PARALLEL = 8
 
 
 class PlusUpstreams:
-    """Implements :class:`~gatehouse.agent.upstreams.Upstreams` by API and state files."""
+    """Implements :class:`~gatehouse.agent.nginx.upstreams.Upstreams` by API and state files."""
 
     def __init__(self, socket: Path, states: Path, generations: Generations) -> None:
         self._socket, self._states = socket, states

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 import grpc
 import grpc.aio
 
-from gatehouse.agent import descriptions
 from gatehouse.agent.channel import Connection
-from gatehouse.agent.generations import Generations
-from gatehouse.agent.manifests import Entry
+from gatehouse.agent.nginx import descriptions
+from gatehouse.agent.nginx.generations import Generations
+from gatehouse.agent.nginx.manifests import Entry
+from gatehouse.agent.nginx.staging import ApplyError
 from gatehouse.agent.options import CONFIG_DIR
-from gatehouse.agent.staging import ApplyError
 from gatehouse.wire.mpi.v1 import files_pb2
 
 PARALLEL = 4

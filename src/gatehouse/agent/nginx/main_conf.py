@@ -6,10 +6,10 @@ import re
 from collections.abc import Collection
 
 from gatehouse.agent.lifetimes import SHUTDOWN_SECONDS
-from gatehouse.agent.nameserver import HOST
-from gatehouse.agent.nginx_binary import NginxBinary
-from gatehouse.agent.places import TEMP_KINDS, Places
-from gatehouse.agent.plus.api import LOCATION
+from gatehouse.agent.nginx.binary import NginxBinary
+from gatehouse.agent.nginx.nameserver import HOST
+from gatehouse.agent.nginx.places import TEMP_KINDS, Places
+from gatehouse.agent.nginx.plus.api import LOCATION
 
 MAIN_ENTRY = "gatehouse/main.conf"
 HTTP_ENTRY = "gatehouse/http.conf"

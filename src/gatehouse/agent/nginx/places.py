@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from gatehouse.agent import private, run_directory
-from gatehouse.agent.plus import state
+from gatehouse.agent.nginx.plus import state
 
 TEMP_KINDS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 """NGINX's temporary directories; every one must be set where its own are not writable."""

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 
 import structlog
 
-from gatehouse.agent.generations import Generations
-from gatehouse.agent.manifests import Manifest
-from gatehouse.agent.nameserver import Nameserver
-from gatehouse.agent.upstreams import Reader
+from gatehouse.agent.nginx.generations import Generations
+from gatehouse.agent.nginx.manifests import Manifest
+from gatehouse.agent.nginx.nameserver import Nameserver
+from gatehouse.agent.nginx.upstreams import Reader
 from gatehouse.endpoints import Endpoints
 
 log = structlog.get_logger("gatehouse.agent")
@@ -29,7 +29,7 @@ LOADED_SECONDS = 2.0
 class Live:
     """The endpoints of the generation that is served, and how much of them NGINX has learned.
 
-    Implements :class:`~gatehouse.agent.upstreams.Upstreams`.
+    Implements :class:`~gatehouse.agent.nginx.upstreams.Upstreams`.
     """
 
     def __init__(self, nameserver: Nameserver, generations: Generations) -> None:

@@ -7,10 +7,10 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from gatehouse.agent.generations import Generations
-from gatehouse.agent.manifests import Manifest
-from gatehouse.agent.plus.api import Api
-from gatehouse.agent.upstreams import KEYVALS
+from gatehouse.agent.nginx.generations import Generations
+from gatehouse.agent.nginx.manifests import Manifest
+from gatehouse.agent.nginx.plus.api import Api
+from gatehouse.agent.nginx.upstreams import KEYVALS
 
 
 class Zone(msgspec.Struct, frozen=True):

@@ -12,15 +12,15 @@ import grpc.aio
 import msgspec
 import structlog
 
-from gatehouse.agent.apply import EMPTY, Applier, Outcome
 from gatehouse.agent.channel import Connection, Requests, Token
-from gatehouse.agent.descriptions import Describer, meta
-from gatehouse.agent.fetching import Fetcher
-from gatehouse.agent.generations import Generations
-from gatehouse.agent.mailbox import Mailbox
+from gatehouse.agent.nginx.apply import EMPTY, Applier, Outcome
+from gatehouse.agent.nginx.descriptions import Describer, meta
+from gatehouse.agent.nginx.fetching import Fetcher
+from gatehouse.agent.nginx.generations import Generations
+from gatehouse.agent.nginx.mailbox import Mailbox
+from gatehouse.agent.nginx.overviews import Overviews
+from gatehouse.agent.nginx.plus import actions
 from gatehouse.agent.options import Options
-from gatehouse.agent.overviews import Overviews
-from gatehouse.agent.plus import actions
 from gatehouse.agent.private import Refused
 from gatehouse.agent.reconnecting import Backoff, Reconnecting
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2

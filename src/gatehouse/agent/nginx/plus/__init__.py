@@ -7,5 +7,6 @@
 - ``actions``: requests of the control plane that name upstreams themselves.
 - ``metrics``: what NGINX Plus counts.
 
-Never here: the order of an apply, which is ``agent.apply``'s; anything of the open-source NGINX.
+Never here: the order of an apply, which is ``agent.nginx.apply``'s; anything of the open-source
+NGINX.
 """

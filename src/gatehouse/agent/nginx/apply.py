@@ -11,15 +11,15 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 import structlog
 
-from gatehouse.agent import confirmation, upstreams
 from gatehouse.agent.companions import Companion, CompanionError
-from gatehouse.agent.generations import Generations
-from gatehouse.agent.manifests import Entry, Manifest
-from gatehouse.agent.places import Places
-from gatehouse.agent.staging import ApplyError, Stager
-from gatehouse.agent.steps import OnStep, Step, Steps
-from gatehouse.agent.supervision import Supervisor
-from gatehouse.agent.upstreams import NotTakenError, Upstreams
+from gatehouse.agent.nginx import confirmation, upstreams
+from gatehouse.agent.nginx.generations import Generations
+from gatehouse.agent.nginx.manifests import Entry, Manifest
+from gatehouse.agent.nginx.places import Places
+from gatehouse.agent.nginx.staging import ApplyError, Stager
+from gatehouse.agent.nginx.steps import OnStep, Step, Steps
+from gatehouse.agent.nginx.supervision import Supervisor
+from gatehouse.agent.nginx.upstreams import NotTakenError, Upstreams
 
 log = structlog.get_logger("gatehouse.agent")
 

@@ -9,8 +9,8 @@ import subprocess
 from pathlib import Path
 
 from gatehouse.agent import processes
-from gatehouse.agent.nginx_binary import NginxBinary
-from gatehouse.agent.places import Places
+from gatehouse.agent.nginx.binary import NginxBinary
+from gatehouse.agent.nginx.places import Places
 from gatehouse.agent.watched import Watched
 
 

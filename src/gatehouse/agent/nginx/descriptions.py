@@ -10,12 +10,12 @@ import sys
 import uuid
 from pathlib import Path
 
-from gatehouse.agent.generations import MAIN
-from gatehouse.agent.manifests import Manifest
-from gatehouse.agent.nginx_binary import NginxBinary
+from gatehouse.agent.nginx.binary import NginxBinary
+from gatehouse.agent.nginx.generations import MAIN
+from gatehouse.agent.nginx.manifests import Manifest
+from gatehouse.agent.nginx.plus.api import LOCATION
+from gatehouse.agent.nginx.supervision import Supervisor
 from gatehouse.agent.options import CONFIG_DIR, Options
-from gatehouse.agent.plus.api import LOCATION
-from gatehouse.agent.supervision import Supervisor
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 
 AGENT_VERSION = "3.0.0"

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 import grpc
 import grpc.aio
 
-from gatehouse.agent.channel import Connection
 from gatehouse.agent.nginx import descriptions
+from gatehouse.agent.nginx.connection import Connection
 from gatehouse.agent.nginx.generations import Generations
 from gatehouse.agent.nginx.manifests import Entry
 from gatehouse.agent.nginx.staging import ApplyError

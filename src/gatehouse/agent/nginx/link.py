@@ -12,8 +12,9 @@ import grpc.aio
 import msgspec
 import structlog
 
-from gatehouse.agent.channel import Connection, Requests, Token
+from gatehouse.agent.channel import Token
 from gatehouse.agent.nginx.apply import EMPTY, Applier, Outcome
+from gatehouse.agent.nginx.connection import Connection, Requests
 from gatehouse.agent.nginx.descriptions import Describer, meta
 from gatehouse.agent.nginx.fetching import Fetcher
 from gatehouse.agent.nginx.generations import Generations

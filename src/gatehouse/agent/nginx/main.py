@@ -10,7 +10,7 @@ import structlog
 
 from gatehouse.agent import companions, life, orphans
 from gatehouse.agent.health import HealthServer
-from gatehouse.agent.measurements import Figure, Measurements
+from gatehouse.agent.measurements import Figure
 from gatehouse.agent.nginx import binary as binaries
 from gatehouse.agent.nginx import places
 from gatehouse.agent.nginx.apply import Applier
@@ -18,6 +18,7 @@ from gatehouse.agent.nginx.descriptions import Describer
 from gatehouse.agent.nginx.generations import Generations
 from gatehouse.agent.nginx.link import Link
 from gatehouse.agent.nginx.live import Live
+from gatehouse.agent.nginx.metrics import Measurements
 from gatehouse.agent.nginx.nameserver import Nameserver
 from gatehouse.agent.nginx.plus import metrics as plus_metrics
 from gatehouse.agent.nginx.plus.upstreams import PlusUpstreams

@@ -45,7 +45,7 @@ _MEASURED = {
     Step.ANSWERED: "reload",
     Step.CONFIRMED: "confirm",
 }
-"""As :data:`gatehouse.agent.measurements.STEPS` names them."""
+"""As :data:`gatehouse.agent.nginx.metrics.STEPS` names them."""
 
 
 class Steps:

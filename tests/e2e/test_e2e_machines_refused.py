@@ -1,0 +1,100 @@
+"""What machines outside cannot serve is told, and what nobody could is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from outside_machines import Machine
+from outside_objects import FRONT, balancer, listeners, service, told
+from outside_running import MARKS, OUTSIDE, authority, cluster, installation, place
+from outside_traffic import node, web
+
+from gatehouse.apis import resources
+from gatehouse.kube import client as kube
+
+__all__ = ["authority", "cluster", "installation", "place"]
+
+pytestmark = MARKS
+
+
+async def test_what_a_machine_cannot_serve_is_told_in_its_proxy_s_words(
+    cluster: kube.Client, authority: Path, place: Path
+) -> None:
+    machine = Machine(place, "lb-1", OUTSIDE)
+    machine.certify(authority, "edge/taken")
+    holder = await asyncio.start_server(lambda _, w: w.close(), FRONT, 8100)
+    asked = balancer("taken", "nginx", ("lb-1",), listeners(8100))
+    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, asked)
+    await cluster.create(resources.SERVICES, service())
+    async with holder, node(1, place), machine.running():
+        words = f"bind() to {FRONT}:8100 failed (98: Address"
+        said = await told(cluster, "taken", "HostsFailing", words)
+        assert words in said["hosts"][0]["error"]
+        holder.close()
+        await told(cluster, "taken", "Programmed")
+        assert await web(8100) == (200, "node-1")
+
+
+async def test_a_machine_with_another_proxy_than_asked_for_is_told_of(
+    cluster: kube.Client, authority: Path, place: Path
+) -> None:
+    machine = Machine(place, "lb-1", OUTSIDE, "envoy")
+    machine.certify(authority, "edge/other")
+    asked = balancer("other", "nginx", ("lb-1",), listeners(8110))
+    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, asked)
+    async with machine.running():
+        words = "lb-1: it runs another proxy than spec.type: nginx"
+        await told(cluster, "other", "HostsFailing", words)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"hosts": [{"url": "http://a/api"}]}, "machines of the other types a name"),
+        ({"hosts": [{"name": "a", "url": "http://a"}]}, "either a url or a name"),
+        ({"hosts": [{"name": "a"}, {"name": "a"}]}, "a host may be named once"),
+        ({"hosts": [{"name": "a/b"}]}, "spec.hosts[0].name"),
+        ({"listeners": None}, "listeners are needed"),
+        ({"listeners": []}, "spec.listeners"),
+        (
+            {"listeners": [{"port": 0, "protocol": "TCP", "upstream": "a"}]},
+            "spec.listeners[0].port",
+        ),
+        ({"listeners": [{"port": 1, "protocol": "SCTP", "upstream": "a"}]}, "protocol"),
+        (
+            {"listeners": [{"port": 1, "protocol": "TCP", "upstream": "a", "hostname": "a.b"}]},
+            "hostname is for HTTP and TLS",
+        ),
+        (
+            {"listeners": [{"port": 1, "protocol": "HTTP", "upstream": "a", "hostname": "a;b"}]},
+            "spec.listeners[0].hostname",
+        ),
+        ({"listeners": [{"port": 1, "protocol": "HTTP", "upstream": "a"}] * 2}, "Duplicate value"),
+        ({"tls": {}}, "are for type nginx-plus"),
+        ({"parameters": {"weight": 2}}, "are for type nginx-plus"),
+        ({"drainSeconds": 3}, "are for type nginx-plus"),
+        ({"type": "nginx-plus", "hosts": [{"url": "http://a"}]}, "NGINX Plus has its own"),
+    ],
+)
+async def test_what_cannot_be_is_refused_by_the_definition(
+    cluster: kube.Client, spec: dict[str, Any], words: str
+) -> None:
+    made = balancer("wrong", "nginx", ("lb-1",), listeners(8160))
+    del made["spec"]["bindAddress"]
+    made["spec"] |= spec
+    made["spec"] = {key: value for key, value in made["spec"].items() if value is not None}
+    with pytest.raises(kube.Invalid) as refusal:
+        await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, made)
+    assert words in str(refusal.value)
+
+
+async def test_the_type_cannot_change(cluster: kube.Client) -> None:
+    made = balancer("fixed", "nginx", ("lb-1",), listeners(8170))
+    await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, made)
+    with pytest.raises(kube.Invalid) as refusal:
+        change = {"spec": {"type": "envoy"}}
+        await cluster.patch(resources.EXTERNAL_LOAD_BALANCERS, "fixed", change, "edge")
+    assert "the type of a load balancer cannot change" in str(refusal.value)

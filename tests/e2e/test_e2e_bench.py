@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,17 +17,33 @@ ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.process, pytest.mark.long]
 
 
-def test_route_propagation_runs_and_no_answer_is_wrong(tmp_path: Path) -> None:
-    pool = f"127.{random.randint(20, 80)}.{random.randint(0, 255)}.0/24"
-    command = (sys.executable, str(ROOT / "bench" / "route_propagation.py"))
+def measured(name: str, *arguments: str, seconds: float = 120) -> str:
+    """Run a benchmark to its end; gives what it printed."""
     done = subprocess.run(
-        (*command, "--routes", "5", "--samples", "3", "--pool", pool, "--out", str(tmp_path)),
+        (sys.executable, str(ROOT / "bench" / f"{name}.py"), *arguments),
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=seconds,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def pool() -> tuple[str, str]:
+    """Give the words for addresses that no other benchmark has at the same time."""
+    return "--pool", f"127.{random.randint(20, 80)}.{random.randint(0, 255)}.0/24"
+
+
+def rows_of(said: str) -> list[dict[str, Any]]:
+    """Give the rows that a benchmark printed as JSON."""
+    return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+
+
+def test_route_propagation_runs_and_no_answer_is_wrong(tmp_path: Path) -> None:
+    measured(
+        "route_propagation", "--routes", "5", "--samples", "3", *pool(), "--out", str(tmp_path)
+    )
     (row,) = json.loads((tmp_path / "route_propagation.json").read_text())
     assert (row["samples"], row["wrong_answers"]) == (3, 0)
     assert all(row["rss_mb"].values())
@@ -34,18 +51,8 @@ def test_route_propagation_runs_and_no_answer_is_wrong(tmp_path: Path) -> None:
 
 
 def test_load_balancers_are_measured_and_a_change_costs_a_request_for_each_server() -> None:
-    pool = f"127.{random.randint(20, 80)}.{random.randint(0, 255)}.0/24"
-    command = (sys.executable, str(ROOT / "bench" / "load_balancers.py"))
     small = ("--hosts", "3", "--upstreams", "5", "--nodes", "4", "--samples", "1", "--churn", "2")
-    done = subprocess.run(
-        (*command, *small, "--pool", pool),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    rows = rows_of(measured("load_balancers", *small, *pool()))
     calls = {row["what"]: row["calls"] for row in rows}
     assert calls["join"]["POST"] == 15
     assert calls["leave"]["DELETE"] == 15
@@ -53,18 +60,8 @@ def test_load_balancers_are_measured_and_a_change_costs_a_request_for_each_serve
 
 
 def test_machines_are_measured_and_fetch_only_what_a_node_changed() -> None:
-    pool = f"127.{random.randint(20, 80)}.{random.randint(0, 255)}.0/24"
-    command = (sys.executable, str(ROOT / "bench" / "load_balancer_machines.py"))
     small = ("--machines", "3", "--upstreams", "5", "--nodes", "4", "--samples", "1")
-    done = subprocess.run(
-        (*command, *small, "--pool", pool),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    rows = rows_of(measured("load_balancer_machines", *small, *pool()))
     assert [row["what"] for row in rows] == ["first", "join", "leave"]
     # The endpoints of each upstream, once for each machine.
     assert [row["files"] for row in rows[1:]] == [15, 15]
@@ -73,48 +70,27 @@ def test_machines_are_measured_and_fetch_only_what_a_node_changed() -> None:
 
 
 def test_routes_are_measured_and_each_status_is_written_once() -> None:
-    pool = f"127.{random.randint(20, 80)}.{random.randint(0, 255)}.0/24"
-    command = (sys.executable, str(ROOT / "bench" / "routes.py"))
-    small = ("--routes", "20", "--changes", "3", "--rate", "5", "--seconds", "2")
-    done = subprocess.run(
-        (*command, *small, "--pool", pool),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
+    said = measured(
+        "routes", "--routes", "20", "--changes", "3", "--rate", "5", "--seconds", "2", *pool()
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    _, _, attach, change, _, detach = done.stdout.splitlines()
+    _, _, attach, change, _, detach = said.splitlines()
     assert "httproutes: 20," in attach
     assert re.search(r"httproutes: [1-3],", change)
     assert "httproutes" not in detach
 
 
 def test_an_agent_is_measured_and_takes_less_than_60_mb() -> None:
-    command = (sys.executable, str(ROOT / "bench" / "agent_start.py"))
-    small = ("--starts", "2", "--applies", "10", "--rest", "1")
-    done = subprocess.run(
-        (*command, *small), capture_output=True, text=True, check=False, timeout=120
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(done.stdout[done.stdout.index("{\n") :])
+    said = measured("agent_start", "--starts", "2", "--applies", "10", "--rest", "1")
+    found = json.loads(said[said.index("{\n") :])
     assert 20 < found["rss_mb_at_rest"] < 60
     assert 20 < found["rss_mb_after_applies"] < 60
     assert found["start_s_p50"] > 0
 
 
 def test_agents_are_measured_and_a_new_control_plane_sends_nothing_again() -> None:
-    command = (sys.executable, str(ROOT / "bench" / "agents.py"))
     small = ("--agents", "20", "--instances", "8", "--gateways", "3", "--routes", "3")
-    done = subprocess.run(
-        (*command, *small, "--changes", "1", "--processes", "2"),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    _, _, connect, broadcast, reconnect = done.stdout.splitlines()
+    said = measured("agents", *small, "--changes", "1", "--processes", "2")
+    _, _, connect, broadcast, reconnect = said.splitlines()
     assert "bundles: 20," in connect
     assert "errors: {}" in connect
     assert "bundles: 8, files: 8 " in broadcast
@@ -122,18 +98,9 @@ def test_agents_are_measured_and_a_new_control_plane_sends_nothing_again() -> No
 
 
 def test_a_change_on_a_large_configuration_costs_what_changed() -> None:
-    pool = f"127.{random.randint(20, 80)}.{random.randint(0, 255)}.0/24"
-    command = (sys.executable, str(ROOT / "bench" / "large_bundle.py"))
-    done = subprocess.run(
-        (*command, "--routes", "500", "--seconds", "3", "--pool", pool),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=150,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    first = re.search(r"fetched at first \| files: (\d+), bytes: (\d+)", done.stdout)
-    change = re.search(r"fetched of it \| bytes: (\d+)", done.stdout)
+    said = measured("large_bundle", "--routes", "500", "--seconds", "3", *pool(), seconds=150)
+    first = re.search(r"fetched at first \| files: (\d+), bytes: (\d+)", said)
+    change = re.search(r"fetched of it \| bytes: (\d+)", said)
     assert first
     assert change
     assert int(first[1]) > 500
@@ -141,62 +108,30 @@ def test_a_change_on_a_large_configuration_costs_what_changed() -> None:
 
 
 def test_an_estate_is_measured_by_class_and_every_change_is_seen() -> None:
-    pool = f"127.{random.randint(20, 80)}.{random.randint(0, 255)}.0/24"
-    command = (sys.executable, str(ROOT / "bench" / "route_scale.py"))
-    small = ("--namespaces", "2", "--routes", "10", "--seconds", "3")
-    done = subprocess.run(
-        (*command, *small, "--pool", pool),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
+    said = measured(
+        "route_scale", "--namespaces", "2", "--routes", "10", "--seconds", "3", *pool(), seconds=200
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "| changes; never seen | 30; 0 | 30; 0 |" in done.stdout
-    told = re.search(r"bytes to the data plane per change \| ([\d,]+) \| ([\d,]+) \|", done.stdout)
+    assert "| changes; never seen | 30; 0 | 30; 0 |" in said
+    told = re.search(r"bytes to the data plane per change \| ([\d,]+) \| ([\d,]+) \|", said)
     assert told
     assert all(int(each.replace(",", "")) > 100 for each in told.groups())
 
 
 def test_changes_on_their_way_into_an_envoy_are_measured() -> None:
-    command = (sys.executable, str(ROOT / "bench" / "discovery.py"))
-    done = subprocess.run(
-        (*command, "--clusters", "8", "--samples", "2"),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    said = measured("discovery", "--clusters", "8", "--samples", "2")
     for what in ("endpoints", "virtual host", "cluster, virtual host"):
-        assert re.search(rf"^  {what} +served +[\d.]+ ms", done.stdout, re.M)
+        assert re.search(rf"^  {what} +served +[\d.]+ ms", said, re.M)
 
 
 def test_questions_to_the_reviewer_are_measured() -> None:
-    command = (sys.executable, str(ROOT / "bench" / "reviews.py"))
-    done = subprocess.run(
-        (*command, "--tokens", "100", "--width", "8"),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^tokens, asked about .* reviews +100 ", done.stdout, re.M)
-    assert re.search(r"^tokens, from memory .* reviews +0 ", done.stdout, re.M)
+    said = measured("reviews", "--tokens", "100", "--width", "8")
+    assert re.search(r"^tokens, asked about .* reviews +100 ", said, re.M)
+    assert re.search(r"^tokens, from memory .* reviews +0 ", said, re.M)
 
 
 def test_hosted_kube_apiservers_are_measured() -> None:
-    command = (sys.executable, str(ROOT / "bench" / "hosted.py"))
-    done = subprocess.run(
-        (*command, "--names", "5", "--rounds", "1", "--only", "Envoy by Gatehouse"),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    row = done.stdout.splitlines()[-1]
+    said = measured("hosted", "--names", "5", "--rounds", "1", "--only", "Envoy by Gatehouse")
+    row = said.splitlines()[-1]
     assert row.startswith("| Envoy by Gatehouse | 5 |")
     # One name and one destination: a cluster and its endpoints for each, and no listener.
     found = re.search(r"(\d+) bytes; the pass", row)
@@ -205,16 +140,7 @@ def test_hosted_kube_apiservers_are_measured() -> None:
 
 
 def test_provisioning_is_measured_and_a_change_costs_the_same_among_few_and_many() -> None:
-    command = (sys.executable, str(ROOT / "bench" / "provisioning.py"))
-    done = subprocess.run(
-        (*command, "--gateways", "2,12", "--samples", "2"),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    rows = rows_of(measured("provisioning", "--gateways", "2,12", "--samples", "2"))
     listener = [row["requests"] for row in rows if row["what"] == "listener"]
     # Our own patch; the Service, and the Gateway's status.
     assert [each["PATCH"] for each in listener] == [1, 1]
@@ -224,9 +150,7 @@ def test_provisioning_is_measured_and_a_change_costs_the_same_among_few_and_many
 
 @pytest.mark.long
 def test_what_a_change_of_one_gateway_costs_is_counted() -> None:
-    command = (sys.executable, str(ROOT / "bench" / "gateways.py"), "--gateways", "2,4")
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
-    rows = [line for line in done.stdout.splitlines() if line.startswith("| a")]
+    said = measured("gateways", "--gateways", "2,4")
+    rows = [line for line in said.splitlines() if line.startswith("| a")]
     assert len(rows) == 12
-    assert "KiB for each Gateway more" in done.stdout
+    assert "KiB for each Gateway more" in said

@@ -14,24 +14,8 @@ from typing import Any
 
 import pytest
 from dns_serving import serving
-from hosted_running import (
-    INSIDE,
-    MARKS,
-    NAMES,
-    ONE,
-    PROXIES,
-    TWO,
-    address,
-    clusters,
-    estate,
-    gateway,
-    installation,
-    node_proxy,
-    programmed,
-    reached,
-    refused,
-    served,
-)  # fmt: skip
+from hosted_objects import INSIDE, NAMES, ONE, TWO, gateway, programmed, reached, refused, served
+from hosted_running import MARKS, PROXIES, address, clusters, estate, installation, node_proxy
 from hosting import NODE, NODE_BALANCER, POOL, SERVICE_NAME, Cluster, Estate, NodeProxy, Place
 from installation import Installation, apply, until
 from machines import Machine

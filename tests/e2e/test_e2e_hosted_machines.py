@@ -14,23 +14,8 @@ import watching
 import yaml
 from apiservers import version_2
 from dns_serving import serving
-from hosted_running import (
-    INSIDE,
-    MARKS,
-    ONE,
-    PROXIES,
-    TWO,
-    address,
-    clusters,
-    estate,
-    gateway,
-    installation,
-    node_proxy,
-    programmed,
-    reached,
-    refused,
-    served,
-)  # fmt: skip
+from hosted_objects import INSIDE, ONE, TWO, gateway, programmed, reached, refused, served
+from hosted_running import MARKS, PROXIES, address, clusters, estate, installation, node_proxy
 from hosting import NODE, SERVICE_NAME, Cluster, Estate, NodeProxy
 from installation import apply, until
 

@@ -23,8 +23,6 @@ from gatehouse.standalone.ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
-HEALTH = "GATEHOUSE_AGENT_HEALTH_ADDRESS"
-
 
 @pytest.fixture
 def plus(tmp_path: Path) -> FakeProgram:
@@ -35,11 +33,8 @@ async def test_endpoints_change_by_the_api_and_nothing_is_reloaded(
     control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
 ) -> None:
     port, health = free_port(), free_port()
-    environ = plus.environment(control_plane, tmp_path) | {HEALTH: f"127.0.0.1:{health}"}
-    async with (
-        Backends(3).serving() as backends,
-        running(main.options_from_environment(environ)),
-    ):
+    options = plus.options(control_plane, tmp_path, health)
+    async with Backends(3).serving() as backends, running(options):
         report = await connected(control_plane)
         assert report.instances[0].proxy == "nginx/1.29.3 (nginx-plus-r36)"
         assert {"endpoints", "api-action"} <= report.instances[0].features
@@ -68,7 +63,7 @@ async def test_what_is_new_is_served_from_the_first_request_on(
     control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
 ) -> None:
     port = free_port()
-    options = main.options_from_environment(plus.environment(control_plane, tmp_path))
+    options = plus.options(control_plane, tmp_path)
     async with Backends(2).serving() as backends, running(options):
         await connected(control_plane)
         await control_plane.programmed(forwarding(port, (backends.endpoints(0), 1)))
@@ -86,11 +81,8 @@ async def test_shares_and_streams_go_the_same_way(
     control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
 ) -> None:
     port, health = free_port(), free_port()
-    environ = plus.environment(control_plane, tmp_path) | {HEALTH: f"127.0.0.1:{health}"}
-    async with (
-        Backends(3).serving() as backends,
-        running(main.options_from_environment(environ)),
-    ):
+    options = plus.options(control_plane, tmp_path, health)
+    async with Backends(3).serving() as backends, running(options):
         await connected(control_plane)
         first = (backends.endpoints(0), 3)
         await control_plane.programmed(forwarding(port, first, (backends.endpoints(1), 1)))
@@ -110,7 +102,7 @@ async def test_a_new_master_begins_with_the_newest_endpoints(
     control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
 ) -> None:
     port = free_port()
-    options = main.options_from_environment(plus.environment(control_plane, tmp_path))
+    options = plus.options(control_plane, tmp_path)
     async with Backends(2).serving() as backends, running(options):
         await connected(control_plane)
         await control_plane.programmed(forwarding(port, (backends.endpoints(0), 1)))
@@ -132,7 +124,7 @@ async def test_an_agent_that_was_killed_adopts_nginx_and_what_it_has(
     control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
 ) -> None:
     port = free_port()
-    options = main.options_from_environment(plus.environment(control_plane, tmp_path))
+    options = plus.options(control_plane, tmp_path)
     async with Backends(2).serving() as backends:
         agent = asyncio.create_task(main.run(options, asyncio.Event()))
         await connected(control_plane)
@@ -154,11 +146,8 @@ async def test_an_api_that_fails_is_told_of_and_asked_again(
     control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
 ) -> None:
     port, health = free_port(), free_port()
-    environ = plus.environment(control_plane, tmp_path) | {HEALTH: f"127.0.0.1:{health}"}
-    async with (
-        Backends(2).serving() as backends,
-        running(main.options_from_environment(environ)),
-    ):
+    options = plus.options(control_plane, tmp_path, health)
+    async with Backends(2).serving() as backends, running(options):
         await connected(control_plane)
         good = forwarding(port, (backends.endpoints(0), 1))
         await control_plane.programmed(good)
@@ -187,7 +176,7 @@ async def test_an_api_that_answers_strangely_is_told_of(
 ) -> None:
     monkeypatch.setattr(apply, "STEP_SECONDS", 0.1)
     port = free_port()
-    options = main.options_from_environment(plus.environment(control_plane, tmp_path))
+    options = plus.options(control_plane, tmp_path)
     async with Backends(1).serving() as backends, running(options):
         await connected(control_plane)
         plus.fail(Fault("GET", "/http/upstreams*", status=200, garbage=answer, times=-1))
@@ -207,7 +196,7 @@ async def test_what_others_change_in_our_upstreams_is_set_right(
 ) -> None:
     monkeypatch.setattr(apply, "STEP_SECONDS", 0.3)
     port = free_port()
-    options = main.options_from_environment(plus.environment(control_plane, tmp_path))
+    options = plus.options(control_plane, tmp_path)
     async with Backends(2).serving() as backends, running(options):
         await connected(control_plane)
         await control_plane.programmed(forwarding(port, (backends.endpoints(0), 1)))
@@ -225,7 +214,7 @@ async def test_what_nginx_refuses_leaves_upstreams_as_they_were(
     control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
 ) -> None:
     port = free_port()
-    options = main.options_from_environment(plus.environment(control_plane, tmp_path))
+    options = plus.options(control_plane, tmp_path)
     async with Backends(2).serving() as backends, running(options):
         await connected(control_plane)
         await control_plane.programmed(forwarding(port, (backends.endpoints(0), 1)))
@@ -252,12 +241,8 @@ async def test_key_value_zones_are_kept_in_step(
     control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
 ) -> None:
     port, health = free_port(), free_port()
-    environ = plus.environment(control_plane, tmp_path) | {HEALTH: f"127.0.0.1:{health}"}
-
-    async with (
-        Backends(1).serving() as backends,
-        running(main.options_from_environment(environ)),
-    ):
+    options = plus.options(control_plane, tmp_path, health)
+    async with Backends(1).serving() as backends, running(options):
 
         async def hold(pairs: str) -> None:
             zone = File.make("gatehouse/snippets.conf", "keyval_zone zone=split:32k;\n")

@@ -15,7 +15,7 @@ from plus_running import FakeProgram, forwarding, unreloaded
 from test_agent_endpoints import Backends, connected
 from test_agent_process import get, running
 
-from gatehouse.agent.nginx import descriptions, main
+from gatehouse.agent.nginx import descriptions
 from gatehouse.backends import nginx
 from gatehouse.bundle import Bundle
 from gatehouse.standalone.ports import free_port
@@ -43,13 +43,8 @@ async def test_endpoints_go_as_actions_and_a_version_is_there_when_both_are(
     control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
 ) -> None:
     port, health = free_port(), free_port()
-    environ = plus.environment(control_plane, tmp_path) | {
-        "GATEHOUSE_AGENT_HEALTH_ADDRESS": f"127.0.0.1:{health}"
-    }
-    async with (
-        Backends(3).serving() as backends,
-        running(main.options_from_environment(environ)),
-    ):
+    options = plus.options(control_plane, tmp_path, health)
+    async with Backends(3).serving() as backends, running(options):
         report = await connected(control_plane)
         assert "api-action" in report.instances[0].features
         first, second = (backends.endpoints(0), 1), (backends.endpoints(1), 1)
@@ -68,7 +63,7 @@ async def test_a_refused_action_is_told_of_and_tried_again(
     control_plane: ControlPlane, plus: FakeProgram, tmp_path: Path
 ) -> None:
     port = free_port()
-    options = main.options_from_environment(plus.environment(control_plane, tmp_path))
+    options = plus.options(control_plane, tmp_path)
     async with Backends(2).serving() as backends, running(options):
         await connected(control_plane)
 

@@ -15,6 +15,7 @@ from nginx_plus import Call, Fault
 from prometheus_client.parser import text_string_to_metric_families
 
 from gatehouse.agent.nginx import binary as nginx_binary
+from gatehouse.agent.options import Options, options_from_environment
 from gatehouse.backends import nginx
 from gatehouse.bundle import Bundle, File
 from gatehouse.ir import gateway as ir_gateway
@@ -31,9 +32,12 @@ class FakeProgram:
         self.program = nginx_plus_binary.install(self.directory, nginx_binary.find(None))
         self.socket = directory / "run" / "api" / "plus.sock"
 
-    def environment(self, plane: ControlPlane, directory: Path) -> dict[str, str]:
-        """What an agent with this program is started with."""
-        return plane.environment(directory) | {"GATEHOUSE_AGENT_NGINX": str(self.program)}
+    def options(self, plane: ControlPlane, directory: Path, health: int = 0) -> Options:
+        """What an agent with this program is started with; ``health``: its port, 0 for none."""
+        environ = plane.environment(directory) | {"GATEHOUSE_AGENT_NGINX": str(self.program)}
+        if health:
+            environ["GATEHOUSE_AGENT_HEALTH_ADDRESS"] = f"127.0.0.1:{health}"
+        return options_from_environment(environ)
 
     def fail(self, *faults: Fault) -> None:
         """Have requests fail from now on; none: no more."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,66 +12,23 @@ import aiohttp
 import grpc.aio
 import pytest
 from agent_v2 import AgentV2, OldNginx, channel
-from inprocess import Server
 from installation import apply, condition, hello, holds, route, until
+from podless import Cluster, client, cluster, give_address, token
 
 from gatehouse.apis import resources
 from gatehouse.controller import options as controller_options
-from gatehouse.controller import run as controller
 from gatehouse.kube import client as kube
-from gatehouse.standalone import pki
 from gatehouse.standalone.ports import free_port
-from gatehouse.standalone.state import State
+
+__all__ = ["client", "cluster"]
 
 pytestmark = pytest.mark.process
 
-ACCOUNT = "web-gatehouse-nginx"
 MARKED = {"set": [{"name": "X-Backend", "value": "marked"}]}
 
 
-class ControlPlane:
-    """An API server and a controller, without anything that runs Pods."""
-
-    def __init__(self, state: State) -> None:
-        self.state = state
-        self.port = free_port()
-
-    @contextlib.asynccontextmanager
-    async def controller(self) -> AsyncIterator[None]:
-        pair = self.state.pki.leaf(pki.CHANNEL)
-        address = f"127.0.0.1:{self.port}"
-        options = controller_options.Options(
-            kubeconfig=self.state.controller_kubeconfig,
-            agent_bind=address,
-            agent_advertise=address,
-            tls_cert=pair.cert,
-            tls_key=pair.key,
-            ca=self.state.pki.ca().cert,
-        )
-        stop = asyncio.Event()
-        task = asyncio.create_task(controller.run(options, stop))
-        try:
-            yield
-        finally:
-            stop.set()
-            await task
-
-    def channel(self) -> grpc.aio.Channel:
-        return channel(self.port, self.state.pki.ca().cert, controller_options.SERVER_NAME)
-
-
-@pytest.fixture
-async def plane() -> AsyncIterator[ControlPlane]:
-    with tempfile.TemporaryDirectory(prefix="gh-") as directory:
-        server = Server(State(Path(directory) / "state"))
-        async with server.running():
-            yield ControlPlane(server.state)
-
-
-@pytest.fixture
-async def client(plane: ControlPlane) -> AsyncIterator[kube.Client]:
-    async with kube.Client.from_kubeconfig(plane.state.kubeconfig) as found:
-        yield found
+def channel_to(cluster: Cluster) -> grpc.aio.Channel:
+    return channel(cluster.port, cluster.state.pki.ca().cert, controller_options.SERVER_NAME)
 
 
 @pytest.fixture
@@ -80,31 +36,6 @@ async def nginx(tmp_path: Path) -> AsyncIterator[OldNginx]:
     found = OldNginx(tmp_path)
     async with found.running():
         yield found
-
-
-async def token(client: kube.Client, audience: str = controller_options.SERVER_NAME) -> str:
-    async def made() -> bool:
-        with contextlib.suppress(kube.NotFound):
-            return bool(await client.get(resources.SERVICE_ACCOUNTS, ACCOUNT, "default"))
-        return False
-
-    await until(made)
-    found, _ = await client.create_token("default", ACCOUNT, [audience])
-    return found
-
-
-async def give_address(client: kube.Client) -> None:
-    """Be the load balancer, without whose address no Gateway is Programmed."""
-    status = {"loadBalancer": {"ingress": [{"ip": "127.0.0.1"}]}}
-
-    async def given() -> bool:
-        with contextlib.suppress(kube.NotFound):
-            patch = {"status": status}
-            await client.patch(resources.SERVICES, ACCOUNT, patch, "default", subresource="status")
-            return True
-        return False
-
-    await until(given)
 
 
 def gateway(port: int) -> list[dict[str, Any]]:
@@ -125,20 +56,20 @@ async def answers(port: int, path: str = "/", backend: str = "app") -> bool:
 
 
 async def test_a_gateway_is_served_by_an_old_agent_also_after_a_new_control_plane(
-    plane: ControlPlane, client: kube.Client, nginx: OldNginx, backends: None
+    cluster: Cluster, client: kube.Client, nginx: OldNginx, backends: None
 ) -> None:
     port = free_port()
-    async with plane.controller():
+    async with cluster.controller():
         await apply(client, gateway(port))
-        await give_address(client)
-        made = plane.channel()
-        agent = AgentV2(made, await token(client), nginx.apply, nginx.details)
+        await give_address(client, "web")
+        made = channel_to(cluster)
+        agent = AgentV2(made, await token(client, "web"), nginx.apply, nginx.details)
         agent.configuration = nginx.configuration
         async with agent.connected():
             await holds(client, "Gateway", "web", "Programmed")
             await until(lambda: answers(port))
             assert not (nginx.directory / "mime.types").exists()
-    async with plane.controller(), agent.connected():
+    async with cluster.controller(), agent.connected():
         # It does not register again; its regular report names its NGINX, no more.
         await agent.tell()
         changed = {"type": "ResponseHeaderModifier", "responseHeaderModifier": MARKED}
@@ -150,13 +81,13 @@ async def test_a_gateway_is_served_by_an_old_agent_also_after_a_new_control_plan
 
 
 async def test_what_nginx_refuses_is_told_in_its_words_and_the_former_stays(
-    plane: ControlPlane, client: kube.Client, nginx: OldNginx, backends: None
+    cluster: Cluster, client: kube.Client, nginx: OldNginx, backends: None
 ) -> None:
     port = free_port()
-    async with plane.controller(), plane.channel() as made:
+    async with cluster.controller(), channel_to(cluster) as made:
         await apply(client, gateway(port))
-        await give_address(client)
-        agent = AgentV2(made, await token(client), nginx.apply, nginx.details)
+        await give_address(client, "web")
+        agent = AgentV2(made, await token(client, "web"), nginx.apply, nginx.details)
         async with agent.connected():
             await holds(client, "Gateway", "web", "Programmed")
             await until(lambda: answers(port))
@@ -179,12 +110,12 @@ async def test_what_nginx_refuses_is_told_in_its_words_and_the_former_stays(
 
 
 async def test_a_token_for_another_audience_or_of_nobody_s_account_gets_nothing(
-    plane: ControlPlane, client: kube.Client, nginx: OldNginx
+    cluster: Cluster, client: kube.Client, nginx: OldNginx
 ) -> None:
-    async with plane.controller(), plane.channel() as made:
+    async with cluster.controller(), channel_to(cluster) as made:
         await apply(client, hello())
-        await give_address(client)
-        elsewhere = await token(client, "another-audience")
+        await give_address(client, "web")
+        elsewhere = await token(client, "web", audience="another-audience")
         await until(lambda: _exists(client, "default"))
         stranger, _ = await client.create_token(
             "default", "default", [controller_options.SERVER_NAME]

@@ -320,7 +320,7 @@ def test_only_an_nginx_that_knows_it_gets_keepalive_min_timeout(
     version: str, expected: bool
 ) -> None:
     binary = NginxBinary(Path("/nginx"), version, "")
-    text = main_conf.render(binary, places.of(Path("/r"), Path("/run/g")), "v=", [])
+    text = main_conf.render(binary, places.of(Path("/r"), Path("/run/g")), "v=", [], shutdown=60)
     assert ("keepalive_min_timeout" in text) is expected
     assert "include" not in text
 
@@ -329,7 +329,9 @@ def test_a_version_cannot_break_out_of_its_place() -> None:
     binary = NginxBinary(Path("/nginx"), "1.31.3", "")
     for version in ('"; }', "$pid", "a b", "a\nb", "\\"):
         with pytest.raises(ValueError, match="version"):
-            main_conf.render(binary, places.of(Path("/r"), Path("/run/g")), version, [])
+            main_conf.render(
+                binary, places.of(Path("/r"), Path("/run/g")), version, [], shutdown=60
+            )
 
 
 def test_an_nginx_is_found_and_what_is_none_is_named() -> None:

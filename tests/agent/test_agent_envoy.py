@@ -401,6 +401,30 @@ async def test_the_end_is_announced_and_loses_no_request(
         assert traffic.lost == []
 
 
+async def test_who_takes_longer_than_the_end_may_is_cut_off(
+    plane: EnvoyControlPlane, tmp_path: Path
+) -> None:
+    port = free_port()
+    found = options(plane, tmp_path, GATEHOUSE_AGENT_DRAIN_SECONDS="1")
+    asked_for = asyncio.Event()
+
+    async def keep_waiting(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked_for.set()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(keep_waiting, "127.0.0.1", 0) as silent:
+        async with running(found):
+            await plane.served(website(port, silent.sockets[0].getsockname()))
+            asked = asyncio.create_task(get(port))
+            async with asyncio.timeout(10):
+                await asked_for.wait()
+            began = asyncio.get_running_loop().time()
+        assert asyncio.get_running_loop().time() - began < 20
+        with pytest.raises(aiohttp.ClientError):
+            await asked
+
+
 async def test_a_bad_token_is_tried_again_until_it_is_good(
     plane: EnvoyControlPlane, tmp_path: Path
 ) -> None:

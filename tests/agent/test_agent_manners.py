@@ -146,6 +146,27 @@ def inner(process: subprocess.Popen[bytes]) -> int:
     return found
 
 
+async def test_who_takes_longer_than_the_end_may_is_cut_off(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    port = free_port()
+    environ = environment(control_plane, tmp_path) | {"GATEHOUSE_AGENT_DRAIN_SECONDS": "1"}
+    async with agent(environ, tmp_path / "log") as process:
+        await control_plane.until(lambda report: bool(report.instances))
+        await control_plane.programmed(answering(port, "one"))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert (await reader.readuntil(b"one")).startswith(b"HTTP/1.1 200")
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n")
+        # NGINX has begun to read it.
+        await asyncio.sleep(0.5)
+        process.terminate()
+        assert await asyncio.to_thread(process.wait, 20) == 0
+        assert await reader.read() == b""
+        writer.close()
+    assert '"drain cut short"' in (tmp_path / "log").read_text()
+
+
 @needs_root
 async def test_as_process_1_it_waits_for_orphans_restarts_nginx_and_drains(
     control_plane: ControlPlane, tmp_path: Path

@@ -20,7 +20,7 @@ import structlog
 
 from gatehouse.agent import private
 from gatehouse.agent.error_log import ErrorLog, message
-from gatehouse.agent.lifetimes import PAUSE_FIRST, PAUSE_MAX, SHUTDOWN_SECONDS, STEADY_SECONDS
+from gatehouse.agent.lifetimes import PAUSE_FIRST, PAUSE_MAX, STEADY_SECONDS
 from gatehouse.agent.measurements import Figure
 from gatehouse.agent.watched import Watched, gone
 from gatehouse.authenticator import description as authenticating
@@ -33,8 +33,8 @@ log = structlog.get_logger("gatehouse.agent")
 TELL_SECONDS = 10.0
 """For a start and for reading authorities and certificates; both together take 0.2 s."""
 
-LINGER_SECONDS = SHUTDOWN_SECONDS + 5
-"""How long sockets stay open after the last worker that uses them was told to finish."""
+LINGER_SECONDS = 5
+"""How long sockets stay open after the last worker that uses them must have finished."""
 
 QUIT_SECONDS = 2.0
 """The proxy has ended by then, and with it every connection that could still be finished."""
@@ -74,8 +74,10 @@ class RefusedError(CompanionError):
 class Companion:
     """Owns one process, whose files are in the directory ``run``. Raises OSError."""
 
-    def __init__(self, kind: Kind, run: Path) -> None:
+    def __init__(self, kind: Kind, run: Path, shutdown: int) -> None:
+        """``shutdown``: seconds until a worker that was told to finish has."""
         self.name = kind.name
+        self._linger = shutdown + LINGER_SECONDS
         self.restarts = 0
         """How often one died and was replaced, for metrics."""
         self._kind = kind
@@ -201,7 +203,7 @@ class Companion:
         try:
             with self._output.open("ab") as output:
                 popen = subprocess.Popen(
-                    [*program, str(self._directory), str(LINGER_SECONDS)],
+                    [*program, str(self._directory), str(self._linger)],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
@@ -219,9 +221,12 @@ class Companion:
         return process
 
 
-def of(kinds: Iterable[Kind], run: Path) -> tuple[Companion, ...]:
-    """Give the owner of each kind's process; raises OSError."""
-    return tuple(Companion(kind, run) for kind in kinds)
+def of(kinds: Iterable[Kind], run: Path, shutdown: int) -> tuple[Companion, ...]:
+    """Give the owner of each kind's process; raises OSError.
+
+    ``shutdown``: seconds until a worker of the proxy that was told to finish has.
+    """
+    return tuple(Companion(kind, run, shutdown) for kind in kinds)
 
 
 def tend(group: asyncio.TaskGroup, owners: Sequence[Companion]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 PAUSE_FIRST = 0.2
 PAUSE_MAX = 10.0
 """Seconds between starts of a process that keeps dying: doubled from first to maximum."""
@@ -10,7 +12,15 @@ STEADY_SECONDS = 10.0
 """A process that lived this long died of something new: the pauses begin anew."""
 
 DRAIN_SECONDS = 25.0
-"""How long connections may take to finish when the agent is told to stop."""
+"""How long connections may take to finish when the agent is told to stop, unless it is said."""
 
-SHUTDOWN_SECONDS = 60
-"""How long connections may keep a worker that was told to finish."""
+_SHUTDOWN_SECONDS = 60
+
+
+def shutdown_seconds(drain: float) -> int:
+    """Give how long connections may keep a worker that was told to finish.
+
+    A minute; longer where ``drain``, the time for the end of all, is longer: who gives connections
+    that much then means them to have it at a reload, too.
+    """
+    return max(_SHUTDOWN_SECONDS, math.ceil(drain))

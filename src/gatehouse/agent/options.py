@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from gatehouse.agent.lifetimes import DRAIN_SECONDS
+
 CONFIG_DIR = "/etc/nginx"
 """Where a control plane believes NGINX's files to be."""
 
@@ -38,6 +40,7 @@ _OWN = (
     "max_connections",
     "workers",
     "welcome_seconds",
+    "drain_seconds",
     "gateway",
 )
 
@@ -54,7 +57,7 @@ KEYS: Mapping[str, str] = {
 FEATURES = frozenset({"configuration"})
 """Those of the field's agent that this one has; metrics are there to be fetched, not pushed."""
 
-MOST_WELCOME_SECONDS = 60
+MOST_WELCOME_SECONDS, MOST_DRAIN_SECONDS = 60, 3600
 
 _LEVELS = {"warn": "warning", "panic": "error", "fatal": "error"}
 """Levels of the field's agent that are called something else here."""
@@ -113,6 +116,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     welcome_seconds: float = 0.0
     """How long new connections are taken at least, once told to end: whoever sends them here may
     not have heard of it."""
+    drain_seconds: float = DRAIN_SECONDS
+    """How long connections may take to finish after that."""
     gateway: str = ""
     """Name of the Gateway, in the namespace of the Pod; with those the labels of measurements."""
     pod_name: str = ""
@@ -206,8 +211,9 @@ def _build(values: Mapping[str, Any]) -> Options:
             "gatehouse.max_connections", text("gatehouse.max_connections", "50000")
         ),
         workers=_workers(text("gatehouse.workers", "auto")),
-        welcome_seconds=_seconds(
-            "gatehouse.welcome_seconds", text("gatehouse.welcome_seconds", "0")
+        welcome_seconds=_seconds(values, "gatehouse.welcome_seconds", 0, MOST_WELCOME_SECONDS),
+        drain_seconds=_seconds(
+            values, "gatehouse.drain_seconds", DRAIN_SECONDS, MOST_DRAIN_SECONDS
         ),
         gateway=text("gatehouse.gateway"),
         pod_name=text("gatehouse.pod_name"),
@@ -281,14 +287,15 @@ def _above_zero(key: str, value: str) -> int:
     return int(value)
 
 
-def _seconds(key: str, value: str) -> float:
-    """Read what may be a fraction; more than a minute would outlive every Pod's grace."""
+def _seconds(values: Mapping[str, Any], key: str, default: float, most: int) -> float:
+    """Read what may be a fraction."""
+    value = str(values.get(key, default))
     try:
         found = float(value)
     except ValueError:
         found = -1.0
-    if not 0 <= found <= MOST_WELCOME_SECONDS:
-        raise OptionsError(f"{key}: {value!r} is no number from 0 to {MOST_WELCOME_SECONDS}")
+    if not 0 <= found <= most:
+        raise OptionsError(f"{key}: {value!r} is no number from 0 to {most}")
     return found
 
 

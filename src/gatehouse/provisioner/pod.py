@@ -23,8 +23,12 @@ HEALTH_PORT = 9113
 TOKEN_SECONDS = 3600
 """Life of the agent's token; a kubelet replaces it at 80 % of that."""
 
-WELCOME_SECONDS = 3
-"""For which a Pod that is to end takes new connections: until every node has heard of it."""
+WELCOME_SECONDS, ENDING_SECONDS = 3, 2
+"""For which a Pod that is to end takes new connections, until every node has heard of it; and which
+it needs for its end once connections have finished."""
+
+MOST_DRAIN_SECONDS = 3600
+"""The most that an agent takes for it."""
 
 PROXY_UID = 101
 """User and group of NGINX, and of Envoy, in their own images."""
@@ -227,6 +231,8 @@ def _environment(shape: PodShape, health: int) -> list[Object]:
     }
     if not shape.on_service_address:
         values["GATEHOUSE_AGENT_WELCOME_SECONDS"] = str(WELCOME_SECONDS)
+    if (grace := shape.pod.termination_grace_period_seconds) is not None:
+        values["GATEHOUSE_AGENT_DRAIN_SECONDS"] = str(_drain(shape, grace))
     if shape.log_level:
         values["NGINX_AGENT_LOG_LEVEL"] = shape.log_level
     if shape.channel.client_secret:
@@ -239,6 +245,19 @@ def _environment(shape: PodShape, health: int) -> list[Object]:
         ),
         *({"name": name, "value": value} for name, value in values.items()),
     ]
+
+
+def _drain(shape: PodShape, grace: int) -> int:
+    """Give the seconds of a Pod's grace in which connections may finish.
+
+    The others are for a ``preStop`` that sleeps, for new connections, and for the end itself.
+    """
+    slept: Any = shape.container.lifecycle
+    for key in ("preStop", "sleep", "seconds"):
+        slept = slept.get(key) if isinstance(slept, dict) else None
+    left = grace - WELCOME_SECONDS - ENDING_SECONDS
+    left -= slept if isinstance(slept, int) else 0
+    return min(max(left, 1), MOST_DRAIN_SECONDS)
 
 
 def _volumes(shape: PodShape) -> list[Object]:

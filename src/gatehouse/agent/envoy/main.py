@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import structlog
 
-from gatehouse.agent import companions, life, orphans, pages
+from gatehouse.agent import companions, life, lifetimes, orphans, pages
 from gatehouse.agent.envoy import binary as binaries
 from gatehouse.agent.envoy import kubernetes, places
 from gatehouse.agent.envoy.admin import Admin
@@ -48,7 +48,8 @@ class Agent:
         self.supervisor = Supervisor(binary, self.places, options.workers)
         self.supervisor.on_change = self._forget_readiness
         self.upstream = Upstream(options, self.relay, self._wake)
-        owners = companions.of(companions.OF_ENVOY, self.places.run)
+        shutdown = lifetimes.shutdown_seconds(options.drain_seconds)
+        owners = companions.of(companions.OF_ENVOY, self.places.run, shutdown)
         self.company = Company(owners, self.places, self.relay, self._flush)
         self.downstream = Downstream(self.relay, self._flush)
         self.health = HealthServer(self.not_ready, self.metrics)
@@ -145,7 +146,7 @@ class Agent:
 
 
 async def run(options: Options, stop: asyncio.Event) -> None:
-    """Run an agent until ``stop`` is set, then let Envoy drain for at most 25 s and end it.
+    """Run an agent until ``stop`` is set, then let Envoy drain and end it.
 
     If cancelled or killed instead, Envoy and its companions go on, and the next agent adopts them.
     Raises EnvoyMissingError, or OSError if a directory or an address cannot be had.
@@ -157,7 +158,7 @@ async def run(options: Options, stop: asyncio.Event) -> None:
     agent.write_bootstrap()
     await agent.company.begin()
     await life.live(options, agent.health, _parts(agent), stop)
-    await agent.supervisor.quit(agent.admin, options.welcome_seconds)
+    await agent.supervisor.quit(agent.admin, options.welcome_seconds, options.drain_seconds)
     for companion in agent.company.owners:
         await companion.quit()
     await agent.downstream.stop()

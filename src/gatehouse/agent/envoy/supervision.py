@@ -18,7 +18,7 @@ from gatehouse.agent.envoy.admin import Admin
 from gatehouse.agent.envoy.binary import EnvoyBinary
 from gatehouse.agent.envoy.places import Places
 from gatehouse.agent.error_log import ErrorLog
-from gatehouse.agent.lifetimes import DRAIN_SECONDS, PAUSE_FIRST, PAUSE_MAX, STEADY_SECONDS
+from gatehouse.agent.lifetimes import PAUSE_FIRST, PAUSE_MAX, STEADY_SECONDS
 from gatehouse.agent.watched import Watched, gone
 
 log = structlog.get_logger("gatehouse.agent")
@@ -114,18 +114,19 @@ class Supervisor:
         log.info("envoy started", pid=popen.pid)
         self.on_change()
 
-    async def quit(self, admin: Admin, welcome: float = 0.0) -> None:
-        """Let Envoy finish what it serves, at most 25 s; then end it. Call after :meth:`run`.
+    async def quit(self, admin: Admin, welcome: float, drain: float) -> None:
+        """Let Envoy finish what it serves, ``drain`` seconds at most; then end it.
 
-        ``welcome``: seconds for which new connections are taken however few there are.
+        Call after :meth:`run`. ``welcome``: seconds for which new connections are taken however few
+        there are.
         """
         process = self.process
         if process is None:
             return
-        draining = asyncio.create_task(_drain(admin, welcome))
+        draining = asyncio.create_task(_drain(admin, welcome, drain))
         ended = asyncio.create_task(process.exited.wait())
         await asyncio.wait(
-            {draining, ended}, timeout=welcome + DRAIN_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            {draining, ended}, timeout=welcome + drain, return_when=asyncio.FIRST_COMPLETED
         )
         if not draining.done() and not ended.done():
             log.warning("drain cut short", pid=process.pid)
@@ -138,14 +139,14 @@ class Supervisor:
         await process.exited.wait()
 
 
-async def _drain(admin: Admin, welcome: float) -> None:
+async def _drain(admin: Admin, welcome: float, seconds: float) -> None:
     """Send clients away without breaking anything off; returns when nothing is on its way."""
     try:
         await admin.fail_health_checks()
         await admin.shed()
         await asyncio.gather(_idle(admin, WELCOME_SECONDS), asyncio.sleep(welcome))
         await admin.close_listeners()
-        await _idle(admin, DRAIN_SECONDS)
+        await _idle(admin, seconds)
     except OSError as error:
         log.warning("envoy cannot be drained", reason=str(error))
 

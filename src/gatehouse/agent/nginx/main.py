@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import structlog
 
-from gatehouse.agent import companions, life, orphans
+from gatehouse.agent import companions, life, lifetimes, orphans
 from gatehouse.agent.health import HealthServer
 from gatehouse.agent.measurements import Figure
 from gatehouse.agent.nginx import binary as binaries
@@ -48,13 +48,15 @@ class Agent:
         self.generations = Generations(options.root)
         self.nameserver = Nameserver()
         self.supervisor = Supervisor(binary, self.places)
-        self.companions = companions.of(companions.OF_NGINX, self.places.run)
+        shutdown = lifetimes.shutdown_seconds(options.drain_seconds)
+        self.companions = companions.of(companions.OF_NGINX, self.places.run, shutdown)
         self.applier = Applier(
             Stager(
                 binary,
                 self.places,
                 self.generations,
                 options.workers,
+                shutdown,
                 strict=options.treat_warnings_as_errors,
             ),
             self.places,
@@ -133,9 +135,10 @@ class Agent:
 
 
 async def run(options: Options, stop: asyncio.Event, on_step: OnStep = lambda _step: None) -> None:
-    """Run an agent until ``stop`` is set, then let NGINX drain for at most 25 s and end it.
+    """Run an agent until ``stop`` is set, then let NGINX drain and end it.
 
-    Before that it goes on for ``welcome_seconds``, since it refuses connections once it drains.
+    Before that it goes on for ``welcome_seconds``, since it refuses connections once it drains,
+    for ``drain_seconds`` at most.
 
     ``on_step`` is called after each step of an apply.
     If cancelled or killed instead, NGINX and its companions go on, and the next agent adopts them.
@@ -147,7 +150,7 @@ async def run(options: Options, stop: asyncio.Event, on_step: OnStep = lambda _s
     await agent.applier.begin()
     await life.live(options, agent.health, _parts(agent), stop)
     await asyncio.sleep(options.welcome_seconds)
-    await agent.supervisor.quit()
+    await agent.supervisor.quit(options.drain_seconds)
     for companion in agent.companions:
         await companion.quit()
     agent.nameserver.stop()

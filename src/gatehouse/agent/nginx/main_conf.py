@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from gatehouse.agent.lifetimes import SHUTDOWN_SECONDS
 from gatehouse.agent.nginx.binary import NginxBinary
 from gatehouse.agent.nginx.nameserver import HOST
 from gatehouse.agent.nginx.places import TEMP_KINDS, Places
@@ -28,12 +27,14 @@ def render(
     version: str,
     paths: Collection[str],
     *,
+    shutdown: int,
     workers: str = "auto",
     user: str = "",
     nameserver: int = 0,
 ) -> str:
     """Give the text of ``nginx.conf``; ``paths`` are the generation's files.
 
+    ``shutdown``: seconds that connections may keep a worker that was told to finish;
     ``user`` is who the workers run as, set only when the master is root; ``nameserver`` is the
     port of the agent's own, 0 for none. Raises ValueError for a version that could be read as
     something else than text.
@@ -47,7 +48,7 @@ def render(
         f'pid "{places.pid}";',
         f'error_log "{places.error_log}" warn;',
         # Bounds how long websockets and streams keep an old worker, and so how many pile up.
-        f"worker_shutdown_timeout {SHUTDOWN_SECONDS}s;",
+        f"worker_shutdown_timeout {shutdown}s;",
         # What the sockets that a bundle names are relative to.
         f'working_directory "{places.run}";',
         *([f"include {MAIN_ENTRY};"] if MAIN_ENTRY in paths else []),

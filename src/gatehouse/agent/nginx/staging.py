@@ -34,14 +34,15 @@ class Stager:
         places: Places,
         generations: Generations,
         workers: str,
+        shutdown: int,
         *,
         strict: bool = False,
     ) -> None:
-        """``strict``: what NGINX warns of is refused as well."""
+        """``strict``: what NGINX warns of is refused as well. ``shutdown``: see the main file."""
         self._binary = binary
         self._places = places
         self._generations = generations
-        self._workers, self._strict = workers, strict
+        self._workers, self._shutdown, self._strict = workers, shutdown, strict
 
     def make(self, manifest: Manifest, seeds: Mapping[str, Endpoints], nameserver: int) -> int:
         """Make a generation of what is in the store; returns its number. Raises OSError."""
@@ -50,6 +51,7 @@ class Stager:
             self._places,
             manifest.version,
             {entry.path for entry in manifest.entries},
+            shutdown=self._shutdown,
             workers=self._workers,
             # Else the workers of a root master would become "nobody", who may not open the
             # temporary directories; a root without capabilities is a sandbox's root.

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import structlog
 
 from gatehouse.agent.error_log import ErrorLog
-from gatehouse.agent.lifetimes import DRAIN_SECONDS, PAUSE_FIRST, PAUSE_MAX, STEADY_SECONDS
+from gatehouse.agent.lifetimes import PAUSE_FIRST, PAUSE_MAX, STEADY_SECONDS
 from gatehouse.agent.nginx import master as masters
 from gatehouse.agent.nginx.binary import NginxBinary
 from gatehouse.agent.nginx.places import Places
@@ -106,14 +106,17 @@ class Supervisor:
         if orphans and not await gone(orphans, 5.0):
             log.error("orphaned workers remain", pids=sorted(orphans))
 
-    async def quit(self) -> None:
-        """Let NGINX finish what it serves, at most 25 s; then end it. Call after :meth:`run`."""
+    async def quit(self, drain: float) -> None:
+        """Let NGINX finish what it serves, ``drain`` seconds at most; then end it.
+
+        Call after :meth:`run`.
+        """
         master = self.master
         if master is None:
             return
         pids = frozenset({master.pid}) | master.workers()
         master.signal(signal.SIGQUIT)
-        if not await gone(pids, DRAIN_SECONDS):
+        if not await gone(pids, drain):
             log.warning("drain cut short", pid=master.pid)
             master.signal(signal.SIGTERM)
             if not await gone(pids, 2.0):

@@ -238,6 +238,41 @@ async def test_what_is_not_valid_is_refused_by_name(
     assert failure.value.details["causes"]
 
 
+def deployment(limits: Any) -> dict[str, Any]:
+    container = {"name": "c", "image": "i:1", "resources": {"limits": limits}}
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container]}}
+    return {
+        "metadata": {"name": "d", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
+    }
+
+
+async def test_quantities_may_be_numbers_and_are_answered_in_one_form(client: kube.Client) -> None:
+    limits = {"cpu": 0.5, "memory": "1024Mi", "acme.com/gpu": 2}
+    made = await client.create(resources.DEPLOYMENTS, deployment(limits))
+    (container,) = made["spec"]["template"]["spec"]["containers"]
+    answer = {"cpu": "500m", "memory": "1Gi", "acme.com/gpu": "2"}
+    assert container["resources"]["limits"] == answer
+    operation = {"op": "replace", "path": "/spec/template/spec/containers/0/resources/limits/cpu"}
+    json_patch = "application/json-patch+json"
+    for value, generation in [(0.5, 1), ("0.50", 1), (1, 2), ("1000m", 2)]:
+        patched = await client.patch(
+            resources.DEPLOYMENTS,
+            "d",
+            [{**operation, "value": value}],
+            "default",
+            content_type=json_patch,
+        )
+        assert patched["metadata"]["generation"] == generation
+
+
+@pytest.mark.parametrize("value", [True, "5x", "1.2.3", [1], {"a": 1}])
+async def test_what_is_no_quantity_is_refused_by_its_field(client: kube.Client, value: Any) -> None:
+    place = r"spec\.template\.spec\.containers\[0\]\.resources\.limits\.cpu"
+    with pytest.raises((kube.Invalid, kube.BadRequest), match=place):
+        await client.create(resources.DEPLOYMENTS, deployment({"cpu": value}))
+
+
 async def test_unknown_fields_are_refused_when_strict_and_warned_of_otherwise(
     server: Server,
 ) -> None:

@@ -11,6 +11,7 @@ from gatehouse.apiserver.builtin import protobufs
 from gatehouse.apiserver.errors import ApiError
 from gatehouse.apiserver.http import selectors
 from gatehouse.apiserver.objects import ages, jsonpath
+from gatehouse.apiserver.quantities import canonical
 
 OBJECT = {
     "metadata": {"name": "web", "annotations": {"acme.com/team": "blue"}},
@@ -170,3 +171,31 @@ def test_broken_protobuf_is_the_clients_fault(data: bytes, code: int) -> None:
     with pytest.raises(ApiError) as caught:
         protobufs.decode(data)
     assert caught.value.code == code
+
+
+# Answers of Quantity.UnmarshalJSON and MarshalJSON of k8s.io/apimachinery 0.36.1.
+QUANTITIES: list[tuple[str | float, str]] = [
+    *[(1, "1"), (0, "0"), (100, "100"), (2147483648, "2147483648"), (-1, "-1")],
+    *[(0.5, "500m"), (1.0, "1"), (0.0, "0"), (1.5, "1500m"), (0.001, "1m"), (1000.0, "1k")],
+    *[(-0.5, "-500m"), (123456789.125, "123456789.125"), (1e21, "1e+21"), (1e-7, "100e-9")],
+    *[("0.5", "500m"), (" 1 ", "1"), (".5", "500m"), ("1.", "1."), ("0m", "0"), ("00", "0")],
+    *[("500m", "500m"), ("1000m", "1"), ("1100m", "1100m"), ("1.500", "1.500"), ("007", "007")],
+    *[("+5", "+5"), ("+0.5", "500m"), ("1000k", "1M"), ("0.1n", "1n"), ("-0.1n", "-1n")],
+    *[("1Ki", "1Ki"), ("1024Ki", "1Mi"), ("1000Ki", "1000Ki"), ("1.5Gi", "1536Mi")],
+    *[("0.5Ki", "512"), ("0.0001Mi", "104857600u"), ("16Ei", "9223372036854775807")],
+    *[("1e3", "1e3"), ("1.5e3", "1500"), ("12e1", "120"), ("1E", "1E"), ("1e-10", "1e-9")],
+    *[("12345678901234567890", "12345678901234567890"), ("1e999999999", "1e999999999")],
+]
+
+
+@pytest.mark.parametrize(("value", "expected"), QUANTITIES)
+def test_quantities_are_written_as_kubernetes_writes_them(
+    value: str | float, expected: str
+) -> None:
+    assert canonical(value) == expected
+
+
+@pytest.mark.parametrize("text", ["", "5x", "1.2.3", "1KI", "1K", "m", "1 Gi", "0x10", "9" * 1025])
+def test_what_is_no_quantity(text: str) -> None:
+    with pytest.raises(ValueError, match="quantities must match"):
+        canonical(text)

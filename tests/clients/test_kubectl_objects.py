@@ -47,6 +47,26 @@ def test_selectors_and_pages(kubectl: Kubectl) -> None:
     assert "not a known field selector" in kubectl.fails("get", "cm", "--field-selector=data.x=1")
 
 
+def test_a_quantity_may_be_a_number(kubectl: Kubectl) -> None:
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {
+            "containers": [
+                {"name": "c", "image": "i:1", "resources": {"limits": {"cpu": 0.5, "a.b/c": 2}}}
+            ]
+        },
+    }
+    assert "p created" in kubectl("apply", "-f", "-", stdin=pod)
+    made = kubectl.json("get", "pod", "p")
+    (container,) = made["spec"]["containers"]
+    assert container["resources"]["limits"] == {"cpu": "500m", "a.b/c": "2"}
+    # kubectl compares what was written with what is answered; the server finds nothing to change.
+    assert "p configured" in kubectl("apply", "-f", "-", stdin=pod)
+    assert kubectl.json("get", "pod", "p")["spec"] == made["spec"]
+
+
 def test_client_side_apply(kubectl: Kubectl) -> None:
     assert "settings created" in kubectl("apply", "-f", "-", stdin=MAP)
     assert "settings unchanged" in kubectl("apply", "-f", "-", stdin=MAP)

@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from gatehouse.apiserver import quantities
 from gatehouse.apiserver.builtin import types
 from gatehouse.apiserver.builtin.limits import LIMITS
 from gatehouse.apiserver.builtin.types import Field, Type
@@ -27,6 +28,7 @@ _SCALARS: dict[str, Schema] = {
     "quantity": {
         "x-kubernetes-int-or-string": True,
         "pattern": r"^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$",
+        quantities.KEYWORD: True,
     },
     "time": {"type": "string", "format": "date-time", "nullable": True},
     "microtime": {"type": "string", "format": "date-time", "nullable": True},

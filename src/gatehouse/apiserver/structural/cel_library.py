@@ -9,34 +9,16 @@ import ipaddress
 import itertools
 import re
 from collections.abc import Callable
-from decimal import Decimal, InvalidOperation
 from typing import Any
 from urllib.parse import urlsplit
 
 import re2
 from cel_expr_python import cel
 
+from gatehouse.apiserver.quantities import quantity
+
 _STRING, _BOOL, _INT, _DYN = cel.Type.STRING, cel.Type.BOOL, cel.Type.INT, cel.Type.DYN
 _LIST = cel.Type.List(cel.Type.DYN)
-
-_SUFFIXES = {
-    "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1),
-    "k": Decimal(10**3), "M": Decimal(10**6), "G": Decimal(10**9), "T": Decimal(10**12),
-    "P": Decimal(10**15), "E": Decimal(10**18), "Ki": Decimal(2**10), "Mi": Decimal(2**20),
-    "Gi": Decimal(2**30), "Ti": Decimal(2**40), "Pi": Decimal(2**50), "Ei": Decimal(2**60),
-}  # fmt: skip
-_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(n|u|m|k|[KMGTPE]i?|)")
-
-
-def quantity(text: str) -> Decimal:
-    """Read a quantity such as ``1.5Gi``. Raises ValueError."""
-    found = _QUANTITY.fullmatch(text)
-    if found is None:
-        raise ValueError("quantities must match the regular expression of resource quantities")
-    try:
-        return Decimal(found[1]) * _SUFFIXES[found[2]]
-    except (InvalidOperation, KeyError) as error:
-        raise ValueError(f"not a quantity: {text}") from error
 
 
 def _holds(read: Callable[[str], Any]) -> Callable[[str], bool]:

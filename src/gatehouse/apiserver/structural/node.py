@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 import re2
 
+from gatehouse.apiserver.quantities import KEYWORD as QUANTITY
+
 Schema = dict[str, Any]
 
 
@@ -40,6 +42,7 @@ class Node:
         self.python_types = (int, str) if self.int_or_string else _PYTHON_TYPES.get(kind, ())
         self.nullable = bool(schema.get("nullable"))
         self.preserve = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
+        self.quantity = bool(schema.get(QUANTITY))
         self.embedded = bool(schema.get("x-kubernetes-embedded-resource"))
         self.default = schema.get("default")
         self.required: tuple[str, ...] = tuple(schema.get("required") or ())
@@ -79,6 +82,11 @@ class Node:
     def defaulted(self) -> list[str]:
         """Properties that have a default."""
         return [name for name, inner in self.properties.items() if inner.get("default") is not None]
+
+    @functools.cached_property
+    def quantities(self) -> list[str]:
+        """Properties that are quantities."""
+        return [name for name, inner in self.properties.items() if inner.get(QUANTITY)]
 
     @functools.cached_property
     def additional(self) -> Node | None:

@@ -1,4 +1,4 @@
-"""Pruning and defaults, in one walk over a value.
+"""Pruning, defaults and the canonical form of quantities, in one walk over a value.
 
 https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#defaulting-and-nullable
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gatehouse.apiserver.quantities import canonical
 from gatehouse.apiserver.structural.node import Node
 
 _HEAD = ("apiVersion", "kind", "metadata")
@@ -39,6 +40,10 @@ def _object(
             inner = node.property(name)
             assert inner is not None
             value[name] = _copy(inner.default)
+    additional = node.additional
+    for name in value if additional is not None and additional.quantity else node.quantities:
+        if name in value:
+            value[name] = _quantity(value[name])
     for name, item in value.items():
         if not (item.__class__ is dict or item.__class__ is list) or (head and name in _HEAD):
             continue
@@ -66,6 +71,16 @@ def _drop_nulls(node: Node, value: dict[str, Any]) -> None:
         inner = node.property(name) or node.additional
         if inner is not None and inner is not node.additional and not inner.nullable and inner.type:
             del value[name]
+
+
+def _quantity(value: Any) -> Any:
+    """Give the canonical form; what is no quantity is left for validation to name."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return value
+    try:
+        return canonical(value)
+    except ValueError:
+        return value
 
 
 def _copy(value: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from gatehouse.apiserver.errors import Cause
+from gatehouse.apiserver.quantities import is_quantity
 from gatehouse.apiserver.structural.formats import FORMATS
 from gatehouse.apiserver.structural.node import Node
 from gatehouse.apiserver.structural.shown import quoted, shown
@@ -99,6 +100,8 @@ def _string(node: Node, value: str, path: str, causes: list[Cause]) -> None:
         causes.append(_invalid(path, value, why))
     elif node.pattern is not None and not node.pattern.search(value):
         causes.append(_invalid(path, value, f"should match '{node.schema['pattern']}'"))
+    elif node.quantity and not is_quantity(value):
+        causes.append(_invalid(path, value, "must be a quantity, such as 500m or 1Gi"))
     if node.format:
         test = FORMATS.get(
             node.format.replace("-", "") if node.format == "date-time" else node.format

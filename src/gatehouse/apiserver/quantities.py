@@ -1,0 +1,134 @@
+"""Quantities such as ``500m`` or ``1.5Gi``: what they are, and how Kubernetes writes them.
+
+``k8s.io/apimachinery/pkg/api/resource``: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, DecimalException
+
+KEYWORD = "x-gatehouse-quantity"
+"""Marks a field of a built-in kind that holds a quantity."""
+
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_DECIMAL_SUFFIXES = {power: suffix for suffix, power in _DECIMAL.items()}
+_BINARY_SUFFIXES = {0: "", **{power: suffix for suffix, power in _BINARY.items()}}
+
+_QUANTITY = re.compile(
+    r"(?P<sign>[+-]?)(?=\.?[0-9])(?P<whole>[0-9]*)(?:\.(?P<rest>[0-9]*))?"
+    r"(?:[eE](?P<power>[+-]?[0-9]+)|(?P<suffix>[numkMGTPE]|[KMGTPE]i|))"
+)
+
+_LEAST = -9
+"""The power of ten of the smallest quantity; what is finer is rounded away from zero."""
+
+_MOST = 2**63 - 1
+_DIGITS = 18
+"""Digits of numbers that Kubernetes keeps as they were written, if they look canonical."""
+
+_LONGEST = 1024
+"""Characters; what is longer is no quantity that anybody means."""
+
+
+def quantity(text: str) -> Decimal:
+    """Read a quantity such as ``1.5Gi``. Raises ValueError."""
+    found = _match(text)
+    number = Decimal(f"{found['sign']}{found['whole'] or 0}.{found['rest'] or 0}")
+    if found["suffix"] in _BINARY:
+        return number * Decimal(1 << _BINARY[found["suffix"]])
+    try:
+        return number * Decimal(f"1e{_power(found)}")
+    except DecimalException as error:
+        raise ValueError(f"not a quantity: {text}") from error
+
+
+def canonical(value: str | float) -> str:
+    """Give a quantity as a kube-apiserver answers it: ``0.5`` is ``500m``.
+
+    What no suffix is large enough for is left as it was written; Go loses its powers of ten.
+    Raises ValueError.
+    """
+    text = _written(value) if isinstance(value, int | float) else value.strip()
+    found = _match(text)
+    whole, rest = found["whole"].lstrip("0") or "0", found["rest"] or ""
+    digits = whole + rest
+    number, power, binary = int(digits), -len(rest), _BINARY.get(found["suffix"])
+    if not number:
+        return "0"
+    if binary is None:
+        power += _power(found)
+    if _is_kept(digits, power, binary):
+        return text
+    sign = "-" if found["sign"] == "-" else ""
+    if binary is not None:
+        number, power = _times(number, power, 2**binary)
+        if number > _MOST * 10**-power:
+            number, power = _MOST, 0
+        if power == 0 and number >= 1024:
+            return sign + _in_binary(number)
+    shown = _in_decimal(number, power, exponent=found["power"] is not None)
+    return text if shown is None else sign + shown
+
+
+def is_quantity(text: str) -> bool:
+    """Whether a text is a quantity."""
+    return len(text) <= _LONGEST and _QUANTITY.fullmatch(text) is not None
+
+
+def _match(text: str) -> re.Match[str]:
+    found = _QUANTITY.fullmatch(text)
+    if found is None or not is_quantity(text):
+        raise ValueError("quantities must match the regular expression of resource quantities")
+    return found
+
+
+def _power(found: re.Match[str]) -> int:
+    return _DECIMAL[found["suffix"]] if found["power"] is None else int(found["power"])
+
+
+def _written(value: float) -> str:
+    """Give a number as Go writes it in JSON, which is what kubectl sends of YAML."""
+    if isinstance(value, float) and (1e-6 <= abs(value) < 1e21 or value == 0):
+        return format(Decimal(repr(value)), "f").removesuffix(".0")
+    return str(value)
+
+
+def _is_kept(digits: str, power: int, binary: int | None) -> bool:
+    """Whether Kubernetes answers the very text: its test for what is canonical is a quick one."""
+    if binary is not None:
+        room = 15 - len(digits) - binary * 3 // 10 - 1
+        return power == 0 and room >= 0 and int(digits) % 8 != 0
+    if len(digits) > _DIGITS or power < _LEAST:
+        return False
+    return power % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
+
+
+def _times(number: int, power: int, factor: int) -> tuple[int, int]:
+    """Multiply, and take the zeros at the end into the power, up to a whole number."""
+    number *= factor
+    while power < 0 and number % 10 == 0:
+        number, power = number // 10, power + 1
+    return number, power
+
+
+def _in_binary(number: int) -> str:
+    power = 0
+    while number >= 1024 and number % 1024 == 0:
+        number, power = number // 1024, power + 10
+    return f"{number}{_BINARY_SUFFIXES[power]}"
+
+
+def _in_decimal(number: int, power: int, *, exponent: bool) -> str | None:
+    """Write ``number`` times ten to the ``power``; None where no suffix is large enough."""
+    if power < _LEAST:
+        lost = min(_LEAST - power, len(str(number)) + 1)
+        number, power = -(-number // 10**lost), _LEAST
+    while number % 10 == 0:
+        number, power = number // 10, power + 1
+    number, power = number * 10 ** (power % 3), power - power % 3
+    if exponent:
+        return f"{number}e{power}" if power else str(number)
+    suffix = _DECIMAL_SUFFIXES.get(power)
+    return None if suffix is None else f"{number}{suffix}"

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import yaml
+from authority import Authority
+from cryptography import x509
 
 from gatehouse.apis import resources
 from gatehouse.bundle import Bundle
@@ -211,6 +216,31 @@ async def test_a_routes_status_waits_for_traffic_and_programmed_does_not_blink(
     story.fleet.say(confirmed=True)
     await story.until(lambda: HTTP_ROUTE in story.written.now)
     assert story.written.condition(HTTP_ROUTE, "Accepted")["status"] == "True"
+
+
+async def test_a_certificate_that_expires_is_told_of_though_nothing_changes(
+    story: Story, tmp_path: Path
+) -> None:
+    ends = timedelta(seconds=2)
+    names = x509.DNSName("a.example")
+    files = Authority(tmp_path).issue("a", names, ends=ends)
+    chain, private = (base64.b64encode(file.read_bytes()).decode() for file in files)
+    key: Key = ("UpstreamCluster", "", "a.example")
+    spec = {
+        "servers": [{"endpoint": "http://10.0.0.1:8080"}],
+        "dispatchPolicies": [{"rules": [{"verbs": ["*"]}]}],
+        "secureServing": {"certData": chain, "keyData": private},
+    }
+    raw = {"kind": "UpstreamCluster", "metadata": {"name": key[2], "generation": 1}, "spec": spec}
+    story.loop.on_changes(resources.UPSTREAM_CLUSTERS, {("", key[2]): raw})
+
+    def reasons() -> dict[str, str]:
+        wanted: Any = story.written.now[key]
+        return {each.type: each.reason for each in wanted.conditions}
+
+    await story.until(lambda: key in story.written.now)
+    assert "CertificateNotValid" not in reasons()
+    await story.until(lambda: reasons().get("CertificateNotValid") == "Expired")
 
 
 async def test_what_comes_after_a_lull_is_taken_up_at_once_and_what_follows_together(

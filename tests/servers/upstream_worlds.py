@@ -11,6 +11,7 @@ from typing import Any
 
 from authority import Authority
 
+from gatehouse.controller.moments import Moments
 from gatehouse.frontends import gateway_api, joined, upstream_cluster
 from gatehouse.ir import gateway as ir
 from gatehouse.ir.kubernetes import ApiCluster
@@ -88,6 +89,13 @@ class World:
     ) -> Key:
         metadata = {"creationTimestamp": created, "annotations": annotations or {}}
         return self.put("UpstreamCluster", name, metadata=metadata, spec=spec(**more))
+
+    def at(self, now: float) -> None:
+        """Let it be ``now`` (seconds since 1970), of which the controller tells what matters."""
+        with self.engine.compile() as ask:
+            named = ask.map(upstream_cluster.moments, ask.read(upstream_cluster.CLUSTERS))
+        told = Moments(lambda key, value: bool(self.engine.commit({key: value})), lambda: now)
+        told.tell(named)
 
     def secret(self, name: str, **data: str) -> Key:
         values = {key.replace("_", "."): value for key, value in data.items()}

@@ -47,6 +47,9 @@ class Pass(msgspec.Struct, frozen=True):
         default_factory=Table
     )
     """How limits that span data planes are spread, by UpstreamCluster."""
+    moments: Table[query.Key, tuple[int, ...]] = msgspec.field(default_factory=Table)
+    """When something is to be said anew though nothing changes, by the object concerned; seconds
+    since 1970."""
 
 
 class Compilation:
@@ -96,6 +99,7 @@ def _collect(ask: query.Ask) -> Pass:
         fetches=ask(gateway_api.fetches, ""),
         records=ask(_records, ""),
         allocations=ask(_allocations, ""),
+        moments=ask(_moments, ""),
     )
 
 
@@ -127,6 +131,11 @@ def _records(ask: query.Ask, _: str) -> Table[query.Key, hosted_apiserver.Record
 def _allocations(ask: query.Ask, _: str) -> Table[query.Key, upstream_cluster.Allocation]:
     keys = ask.read(upstream_cluster.CLUSTERS)
     return ask.map(upstream_cluster.allocation, keys, _failed)
+
+
+def _moments(ask: query.Ask, _: str) -> Table[query.Key, tuple[int, ...]]:
+    keys = ask.read(upstream_cluster.CLUSTERS)
+    return ask.map(upstream_cluster.moments, keys, _failed)
 
 
 def _failed(key: query.Key, error: Exception) -> None:

@@ -1,7 +1,8 @@
 """The main loop: collects what happened, runs a pass, and lets everything follow from it.
 
-What can happen: objects changed (an informer), a data plane reported (the transport), or a Gateway
-could not be provisioned. Each is noted and wakes the loop; a pass takes in all that was noted.
+What can happen: objects changed (an informer), a data plane reported (the transport), a Gateway
+could not be provisioned, or a moment passed of which an object speaks. Each is noted and wakes the
+loop; a pass takes in all that was noted.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from gatehouse.apis.resources import Resource
 from gatehouse.controller import programming
 from gatehouse.controller.compilation import Compilation, Pass, Served
 from gatehouse.controller.holding import Holding
+from gatehouse.controller.moments import Moments
 from gatehouse.controller.publication import Publisher
 from gatehouse.controller.status_writer import StatusWriter
 from gatehouse.frontends import gateway_api
@@ -87,6 +89,7 @@ class Loop:
         self._asked: dict[Key, tuple[int, int]] = {}
         """The generation of each Gateway that was compiled, and the first bundle that holds it."""
         self._holding = Holding()
+        self._moments = Moments(compilation.put_input)
         self._compiled_at = -LULL
         """When the last pass ended, by the monotonic clock."""
         self.passes = 0
@@ -178,9 +181,10 @@ class Loop:
 
     async def _next(self) -> None:
         release = self._holding.next_release()
-        timeout = None if release is None else max(0.0, release - time.monotonic())
+        waits = [] if release is None else [max(0.0, release - time.monotonic())]
+        waits += self._moments.waits()
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(min(waits, default=None)):
                 await self._woken.wait()
         except TimeoutError:
             return
@@ -195,9 +199,12 @@ class Loop:
     def _turn(self) -> None:
         started = time.perf_counter()
         self._judge(self._last)
+        self._stale |= self._moments.tell(self._last.moments)
         found = self._published(self._last)
+        self._stale |= self._moments.tell(found.moments)
         if self._stale:
-            # What a data plane cannot do, and whether it has it already, is known only now.
+            # What a data plane cannot do, whether it has it already, and which moments matter, is
+            # known only now.
             found = self._published(found)
         self._write(found)
         self._news.clear()

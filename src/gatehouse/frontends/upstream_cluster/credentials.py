@@ -19,6 +19,7 @@ from gatehouse.apis import upstream_clusters as api
 from gatehouse.frontends.gateway_api.listening import certificates, trust
 from gatehouse.frontends.upstream_cluster.findings import Finding, Reason
 from gatehouse.frontends.upstream_cluster.servers import read as read_servers
+from gatehouse.frontends.upstream_cluster.validity import Leaf, leaf
 from gatehouse.ir.gateway import Certificate, SecretBytes, SecretFile, TrustBundle
 from gatehouse.ir.kubernetes import UpstreamTls
 from gatehouse.query import Ask, Key
@@ -33,6 +34,8 @@ class Towards(msgspec.Struct, frozen=True):
     trust: TrustBundle | None = None
     token: SecretFile | None = None
     findings: tuple[Finding, ...] = ()
+    leaf: Leaf | None = None
+    """What is known of the certificate."""
     tls: UpstreamTls | None = None
     """Towards servers only; None: plain text."""
     refusal: str = ""
@@ -47,6 +50,8 @@ class _Source:
     def __init__(self, ask: Ask, where: str, reference: api.SecretRef | None) -> None:
         self.where = where
         self.findings: list[Finding] = []
+        self.leaf: Leaf | None = None
+        """Of the key pair, once that was read."""
         self._reference = reference
         self._secret = self._read(ask, reference) if reference is not None else {}
         self.missing = bool(self.findings)
@@ -97,6 +102,7 @@ class _Source:
         if isinstance(found, str):
             self.trouble(place, found)
             return None
+        self.leaf = leaf(pem, place)
         return found
 
     def trust(self, field: str, inline: str) -> TrustBundle | None:
@@ -143,7 +149,7 @@ def towards_servers(ask: Ask, key: Key) -> Towards:
         trust=bundle.name if bundle is not None else "",
         certificate=certificate.name if certificate is not None else "",
     )
-    return Towards(certificate, bundle, token, tuple(source.findings), tls, refusal)
+    return Towards(certificate, bundle, token, tuple(source.findings), None, tls, refusal)
 
 
 def towards_clients(ask: Ask, key: Key) -> Towards:
@@ -155,4 +161,12 @@ def towards_clients(ask: Ask, key: Key) -> Towards:
     certificate = source.certificate(serving.cert_data, serving.key_data)
     bundle = source.trust("clientCAData", serving.client_ca_data)
     checks = source.missing or source.has(serving.client_ca_data, "ca.crt")
-    return Towards(certificate, bundle, None, tuple(source.findings), checks=checks)
+    return Towards(certificate, bundle, None, tuple(source.findings), source.leaf, checks=checks)
+
+
+def moments(ask: Ask, key: Key) -> tuple[int, ...]:
+    """Give when the certificate of a cluster begins and ceases to be valid; seconds since 1970."""
+    if not isinstance(ask.read(key), api.UpstreamCluster):
+        return ()
+    leaf = ask(towards_clients, key).leaf
+    return () if leaf is None else (leaf.starts, leaf.ends)

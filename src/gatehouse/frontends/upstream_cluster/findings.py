@@ -18,6 +18,9 @@ class Reason(enum.Enum):
     RESOLVED = ("ResolvedRefs", True, "ResolvedRefs")
     INVALID_CREDENTIALS = ("ResolvedRefs", False, "InvalidCredentials")
     CONFLICTED = ("Conflicted", True, "HostConflict")
+    CERTIFICATE_EXPIRED = ("CertificateNotValid", True, "Expired")
+    CERTIFICATE_EARLY = ("CertificateNotValid", True, "NotYetValid")
+    NAMES_NOT_COVERED = ("CertificateMismatch", True, "NamesNotCovered")
     DIFFERS = ("DiffersFromKubeGateway", True, "DocumentedMeaning")
     PROGRAMMED = ("Programmed", True, "Programmed")
     PENDING = ("Programmed", False, "Pending")
@@ -25,7 +28,15 @@ class Reason(enum.Enum):
     NO_CERTIFICATE = ("Programmed", False, "NoCertificate")
 
 
-OPTIONAL = frozenset({"PartiallyInvalid", "Conflicted", "DiffersFromKubeGateway"})
+OPTIONAL = frozenset(
+    {
+        "PartiallyInvalid",
+        "Conflicted",
+        "CertificateNotValid",
+        "CertificateMismatch",
+        "DiffersFromKubeGateway",
+    }
+)
 """Types of conditions that are only there when something is to be said."""
 
 

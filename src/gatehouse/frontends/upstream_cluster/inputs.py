@@ -24,6 +24,11 @@ def replicas(gateway: Key) -> Key:
     return ("Replicas", gateway[1], gateway[2])
 
 
+def passed(moment: int) -> Key:
+    """Give the key of whether a moment (seconds since 1970) has passed; None: not known yet."""
+    return ("Passed", str(moment), "")
+
+
 def named(host: str) -> Key:
     """Give the bucket of the UpstreamClusters that want a host, in lower case."""
     return ("@upstream-hosts", host)

@@ -19,6 +19,7 @@ from gatehouse.frontends.upstream_cluster.assemble import meaning_alone, states
 from gatehouse.frontends.upstream_cluster.credentials import towards_clients, towards_servers
 from gatehouse.frontends.upstream_cluster.findings import OPTIONAL, Finding, Reason
 from gatehouse.frontends.upstream_cluster.hosts import hosts, wanted
+from gatehouse.frontends.upstream_cluster.validity import out_of_time, uncovered
 from gatehouse.query import Ask, Key
 
 UNSERVED = "/served"
@@ -97,7 +98,16 @@ def own_findings(ask: Ask, key: Key) -> tuple[Finding, ...]:
         message = f"{refusal}; requests are answered 503"
         found += [Finding(Reason.INVALID, message), Finding(Reason.NOT_PROGRAMMED, message)]
     found += [Finding(Reason.PARTIALLY_INVALID, each) for each in problems]
+    found += out_of_time(ask, (clients.leaf,))
+    if clients.leaf is not None:
+        found += uncovered(clients.leaf, _served_hosts(ask, key))
     return (*found, *ask(meaning_alone, key).findings)
+
+
+def _served_hosts(ask: Ask, key: Key) -> frozenset[str]:
+    """Give the names under which a cluster is reached anywhere."""
+    places = [(gateway, key) for gateway in ask(attaching.gateways_of, key)]
+    return frozenset(name for found in ask.each(hosts, places) for name in found.own)
 
 
 def _everywhere(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:

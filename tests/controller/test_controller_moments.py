@@ -1,0 +1,67 @@
+"""Moments: which of them have passed is told once, and again when the clock says otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gatehouse.controller.moments import LONGEST, Moments
+from gatehouse.frontends.upstream_cluster import passed
+from gatehouse.query import Key
+from gatehouse.table import Table
+
+CLUSTER: Key = ("UpstreamCluster", "", "a.example")
+
+
+class Inputs:
+    """What was told, and the clock."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.told: dict[Key, Any] = {}
+        self.moments = Moments(self._put, lambda: self.now)
+
+    def _put(self, key: Key, value: Any) -> bool:
+        changed = self.told.get(key) is not value
+        self.told[key] = value
+        return changed
+
+    def known(self, *moments: int) -> list[Any]:
+        return [self.told.get(passed(moment)) for moment in moments]
+
+
+@pytest.fixture
+def inputs() -> Inputs:
+    return Inputs()
+
+
+def test_what_passed_is_told_when_it_is_named_and_when_time_passes(inputs: Inputs) -> None:
+    named: Table[Key, tuple[int, ...]] = Table({CLUSTER: (900, 1000, 1010)})
+    assert inputs.moments.tell(named)
+    assert inputs.known(900, 1000, 1010) == [True, True, False]
+    assert inputs.moments.waits() == [10.0]
+    inputs.now = 1009.9
+    assert not inputs.moments.tell(named)
+    inputs.now = 1010.0
+    assert inputs.moments.waits() == [0.0]
+    assert inputs.moments.tell(named)
+    assert inputs.known(1010) == [True]
+    assert inputs.moments.waits() == []
+
+
+def test_what_nobody_names_any_more_is_forgotten(inputs: Inputs) -> None:
+    inputs.moments.tell(Table({CLUSTER: (900, 1010)}))
+    inputs.moments.tell(Table({CLUSTER: (1010,)}))
+    assert inputs.known(900, 1010) == [None, False]
+    inputs.moments.tell(Table())
+    assert inputs.moments.waits() == []
+
+
+def test_a_clock_that_is_set_back_is_believed(inputs: Inputs) -> None:
+    named: Table[Key, tuple[int, ...]] = Table({CLUSTER: (900,)})
+    inputs.moments.tell(named)
+    inputs.now = 800.0
+    assert inputs.moments.tell(named)
+    assert inputs.known(900) == [False]
+    assert inputs.moments.waits() == [LONGEST]

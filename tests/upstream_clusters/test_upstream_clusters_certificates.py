@@ -1,0 +1,139 @@
+"""Certificates that expired, are not valid yet, or do not cover names: served, and told of."""
+
+from __future__ import annotations
+
+import base64
+import time
+from datetime import UTC, datetime
+
+import pytest
+from cryptography import x509
+from upstream_worlds import World, authority, b64, condition
+
+from gatehouse.frontends.upstream_cluster.validity import covers
+
+DAY = 86400.0
+NOTHING = ("", "", "")
+
+
+def issued(*names: str) -> dict[str, str]:
+    """Give a pair for names, valid from two days ago until tomorrow."""
+    found = authority().issue("-".join(names) or "none", *(x509.DNSName(each) for each in names))
+    chain, key = (b64(file.read_bytes()) for file in found)
+    return {"certData": chain, "keyData": key}
+
+
+def shown(pair: dict[str, str], *, end: bool) -> str:
+    """Give when a pair ends, or begins, as statuses say it."""
+
+    (found,) = x509.load_pem_x509_certificates(base64.b64decode(pair["certData"]))
+    moment = found.not_valid_after_utc if end else found.not_valid_before_utc
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.gateway()
+    return made
+
+
+def test_one_that_expired_is_served_and_told_of(world: World) -> None:
+    pair = issued("a.example")
+    key = world.cluster("a.example", secureServing=pair)
+    (certificate,) = world.served()["a.example"].certificates
+    world.at(time.time())
+    assert world.condition(key, "CertificateNotValid") == NOTHING
+    world.at(time.time() + 2 * DAY)
+    end = shown(pair, end=True)
+    message = f"spec.secureServing.certData: the certificate expired at {end}"
+    assert world.condition(key, "CertificateNotValid") == ("True", "Expired", message)
+    assert world.served()["a.example"].certificates == (certificate,)
+    assert world.condition(key, "ResolvedRefs")[0] == "True"
+    assert world.condition(key, "Programmed")[0] == "True"
+    # Told of the object, and not again of each Gateway.
+    (here,) = world.status(key)["gateways"]
+    assert condition(here, "CertificateNotValid") == NOTHING
+
+
+def test_it_holds_through_its_last_second(world: World) -> None:
+    pair = issued("a.example")
+    key = world.cluster("a.example", secureServing=pair)
+    last = datetime.fromisoformat(shown(pair, end=True)).timestamp()
+    first = datetime.fromisoformat(shown(pair, end=False)).timestamp()
+    for now, reason in ((first - 1, "NotYetValid"), (first, ""), (last, ""), (last + 1, "Expired")):
+        world.at(now)
+        assert world.condition(key, "CertificateNotValid")[1] == reason
+
+
+def test_one_that_is_not_valid_yet(world: World) -> None:
+    pair = issued("a.example")
+    chain, private = pair["certData"], pair["keyData"]
+    world.put("Secret", "s", "ns", data={"tls.crt": chain, "tls.key": private})
+    reference = {"namespace": "ns", "name": "s"}
+    key = world.cluster("a.example", secureServing={"secretRef": reference})
+    world.at(time.time() - 3 * DAY)
+    start = shown(pair, end=False)
+    where = "spec.secureServing.secretRef: Secret ns/s tls.crt"
+    message = f"{where}: the certificate is not valid before {start}"
+    assert world.condition(key, "CertificateNotValid") == ("True", "NotYetValid", message)
+
+
+def test_until_the_time_is_known_nothing_is_said_of_it(world: World) -> None:
+    key = world.cluster("a.example", secureServing=issued("a.example"))
+    assert world.condition(key, "CertificateNotValid") == NOTHING
+
+
+def test_names_that_no_certificate_covers_are_told(world: World) -> None:
+    serving = {**issued("*.example", "old.test"), "serverNames": ["deep.b.example", "c.example"]}
+    key = world.cluster("a.example", secureServing=serving)
+    message = (
+        "spec.secureServing.certData: the certificate does not cover deep.b.example; "
+        "its names are *.example, old.test"
+    )
+    assert world.condition(key, "CertificateMismatch") == ("True", "NamesNotCovered", message)
+    assert world.condition(key, "Programmed")[0] == "True"
+    world.cluster("a.example", secureServing={**serving, "serverNames": ["c.example"]})
+    assert world.condition(key, "CertificateMismatch") == NOTHING
+
+
+def test_a_name_that_is_another_clusters_need_not_be_covered(world: World) -> None:
+    old = "2025-01-01T00:00:00Z"
+    world.cluster("x.example", created=old, secureServing={"serverNames": ["b.test"]})
+    serving = {**issued("a.example"), "serverNames": ["b.test"]}
+    key = world.cluster("a.example", secureServing=serving)
+    assert world.condition(key, "Conflicted")[0] == "True"
+    assert world.condition(key, "CertificateMismatch") == NOTHING
+
+
+def test_a_certificate_without_dns_names_covers_nothing(world: World) -> None:
+    # The common name counts for no client of today.
+    chain, private = (b64(each.read_bytes()) for each in authority().issue("a.example"))
+    serving = {"certData": chain, "keyData": private}
+    names = [f"n{number}.test" for number in range(9)]
+    key = world.cluster("a.example", secureServing={**serving, "serverNames": names})
+    message = (
+        "spec.secureServing.certData: the certificate does not cover a.example, n0.test, n1.test, "
+        "n2.test, n3.test and 5 more; it has no DNS names"
+    )
+    assert world.condition(key, "CertificateMismatch")[2] == message
+
+
+@pytest.mark.parametrize(
+    ("names", "host", "held"),
+    [
+        (["a.example"], "a.example", True),
+        (["b.example", "a.example"], "a.example", True),
+        (["*.example"], "a.example", True),
+        (["*.example"], "example", False),
+        (["*.example"], "b.a.example", False),
+        (["*.a.example"], "b.a.example", True),
+        (["a*.example"], "ab.example", False),
+        (["a.*.example"], "a.b.example", False),
+        (["*"], "example", False),
+        (["example"], "example", True),
+        ([], "a.example", False),
+    ],
+)
+def test_a_wildcard_stands_for_one_label(names: list[str], host: str, held: bool) -> None:
+    assert covers(names, host) is held

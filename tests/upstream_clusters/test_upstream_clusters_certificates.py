@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 
 import pytest
 from cryptography import x509
-from upstream_worlds import World, authority, b64, condition
+from upstream_worlds import World, authority, b64, ca, condition
 
 from gatehouse.frontends.upstream_cluster.validity import covers
 
 DAY = 86400.0
+HTTPS = [{"endpoint": "https://10.0.0.1:6443"}]
 NOTHING = ("", "", "")
 
 
@@ -54,6 +55,26 @@ def test_one_that_expired_is_served_and_told_of(world: World) -> None:
     # Told of the object, and not again of each Gateway.
     (here,) = world.status(key)["gateways"]
     assert condition(here, "CertificateNotValid") == NOTHING
+
+
+def test_one_that_servers_are_shown_is_told_of_beside_the_other(world: World) -> None:
+    own, serving = issued("gateway.example"), issued("a.example")
+    config = {**own, "caData": ca()}
+    key = world.cluster("a.example", servers=HTTPS, clientConfig=config, secureServing=serving)
+    world.at(time.time())
+    assert world.condition(key, "CertificateNotValid") == NOTHING
+    world.at(time.time() + 2 * DAY)
+    status, reason, message = world.condition(key, "CertificateNotValid")
+    assert (status, reason) == ("True", "Expired")
+    assert message.split("; ") == [
+        f"spec.secureServing.certData: the certificate expired at {shown(serving, end=True)}",
+        f"spec.clientConfig.certData: the certificate expired at {shown(own, end=True)}",
+    ]
+    served = world.served()["a.example"]
+    assert served.tls is not None
+    assert served.tls.certificate
+    # Servers look for no name of a host in it.
+    assert world.condition(key, "CertificateMismatch") == NOTHING
 
 
 def test_it_holds_through_its_last_second(world: World) -> None:

@@ -149,7 +149,7 @@ def towards_servers(ask: Ask, key: Key) -> Towards:
         trust=bundle.name if bundle is not None else "",
         certificate=certificate.name if certificate is not None else "",
     )
-    return Towards(certificate, bundle, token, tuple(source.findings), None, tls, refusal)
+    return Towards(certificate, bundle, token, tuple(source.findings), source.leaf, tls, refusal)
 
 
 def towards_clients(ask: Ask, key: Key) -> Towards:
@@ -165,8 +165,9 @@ def towards_clients(ask: Ask, key: Key) -> Towards:
 
 
 def moments(ask: Ask, key: Key) -> tuple[int, ...]:
-    """Give when the certificate of a cluster begins and ceases to be valid; seconds since 1970."""
+    """Give when certificates of a cluster begin and cease to be valid; seconds since 1970."""
     if not isinstance(ask.read(key), api.UpstreamCluster):
         return ()
-    leaf = ask(towards_clients, key).leaf
-    return () if leaf is None else (leaf.starts, leaf.ends)
+    towards = (ask(towards_servers, key), ask(towards_clients, key))
+    leaves = [each.leaf for each in towards if each.leaf is not None]
+    return tuple(moment for each in leaves for moment in (each.starts, each.ends))

@@ -98,7 +98,7 @@ def own_findings(ask: Ask, key: Key) -> tuple[Finding, ...]:
         message = f"{refusal}; requests are answered 503"
         found += [Finding(Reason.INVALID, message), Finding(Reason.NOT_PROGRAMMED, message)]
     found += [Finding(Reason.PARTIALLY_INVALID, each) for each in problems]
-    found += out_of_time(ask, (clients.leaf,))
+    found += out_of_time(ask, (clients.leaf, servers.leaf))
     if clients.leaf is not None:
         found += uncovered(clients.leaf, _served_hosts(ask, key))
     return (*found, *ask(meaning_alone, key).findings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 import ssl
 from collections.abc import AsyncIterator
 
@@ -160,6 +161,43 @@ async def test_what_tokens_are_kept_for_is_the_reviewers_to_say(one: World) -> N
     found = await one.ask(one.client(), "/api/v1/pods", "GET", BEARER)
     assert status(found) == (503, "ServiceUnavailable")
     assert "nobody answers" in found.said["message"]
+
+
+async def test_a_new_lifetime_counts_for_answers_that_are_kept(one: World) -> None:
+    one.reviewer.users["one"] = {"x-user": "me"}
+    one.reviewer.allowed = lambda told: told["x-as-user"] == "bob"
+    alice = one.client("alice")
+    hour = ir.Identity(good_for=3600, bad_for=3600, allowed_for=3600, denied_for=3600)
+    questions = [
+        (one.client(), BEARER, 200),
+        (one.client(), ("Authorization", "Bearer two"), 401),
+        (alice, ("Impersonate-User", "bob"), 200),
+        (alice, ("Impersonate-User", "carol"), 403),
+    ]
+
+    async def asked() -> list[tuple[str, str, str]]:
+        """Give what the reviewer is asked while each question is put twice."""
+        one.reviewer.asked.clear()
+        for context, header, code in (*questions, *questions):
+            assert (await one.ask(context, "/api/v1/pods", "GET", header)).status == code
+        found = [(path, told["x-good-for"], told["x-bad-for"]) for path, told in one.reviewer.asked]
+        return sorted(found)
+
+    paths = ["/impersonation", "/impersonation", "/token", "/token"]
+    fresh = (f"Bearer {number}" for number in itertools.count())
+
+    async def shortened() -> bool:
+        await one.ask(one.client(), "/api/v1/pods", "GET", ("Authorization", next(fresh)))
+        return one.reviewer.asked[-1][1]["x-good-for"] == "60"
+
+    await one.serve(one.cluster(identity=hour))
+    assert await asked() == [(path, "3600", "3600") for path in paths]
+    assert await asked() == []
+    minute = ir.Identity(good_for=60, bad_for=3600, allowed_for=60, denied_for=3600)
+    await one.serve(one.cluster(identity=minute))
+    await one.served.until(shortened)
+    assert await asked() == [(path, "60", "3600") for path in paths]
+    assert await asked() == []
 
 
 async def test_who_shows_nothing_is_anonymous_only_where_that_is_allowed(one: World) -> None:

@@ -21,7 +21,7 @@ FIELDS = {
 begin with ``--proxy-`` there."""
 
 LONGEST = 3600.0
-"""Seconds: what a data plane keeps it keeps to the end, whatever is said later."""
+"""Seconds: nobody whose rights were taken back is to have them for longer."""
 
 
 class Lifetimes(msgspec.Struct, frozen=True):

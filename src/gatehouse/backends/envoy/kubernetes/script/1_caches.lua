@@ -28,16 +28,19 @@ local function recall(cache, key)
   return found
 end
 
--- An answer of the reviewer, while it is good.
-local function recall_answer(cache, key)
+-- An answer of the reviewer, while it is good. `good` and `bad` say how long answers are kept: one
+-- that was kept by other terms is asked for again, and the reviewer counts what is left by these.
+local function recall_answer(cache, key, good, bad)
   local found = recall(cache, key)
-  if found and time() < found.ends then return found end
+  if found and found.good == good and found.bad == bad and time() < found.ends then
+    return found
+  end
 end
 
-local function keep_answer(cache, key, answer, seconds)
+local function keep_answer(cache, key, answer, seconds, good, bad)
   seconds = tonumber(seconds or "") or 0
   if seconds > 0 then
-    answer.ends = time() + seconds
+    answer.ends, answer.good, answer.bad = time() + seconds, good, bad
     keep(cache, key, answer)
   end
 end

@@ -84,15 +84,15 @@ local function ask(handle, path, headers)
 end
 
 -- What one header says of its sender is known again by the whole of it, before it is read.
-local function recall_sender(authorization)
-  local found = recall_answer(tokens, authorization)
+local function recall_sender(config, authorization)
+  local found = recall_answer(tokens, authorization, config.good_for, config.bad_for)
   return found and found.user
 end
 
 local function of_token(handle, config, token, key)
   if #token > LONGEST_TOKEN or find(token, "%c") then return nil, 401, "Unauthorized" end
   -- The whole credential is the key: nothing else is ever taken for it.
-  local found = recall_answer(tokens, key)
+  local found = recall_answer(tokens, key, config.good_for, config.bad_for)
   if not found then
     local headers, body = ask(handle, "/token", {
       ["x-cluster"] = escaped(config.cluster), ["authorization"] = "Bearer " .. token,
@@ -107,7 +107,7 @@ local function of_token(handle, config, token, key)
     elseif status ~= "401" then
       return nil, 503, "the token could not be reviewed: " .. (body or "")
     end
-    keep_answer(tokens, key, found, headers["x-keep"])
+    keep_answer(tokens, key, found, headers["x-keep"], config.good_for, config.bad_for)
   end
   if found.user then return found.user end
   return nil, 401, "Unauthorized"
@@ -147,7 +147,7 @@ local function sender(handle, config, info, arrived, seen, shown)
   end
   local authorization = seen.authorization
   if authorization then
-    local user = recall_sender(authorization)
+    local user = recall_sender(config, authorization)
     if user then return user end
   end
   local token, key = authorization and bearer(authorization), authorization

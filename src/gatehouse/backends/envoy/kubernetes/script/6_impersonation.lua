@@ -59,7 +59,8 @@ local function impersonated(handle, config, user, headers)
     asked["x-user"], asked["x-uid"], asked["x-groups"], asked["x-extra"],
     asked["x-as-user"], asked["x-as-uid"], asked["x-as-groups"], asked["x-as-extra"],
   }, " ")
-  local found = recall_answer(impersonations, key)
+  local good, bad = config.allowed_for, config.denied_for
+  local found = recall_answer(impersonations, key, good, bad)
   if not found then
     local answer, body = ask(handle, "/impersonation", asked)
     local status = answer[":status"]
@@ -71,7 +72,7 @@ local function impersonated(handle, config, user, headers)
     elseif status ~= "403" then
       return nil, 503, "the impersonation could not be reviewed: " .. (body or "")
     end
-    keep_answer(impersonations, key, found, answer["x-keep"])
+    keep_answer(impersonations, key, found, answer["x-keep"], good, bad)
   end
   if found.user then return found.user end
   return nil, 403, found.why or "Forbidden"

@@ -177,9 +177,16 @@ def test_what_stands_in_the_object_goes_before_the_secret(world: World) -> None:
         ({"caData": b64(b"x"), "bearerToken": b64(b"t")}, "caData: it holds no PEM certificates"),
         ({"caData": "CA", "bearerToken": b64(b"a b")}, "bearerToken: it cannot be sent"),
         ({"caData": "CA", "bearerToken": b64(b"a\r\nX: y")}, "bearerToken: it cannot be sent"),
-        ({"caData": "CA", "keyData": "KEY"}, "certificate and key belong together"),
-        ({"caData": "CA", "keyData": b64(b"x"), "certData": "CRT"}, "keyData holds no unencrypted"),
-        ({"caData": "CA", "keyData": "OTHER", "certData": "CRT"}, "keyData does not belong to the"),
+        ({"caData": "CA", "keyData": "KEY"}, "Config.keyData: there is no certData with it"),
+        (
+            {"caData": "CA", "keyData": b64(b"x"), "certData": "CRT"},
+            "spec.clientConfig: keyData holds no unencrypted PEM key",
+        ),
+        (
+            {"caData": "CA", "keyData": "OTHER", "certData": "CRT"},
+            "spec.clientConfig: keyData does not belong to the first certificate of certData",
+        ),
+        ({"caData": "CA", "keyData": "!", "certData": "CRT"}, "Config.keyData: it is not base64"),
         ({"caData": "!", "bearerToken": b64(b"t")}, "caData: it is not base64"),
     ],
 )
@@ -331,8 +338,8 @@ ALSO = "and tls.certificateRefs of listener api gives no certificate either"
         ),
         (
             {"certData": b64(b"nonsense"), "keyData": b64(b"nonsense")},
-            "spec.secureServing.certData: "
-            "certData holds no PEM certificate of a kind that is known, " + ALSO,
+            "spec.secureServing: certData holds no PEM certificate of a kind that is known, "
+            + ALSO,
         ),
     ],
 )
@@ -347,6 +354,34 @@ def test_without_a_certificate_nothing_is_programmed(
     assert condition(here, "Programmed") == ("False", "NoCertificate", message)
     world.cluster("a.example", secureServing={**shown(), "serverNames": ["b.example"]})
     assert world.condition(key, "Programmed")[:2] == ("True", "Programmed")
+
+
+def test_a_pair_that_does_not_fit_is_named_by_where_its_halves_stand(world: World) -> None:
+    chain, other = pair("server")[0], pair("other")[1]
+    reference = {"secretRef": {"namespace": "ns", "name": "s"}}
+    where = "Secret ns/s"
+    cases = [
+        ({"tls_crt": chain, "tls_key": other}, {}, f"tls.key of {where}", f"tls.crt of {where}"),
+        ({"tls_crt": chain}, {"keyData": other}, "keyData", f"tls.crt of {where}"),
+        ({"tls_key": other}, {"certData": chain}, f"tls.key of {where}", "certData"),
+    ]
+    for data, inline, key, certificate in cases:
+        world.secret("s", **data)
+        name = world.cluster("a.example", secureServing={**reference, **inline})
+        message = f"{key} does not belong to the first certificate of {certificate}"
+        told = world.condition(name, "ResolvedRefs")
+        assert told == ("False", "InvalidCredentials", f"spec.secureServing: {message}")
+    world.secret("s", tls_crt=chain)
+    world.cluster("a.example", secureServing=reference)
+    message = (
+        f"spec.secureServing.secretRef: {where} tls.crt: there is no tls.key of {where} with it"
+    )
+    assert world.condition(name, "ResolvedRefs")[2] == message
+    # The back end's own words for the same are not repeated.
+    refused = gateway_api.Unsupported((("api/a.example/served", "there is none to show"),))
+    world.engine.commit({("Unsupported", "ns", "gw"): refused})
+    assert world.condition(name, "PartiallyInvalid") == ("", "", "")
+    assert world.condition(name, "Programmed")[1] == "NoCertificate"
 
 
 def test_the_listeners_certificate_is_one(world: World) -> None:

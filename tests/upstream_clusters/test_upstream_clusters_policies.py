@@ -54,6 +54,7 @@ def test_an_endpoint_is_a_server(endpoint: str, expected: tuple[str, int, str]) 
         "https://", "https://:6443", "https://user@a", "https://a?b=c", "https://a#b", "ftp://a",
         "https://a:0", "https://a:65536", "https://a:x", "https://a b", "https://a\n", "https://[::1",
         "https://[fd00::1%25eth0]", "https://a/\"", "https://-a", "https://a/%\n", "https://ä",
+        "https://10.0.0.256",
     ],
 )  # fmt: skip
 def test_another_text_is_told_why_it_is_none(endpoint: str) -> None:

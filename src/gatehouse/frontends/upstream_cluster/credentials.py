@@ -84,23 +84,31 @@ class _Source:
             self.trouble(place, "it is not base64")
             return b"", ""
 
+    def _name(self, field: str, inline: str, key: str) -> str:
+        """Give the name of a value for messages that have the place already."""
+        if inline or self._reference is None:
+            return field
+        return f"{key} of {self._named}"
+
     def trouble(self, place: str, why: str) -> None:
         """Note that a value cannot be used."""
         self.findings.append(Finding(Reason.INVALID_CREDENTIALS, f"{place}: {why}"))
 
     def certificate(self, chain: str, key: str) -> Certificate | None:
         """Give the key pair."""
+        said = len(self.findings)
         pem, place = self.value("certData", chain, "tls.crt")
         private, other = self.value("keyData", key, "tls.key")
         if not pem and not private:
             return None
+        names = (self._name("certData", chain, "tls.crt"), self._name("keyData", key, "tls.key"))
         if not pem or not private:
-            self.trouble(place or other, "certificate and key belong together")
+            if len(self.findings) == said:
+                self.trouble(place or other, f"there is no {names[1] if pem else names[0]} with it")
             return None
-        names = ("certData", "keyData") if chain or key else ("tls.crt", "tls.key")
         found = certificates.key_pair(pem, private, names)
         if isinstance(found, str):
-            self.trouble(place, found)
+            self.trouble(self.where, found)
             return None
         self.leaf = leaf(pem, place)
         return found

@@ -73,7 +73,8 @@ def server(endpoint: str) -> Server | str:
         or re.search(r"[\s\x00-\x1f]", endpoint)
     ):
         return "it may have a host, a port and a path, and nothing else"
-    if not (is_name(host) or is_address(host)):
+    # No name ends in a number: 10.0.0.256 is an address with a typo.
+    if not is_address(host) and (not is_name(host) or host.rpartition(".")[2].isdigit()):
         return f"{host!r} is neither a host name nor an IP address"
     if port == 0:
         return "port 0 cannot be spoken to"

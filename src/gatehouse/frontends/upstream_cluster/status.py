@@ -127,8 +127,10 @@ def findings_at(ask: Ask, place: tuple[Key, Key]) -> tuple[Finding, ...]:
         message = "no host is left under which it could be served"
         return (*found, Finding(Reason.NO_HOST, message), Finding(Reason.NOT_PROGRAMMED, message))
     left_out = _left_out(ask, place)
-    found += [Finding(Reason.PARTIALLY_INVALID, each) for _, each in left_out]
     bare = _without_certificate(ask, place)
+    # That a data plane then serves nothing of it need not be told once more.
+    told = [each for about, each in left_out if not bare or not about.endswith(UNSERVED)]
+    found += [Finding(Reason.PARTIALLY_INVALID, each) for each in told]
     if bare:
         return (*found, Finding(Reason.NO_CERTIFICATE, bare))
     unserved = [why for about, why in left_out if about.endswith(UNSERVED)]

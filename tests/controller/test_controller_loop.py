@@ -221,7 +221,7 @@ async def test_a_routes_status_waits_for_traffic_and_programmed_does_not_blink(
 async def test_a_certificate_that_expires_is_told_of_though_nothing_changes(
     story: Story, tmp_path: Path
 ) -> None:
-    ends = timedelta(seconds=2)
+    ends = timedelta(seconds=3)
     names = x509.DNSName("a.example")
     files = Authority(tmp_path).issue("a", names, ends=ends)
     chain, private = (base64.b64encode(file.read_bytes()).decode() for file in files)

@@ -11,7 +11,8 @@ import structlog
 
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
-from gatehouse.controller.compilation import Compilation
+from gatehouse.controller.certificates import CertificateEvents
+from gatehouse.controller.compilation import Compilation, Pass
 from gatehouse.controller.fetching import Fetcher
 from gatehouse.controller.health import Figure, registry
 from gatehouse.controller.identities import Identities
@@ -93,6 +94,7 @@ class Controller:
         self.fetcher = Fetcher(lambda fetch, found: self.loop.on_fetched(fetch, found))
         self.load_balancers = LoadBalancers(client, self.informers, self.delivery)
         self.keeping = Keeping(client, lambda resource: self.informers[resource.kind].objects)
+        self.certificates = CertificateEvents(self._current, self.recorder)
         self.loop = self._loop(frontend_settings(options))
         self.delivery.on_report = self.delivery.envoys.on_report = self._on_report
 
@@ -107,8 +109,12 @@ class Controller:
             self.statuses,
             self._provision,
             self.fetcher.want,
-            self.keeping.follow,
+            self._follow,
         )
+
+    def _follow(self, found: Pass) -> None:
+        self.keeping.follow(found)
+        self.certificates.follow(found)
 
     def _on_report(self, name: str) -> None:
         if is_machines(name):

@@ -1,0 +1,77 @@
+"""A certificate that expires while nothing changes: what a whole controller tells of it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from authority import Authority
+from cryptography import x509
+from inprocess import Server
+from replica import Replica
+
+from gatehouse.apis.resources import EVENTS, UPSTREAM_CLUSTERS
+from gatehouse.kube import client as kube
+from gatehouse.standalone.state import State
+
+NAME = "a.example"
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[kube.Client]:
+    server = Server(State(tmp_path / "s"))
+    async with server.running(), server.client() as client:
+        replica = Replica(server)
+        await replica.until_ready()
+        yield client
+        await replica.stop()
+
+
+def pair(authority: Authority, ends: float) -> dict[str, str]:
+    """Give a certificate that ends in so many seconds, and its key."""
+    found = authority.issue("x", x509.DNSName(NAME), ends=timedelta(seconds=ends))
+    chain, key = (base64.b64encode(file.read_bytes()).decode() for file in found)
+    return {"certData": chain, "keyData": key}
+
+
+async def reasons(client: kube.Client) -> dict[str, str]:
+    found = await client.get(UPSTREAM_CLUSTERS, NAME)
+    return {each["type"]: each["reason"] for each in found.get("status", {}).get("conditions", ())}
+
+
+async def events(client: kube.Client) -> list[dict[str, Any]]:
+    found = (await client.list(EVENTS, "default")).items
+    return [each for each in found if each["involvedObject"]["kind"] == "UpstreamCluster"]
+
+
+async def until(client: kube.Client, holds: Callable[[dict[str, str], list[Any]], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not holds(await reasons(client), await events(client)):
+            await asyncio.sleep(0.05)
+
+
+async def test_what_expires_is_told_once_and_taken_back_when_it_is_renewed(
+    client: kube.Client, tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path)
+    spec = {
+        "servers": [{"endpoint": "http://10.0.0.1:8080"}],
+        "dispatchPolicies": [{"rules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}]}],
+        "secureServing": pair(authority, 5),
+    }
+    await client.create(UPSTREAM_CLUSTERS, {"metadata": {"name": NAME}, "spec": spec})
+    await until(client, lambda found, _: "Accepted" in found)
+    assert "CertificateNotValid" not in await reasons(client)
+    await until(client, lambda found, told: "CertificateNotValid" in found and bool(told))
+    (event,) = await events(client)
+    assert (event["type"], event["reason"], event["count"]) == ("Warning", "Expired", 1)
+    assert event["message"].startswith("spec.secureServing.certData: the certificate expired at ")
+    assert event["involvedObject"]["name"] == NAME
+    await client.patch(UPSTREAM_CLUSTERS, NAME, {"spec": {"secureServing": pair(authority, 3600)}})
+    await until(client, lambda found, _: "CertificateNotValid" not in found)
+    assert len(await events(client)) == 1

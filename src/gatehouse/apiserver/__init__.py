@@ -7,6 +7,7 @@ A request's way, and the packages it passes:
 - :mod:`objects`: the verbs on plain dicts, admission, deletion, what is served;
 - :mod:`structural`: structural schemas: pruning, defaults, validation, rules in CEL;
 - :mod:`builtin`: the kinds of Kubernetes; :mod:`bundled`: definitions that come along;
+  :mod:`quantities`: how Kubernetes writes numbers such as ``500m``;
 - :mod:`policies`: ValidatingAdmissionPolicies; :mod:`patches`; :mod:`fields`: who owns what;
 - :mod:`storage`: the newest state and the recent past in memory, over SQLite or etcd;
 - :mod:`controllers`: what a cluster's controllers do: namespaces, garbage, Services, Deployments;

@@ -6,11 +6,13 @@
 - :mod:`~gatehouse.controller.compilation` holds the snapshot, turns changes into IR and statuses;
 - :mod:`~gatehouse.controller.publication` renders IR and hands bundles to the transport;
 - :mod:`~gatehouse.controller.loop` decides when a pass runs and what follows from it;
+  :mod:`~gatehouse.controller.moments` tells the compilation what time it is, where that matters;
 - :mod:`~gatehouse.controller.programming` says what a report means for ``Programmed`` (pure);
 - :mod:`~gatehouse.controller.status_writer`, :mod:`~gatehouse.controller.provisioning` and
   :mod:`~gatehouse.controller.identities` are the three that talk to the API server;
 - :mod:`~gatehouse.controller.leadership` says which of several controllers acts,
-  :mod:`~gatehouse.controller.health` says what is measured, and
+  :mod:`~gatehouse.controller.health` says what is measured,
+  :mod:`~gatehouse.controller.certificates` tells of those that do not hold by Events, and
   :mod:`~gatehouse.controller.fetching` brings what objects name by URL.
 
 Semantics of objects belong to the front ends, text of configurations to the back ends, and wire

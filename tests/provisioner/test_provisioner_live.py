@@ -30,6 +30,7 @@ from gatehouse.controller.provisioning import Provisioning
 from gatehouse.kube import client as kube
 from gatehouse.provisioner.copies import Copied, Source, read_all
 from gatehouse.provisioner.manifests import Plan, ProvisionerSettings
+from gatehouse.provisioner.reconcile import reconcile
 
 # So that no other controller of the API server writes to what is made.
 SETTINGS = ProvisionerSettings(
@@ -122,6 +123,19 @@ async def test_an_autoscaler_says_how_many_and_goes_when_it_is_not_asked_for(liv
     live.plan(deployment={"replicas": 3})
     await live.until(AUTOSCALERS, lambda found: found is None)
     await live.until(DEPLOYMENTS, lambda found: found["spec"]["replicas"] == 3)
+
+
+async def test_quantities_in_another_form_are_no_change(live: Live) -> None:
+    limits = {"cpu": 2, "memory": "1024Mi", "acme.com/none": "0.50"}
+    asked = {"container": {"resources": {"limits": limits}}}
+    live.plan(deployment=asked)
+    found = await live.until(DEPLOYMENTS, bool)
+    (container,) = found["spec"]["template"]["spec"]["containers"]
+    answered = {"cpu": "2", "memory": "1Gi", "acme.com/none": "500m"}
+    assert container["resources"] == {"limits": answered}
+    plan = Plan(((80, "TCP"),), workload=msgspec.convert({"deployment": asked}, Workload))
+    outcomes = await reconcile(live.client, live.gateways[NAME], SETTINGS, plan)
+    assert {each.action for each in outcomes if each.kind == "Deployment"} == {"unchanged"}
 
 
 async def test_a_daemon_set_takes_a_deployments_place_and_gives_it_back(live: Live) -> None:

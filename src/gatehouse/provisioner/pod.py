@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from gatehouse.apis.workload import ContainerOptions, PodOptions
+from gatehouse.apiserver.quantities import canonical
 from gatehouse.provisioner.copies import Copied
 
 TOKEN_DIR = "/var/run/secrets/gatehouse"  # noqa: S105 (a directory)
@@ -121,6 +123,24 @@ def pod_spec(shape: PodShape) -> Object:
     }
 
 
+def _resources(asked: Mapping[str, Any] | None) -> Object:
+    """Give resources as API servers answer them: what is there is not to be taken for another."""
+    return {
+        key: {name: _quantity(each) for name, each in value.items()}
+        if isinstance(value, Mapping)
+        else value
+        for key, value in (asked or {}).items()
+    }
+
+
+def _quantity(value: Any) -> Any:
+    try:
+        return canonical(value) if isinstance(value, str | int | float) else value
+    except ValueError:
+        # The API server says what is wrong with it.
+        return value
+
+
 def _container(shape: PodShape) -> Object:
     health = health_port(shape.ports)
     options = shape.container
@@ -140,7 +160,8 @@ def _container(shape: PodShape) -> Object:
         # No other containerPorts: they only inform, and a new listener would replace the Pod.
         **{key: value for key, value in asked.items() if value},
         **_probes(health, options),
-        "resources": options.resources or {"requests": {"cpu": "50m", "memory": "128Mi"}},
+        "resources": _resources(options.resources)
+        or {"requests": {"cpu": "50m", "memory": "128Mi"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]},

@@ -154,7 +154,11 @@ class Crowd:
         await world.serve(
             world.cluster(name=name, hosts=(HOST,), servers=(server,), streams=streams)
         )
-        await asyncio.sleep(1.5)
+        # A server that begins only now is not ready at the first look.
+        for _ in range(int(_PATIENCE * 10)):
+            if "1" in await self._figures(name, "membership_healthy"):
+                break
+            await asyncio.sleep(0.1)
         output = await self._load(count, each, pace)
         answers = re.search(r"requests: .*\nstatus codes: .*", output)
         said = answers[0].replace("\n", "; ") if answers else output
@@ -181,11 +185,15 @@ class Crowd:
 
     async def _connections(self, name: str) -> tuple[int, int]:
         """Give how many connections Envoy opened to a cluster's servers, and how many it has."""
-        wanted = re.compile(rf"cluster\.kube[:_]{name}\.upstream_cx_(http2_total|active): (\d+)")
+        (opened,) = await self._figures(name, "upstream_cx_http2_total")
+        (left,) = await self._figures(name, "upstream_cx_active")
+        return int(opened), int(left)
+
+    async def _figures(self, name: str, figure: str) -> list[str]:
+        """Give what Envoy counts of a cluster; nothing while it counts nothing."""
         connector = aiohttp.UnixConnector(str(self._world.directory / "admin.sock"))
         async with (
             aiohttp.ClientSession(connector=connector) as http,
-            http.get("http://envoy/stats?filter=upstream_cx_") as answer,
+            http.get(f"http://envoy/stats?filter={figure}") as answer,
         ):
-            found: dict[str, Any] = dict(wanted.findall(await answer.text()))
-        return int(found.get("http2_total", 0)), int(found.get("active", 0))
+            return re.findall(rf"cluster\.kube[:_]{name}\.{figure}: (\d+)", await answer.text())

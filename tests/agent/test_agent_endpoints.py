@@ -243,6 +243,7 @@ async def test_without_endpoints_the_answer_is_503(
                 assert (await get(port))[0] == status
 
 
+@pytest.mark.long
 async def test_a_new_master_begins_with_the_newest_endpoints(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
@@ -265,6 +266,7 @@ async def test_a_new_master_begins_with_the_newest_endpoints(
         assert statuses == [(200, "1")]
 
 
+@pytest.mark.long
 async def test_a_data_plane_begins_with_the_endpoints_on_its_disk(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
@@ -286,6 +288,7 @@ async def test_a_data_plane_begins_with_the_endpoints_on_its_disk(
             assert workers(tmp_path) == before
 
 
+@pytest.mark.long
 async def test_a_port_lost_to_another_is_replaced(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:

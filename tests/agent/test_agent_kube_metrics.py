@@ -103,6 +103,7 @@ def gateway(authority: Authority, port: int, server: int) -> ir_gateway.Gateway:
     )
 
 
+@pytest.mark.long
 @pytest.mark.process
 async def test_an_agents_page_has_them_with_its_own_labels(
     plane: EnvoyControlPlane, tmp_path: Path

@@ -62,6 +62,7 @@ def secret(name: str) -> dict[str, object]:
     return {"metadata": metadata, "stringData": {"password": "hunter2"}}
 
 
+@pytest.mark.long
 async def test_a_backup_of_a_running_server_is_restored(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text(done("new-key"))
@@ -94,6 +95,7 @@ async def test_a_backup_of_a_running_server_is_restored(tmp_path: Path) -> None:
     assert "not empty" in said
 
 
+@pytest.mark.long
 async def test_objects_move_from_sqlite_to_etcd(tmp_path: Path, etcd: Etcd) -> None:
     server = ApiServer(tmp_path / "a")
     async with running(server) as client:

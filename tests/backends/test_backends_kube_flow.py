@@ -153,6 +153,7 @@ async def test_a_denied_cluster_refuses_everything(two: World) -> None:
     await two.served.until(served)
 
 
+@pytest.mark.long
 async def test_servers_of_a_policy_and_those_that_are_ready(two: World) -> None:
     context = two.servers.server("kube", x509.DNSName("kube.test"))
     async with kube_upstream.serving("two", context) as second:

@@ -164,6 +164,7 @@ async def test_another_version_of_gateway_api_shows_in_the_class(cluster: Cluste
         await replica.stop()
 
 
+@pytest.mark.long
 async def test_what_is_forbidden_is_done_without_until_it_is_permitted(cluster: Cluster) -> None:
     role = await cluster.client.get(ROLES, CONTROLLER_ROLE)
     fewer = [

@@ -49,6 +49,7 @@ def same_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "hash", digest, raising=False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [NGINX, ENVOY])
 async def test_a_change_of_one_gateway_costs_the_same_among_many(kind: str, tmp_path: Path) -> None:
     for each in (FEW, MANY):

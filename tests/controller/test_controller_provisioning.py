@@ -347,6 +347,7 @@ async def test_a_quota_that_keeps_pods_from_a_deployment_is_told(cluster: Cluste
         await until(lambda: cluster.programmed("starved"), lambda now: now[1] == WAITING)
 
 
+@pytest.mark.long
 async def test_a_controller_that_restarts_writes_nothing(cluster: Cluster) -> None:
     await cluster.parameters(
         "all",
@@ -368,6 +369,7 @@ async def test_a_controller_that_restarts_writes_nothing(cluster: Cluster) -> No
         assert await cluster.quiet() == before
 
 
+@pytest.mark.long
 async def test_a_controller_that_states_something_else_updates_each_object_once(
     cluster: Cluster,
 ) -> None:

@@ -129,6 +129,7 @@ async def test_what_cannot_be_read_is_refused_and_said_once(counter: Counter) ->
     assert metrics(counter)["gatehouse_counter_malformed_requests_total"] == 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("rate", "burst"), [(50, 20), (400, 1), (3, 100)])
 async def test_two_counters_never_let_more_pass_than_the_limit(
     counter: Counter, redis: Redis, tmp_path: Path, rate: int, burst: int

@@ -130,6 +130,7 @@ def _report(seed: int, routes: list[Object], request: Request, said: str) -> str
     return f"{said}\nseed {seed}\n{request}\n{text}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dialect", [NGINX, ENVOY], ids=lambda each: each.name)
 async def test_a_proxy_does_what_the_specification_says(dialect: Dialect) -> None:
     done, wrong, seed = 0, list[str](), SEED

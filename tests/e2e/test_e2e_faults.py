@@ -114,6 +114,7 @@ async def test_a_killed_supervisor_leaves_traffic_and_the_next_one_takes_over(
     assert (installation.agent(), installation.nginx()) == (agent, nginx)
 
 
+@pytest.mark.long
 async def test_a_restart_keeps_objects_and_addresses_and_leaves_no_process(
     installation: Installation, client: kube.Client, backends: None
 ) -> None:

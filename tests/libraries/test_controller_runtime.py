@@ -101,6 +101,7 @@ def secrets(core: k8s.CoreV1Api) -> dict[str, Any]:
     return {secret.metadata.name: secret.data for secret in found}
 
 
+@pytest.mark.long
 def test_a_controller_reconciles_and_another_takes_over(
     server: ApiServer, replicas: list[Replica], core: k8s.CoreV1Api
 ) -> None:
@@ -131,6 +132,7 @@ def test_a_controller_reconciles_and_another_takes_over(
     assert last.end(signal.SIGTERM) == 0
 
 
+@pytest.mark.long
 def test_metadata_informers_and_server_side_apply(
     replicas: list[Replica], core: k8s.CoreV1Api
 ) -> None:

@@ -30,6 +30,7 @@ def program(cache: Path) -> Path:
     return target / "client.mjs"
 
 
+@pytest.mark.long
 def test_objects_watches_and_informers(
     apiserver: ApiServer, namespace: str, program: Path, tmp_path: Path
 ) -> None:

@@ -325,6 +325,7 @@ def effort_of_a_new_route(existing: int, controller: str) -> int:
     return calls(more)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("controller", DATA_PLANES)
 def test_what_a_new_route_costs_hardly_grows_with_what_is_there(controller: str) -> None:
     few, many = (effort_of_a_new_route(existing, controller) for existing in (300, 3_000))

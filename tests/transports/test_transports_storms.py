@@ -134,6 +134,7 @@ async def test_a_stream_says_at_once_that_it_is_open(plane: ControlPlane) -> Non
         await plane.until(lambda report: bool(report.instances))
 
 
+@pytest.mark.long
 async def test_an_agent_that_takes_nothing_delays_nobody_and_gets_only_the_newest_after(
     plane: ControlPlane,
 ) -> None:

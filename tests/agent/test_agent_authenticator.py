@@ -14,7 +14,7 @@ from authority import Authority
 from test_agent_connector import ADDRESS, agent, without
 from test_agent_process import spawn, until
 
-from gatehouse.agent import companions, processes
+from gatehouse.agent import lifetimes, processes
 from gatehouse.backends import nginx
 from gatehouse.bundle import Bundle, File
 from gatehouse.companion import control
@@ -82,7 +82,7 @@ async def test_it_runs_while_something_needs_it(
     authority: Authority,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(companions, "LINGER_SECONDS", 0.5)
+    monkeypatch.setattr(lifetimes, "linger_seconds", lambda _drain: 0.5)
     port = free_port()
     async with agent(control_plane, tmp_path):
         await control_plane.programmed(without(port))

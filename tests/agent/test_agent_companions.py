@@ -15,7 +15,7 @@ from envoy_running import EnvoyControlPlane, backend, get, website
 from test_agent_envoy import envoys, options, running, spawn, until
 
 from gatehouse.agent import companions as owners
-from gatehouse.agent import processes
+from gatehouse.agent import lifetimes, processes
 from gatehouse.authenticator import description
 from gatehouse.authenticator.description import Party
 from gatehouse.companion import control
@@ -89,7 +89,7 @@ async def test_it_does_what_is_described_when_that_is_confirmed(
     authority: Authority,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(owners, "LINGER_SECONDS", 0.5)
+    monkeypatch.setattr(lifetimes, "linger_seconds", lambda _drain: 0.5)
     port = free_port()
     async with backend("one") as one, running(options(plane, tmp_path)):
         report = await plane.served(website(port, one))

@@ -22,7 +22,7 @@ from cryptography import x509
 from https_server import serving
 from test_agent_process import running, spawn, until
 
-from gatehouse.agent import companions, processes
+from gatehouse.agent import companions, lifetimes, processes
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.agent.nginx import main
 from gatehouse.backends import nginx
@@ -259,7 +259,7 @@ async def test_the_connector_ends_when_nothing_needs_it(
     authority: Authority,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(companions, "LINGER_SECONDS", 0.5)
+    monkeypatch.setattr(lifetimes, "linger_seconds", lambda _drain: 0.5)
     port = free_port()
     with serving(authority.server("real", SPIFFE)) as endpoint:
         async with agent(control_plane, tmp_path):

@@ -16,8 +16,7 @@ from envoy_running import EnvoyControlPlane, backend, website
 from reviewer_running import Upstream, review
 from test_agent_envoy import envoys, options, running, until
 
-from gatehouse.agent import companions as owners
-from gatehouse.agent import processes
+from gatehouse.agent import lifetimes, processes
 from gatehouse.companion import control
 from gatehouse.reviewer import description
 from gatehouse.standalone.ports import free_port
@@ -56,7 +55,7 @@ async def status(directory: Path, token: str) -> int:
 async def test_it_reviews_where_envoy_runs_for_as_long_as_it_is_needed(
     plane: EnvoyControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owners, "LINGER_SECONDS", 0.5)
+    monkeypatch.setattr(lifetimes, "linger_seconds", lambda _drain: 0.5)
     port, health = free_port(), f"127.0.0.1:{free_port()}"
     chosen = msgspec.structs.replace(options(plane, tmp_path), health_address=health)
     upstream = Upstream(tmp_path / "run" / description.UPSTREAM, None)

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from gatehouse.agent import private
+from gatehouse.agent import lifetimes, private
 from gatehouse.agent.error_log import ErrorLog, message
 from gatehouse.agent.lifetimes import PAUSE_FIRST, PAUSE_MAX, STEADY_SECONDS
 from gatehouse.agent.measurements import Figure
@@ -32,9 +32,6 @@ log = structlog.get_logger("gatehouse.agent")
 
 TELL_SECONDS = 10.0
 """For a start and for reading authorities and certificates; both together take 0.2 s."""
-
-LINGER_SECONDS = 5
-"""How long sockets stay open after the last worker that uses them must have finished."""
 
 QUIT_SECONDS = 2.0
 """The proxy has ended by then, and with it every connection that could still be finished."""
@@ -74,10 +71,10 @@ class RefusedError(CompanionError):
 class Companion:
     """Owns one process, whose files are in the directory ``run``. Raises OSError."""
 
-    def __init__(self, kind: Kind, run: Path, shutdown: int) -> None:
-        """``shutdown``: seconds until a worker that was told to finish has."""
+    def __init__(self, kind: Kind, run: Path, linger: float) -> None:
+        """``linger``: seconds for which sockets stay open that no configuration names any more."""
         self.name = kind.name
-        self._linger = shutdown + LINGER_SECONDS
+        self._linger = linger
         self.restarts = 0
         """How often one died and was replaced, for metrics."""
         self._kind = kind
@@ -221,12 +218,12 @@ class Companion:
         return process
 
 
-def of(kinds: Iterable[Kind], run: Path, shutdown: int) -> tuple[Companion, ...]:
+def of(kinds: Iterable[Kind], run: Path, drain: float) -> tuple[Companion, ...]:
     """Give the owner of each kind's process; raises OSError.
 
-    ``shutdown``: seconds until a worker of the proxy that was told to finish has.
+    ``drain``: how long connections of the proxy may take to finish, in seconds.
     """
-    return tuple(Companion(kind, run, shutdown) for kind in kinds)
+    return tuple(Companion(kind, run, lifetimes.linger_seconds(drain)) for kind in kinds)
 
 
 def tend(group: asyncio.TaskGroup, owners: Sequence[Companion]) -> None:

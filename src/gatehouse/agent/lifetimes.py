@@ -24,3 +24,11 @@ def shutdown_seconds(drain: float) -> int:
     that much then means them to have it at a reload, too.
     """
     return max(_SHUTDOWN_SECONDS, math.ceil(drain))
+
+
+def linger_seconds(drain: float) -> float:
+    """Give how long a companion's sockets stay open after the last worker that uses them was told.
+
+    By then it must have finished.
+    """
+    return shutdown_seconds(drain) + 5

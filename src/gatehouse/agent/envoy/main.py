@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import structlog
 
-from gatehouse.agent import companions, life, lifetimes, orphans, pages
+from gatehouse.agent import companions, life, orphans, pages
 from gatehouse.agent.envoy import binary as binaries
 from gatehouse.agent.envoy import kubernetes, places
 from gatehouse.agent.envoy.admin import Admin
@@ -48,8 +48,7 @@ class Agent:
         self.supervisor = Supervisor(binary, self.places, options.workers)
         self.supervisor.on_change = self._forget_readiness
         self.upstream = Upstream(options, self.relay, self._wake)
-        shutdown = lifetimes.shutdown_seconds(options.drain_seconds)
-        owners = companions.of(companions.OF_ENVOY, self.places.run, shutdown)
+        owners = companions.of(companions.OF_ENVOY, self.places.run, options.drain_seconds)
         self.company = Company(owners, self.places, self.relay, self._flush)
         self.downstream = Downstream(self.relay, self._flush)
         self.health = HealthServer(self.not_ready, self.metrics)

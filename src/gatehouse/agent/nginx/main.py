@@ -48,15 +48,15 @@ class Agent:
         self.generations = Generations(options.root)
         self.nameserver = Nameserver()
         self.supervisor = Supervisor(binary, self.places)
-        shutdown = lifetimes.shutdown_seconds(options.drain_seconds)
-        self.companions = companions.of(companions.OF_NGINX, self.places.run, shutdown)
+        drain = options.drain_seconds
+        self.companions = companions.of(companions.OF_NGINX, self.places.run, drain)
         self.applier = Applier(
             Stager(
                 binary,
                 self.places,
                 self.generations,
                 options.workers,
-                shutdown,
+                lifetimes.shutdown_seconds(drain),
                 strict=options.treat_warnings_as_errors,
             ),
             self.places,

@@ -1,0 +1,89 @@
+"""An API server that is killed: what it acknowledged is there, and watches are resumed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from inprocess import Server
+
+from gatehouse.apis import resources
+from gatehouse.kube import client as kube
+from gatehouse.kube.config import from_kubeconfig
+from gatehouse.standalone import pki
+from gatehouse.standalone.state import State
+
+
+def config_map(name: str, **data: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "default"}, "data": data}
+
+
+@pytest.mark.process
+async def test_every_acknowledged_write_survives_kill_9(tmp_path: Path) -> None:
+    state = State(tmp_path / "state")
+    made = Server(state)
+    chosen = state.addresses("127.0.0.1:0", "127.0.0.1:0")
+    state.write_kubeconfigs(f"https://{chosen.api}")
+    pair = state.pki.leaf(pki.APISERVER)
+    command = (
+        *(sys.executable, "-m", "gatehouse", "apiserver", "--storage", str(state.database)),
+        *("--bind", chosen.api, "--tls-cert", str(pair.cert), "--tls-key", str(pair.key)),
+        *("--client-ca", str(state.pki.ca().cert), "--token-key", str(state.pki.token_key)),
+    )
+    acknowledged: list[str] = []
+    for life in range(3):
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)  # noqa: ASYNC220
+        try:
+            async with made.client() as client:
+                await _until_answered(client)
+                found = await client.list(resources.CONFIG_MAPS, "default")
+                assert set(acknowledged) <= {item["metadata"]["name"] for item in found.items}
+                killer = asyncio.get_running_loop().call_later(
+                    0.2 + 0.1 * life, os.kill, process.pid, signal.SIGKILL
+                )
+                with contextlib.suppress(kube.Unavailable):
+                    for number in range(100_000):
+                        name = f"c-{life}-{number}"
+                        await client.create(resources.CONFIG_MAPS, config_map(name))
+                        acknowledged.append(name)
+                killer.cancel()
+        finally:
+            process.kill()
+            process.wait()
+    assert len(acknowledged) > 30
+
+
+async def _until_answered(client: kube.Client) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            with contextlib.suppress(kube.ApiError):
+                await client.list(resources.NAMESPACES)
+                return
+            await asyncio.sleep(0.05)
+
+
+async def test_watches_are_resumed_by_the_next_process(tmp_path: Path) -> None:
+    made = Server(State(tmp_path / "state"))
+    async with made.running(), made.client() as client:
+        start = (await client.list(resources.CONFIG_MAPS)).resource_version
+        await client.create(resources.CONFIG_MAPS, config_map("before"))
+    async with made.running():
+        configuration = from_kubeconfig(made.state.kubeconfig)
+        async with kube.Client(configuration) as client:
+            await client.create(resources.CONFIG_MAPS, config_map("after"))
+            seen = []
+            watch = client.watch(resources.CONFIG_MAPS, resource_version=start)
+            async with aclosing(watch) as events:
+                async for event in events:
+                    seen.append(event.object["metadata"]["name"])
+                    if len(seen) == 2:
+                        break
+    assert seen == ["before", "after"]

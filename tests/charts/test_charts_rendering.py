@@ -21,7 +21,7 @@ from gatehouse.apis.resources import Resource
 from gatehouse.apiserver.builtin import schemas
 from gatehouse.apiserver.objects.served import Served
 from gatehouse.cli import certs, counter
-from gatehouse.cli.parts import controller_command
+from gatehouse.cli.controller import controller_command
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "gatehouse"

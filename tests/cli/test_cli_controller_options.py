@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from gatehouse.apis.workload import NetworkOptions
-from gatehouse.cli import parts
+from gatehouse.cli import controller
 from gatehouse.controller import options
 
 NEEDED = ("--agent-advertise=c:1", "--tls-cert=c", "--tls-key=k", "--ca=a")
@@ -28,7 +28,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr("gatehouse.cli.running.run", lambda *_, **__: None)
 
     def runs(*words: str) -> options.Options | str:
-        done = CliRunner().invoke(parts.controller_command, [*NEEDED, *words])
+        done = CliRunner().invoke(controller.controller_command, [*NEEDED, *words])
         return taken[-1] if done.exit_code == 0 else done.output
 
     return runs

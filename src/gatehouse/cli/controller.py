@@ -1,9 +1,8 @@
-"""The control plane's processes behind `gatehouse up`, each also to be run by itself."""
+"""`gatehouse controller`."""
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,31 +10,16 @@ from typing import Any
 import click
 import msgspec
 
-from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.apis.workload import NetworkOptions
 from gatehouse.cli import running
-from gatehouse.cli.errors import Trouble
 from gatehouse.controller import options as controller_options
 from gatehouse.controller import run as controller
 from gatehouse.controller import usage
 from gatehouse.controller.leadership import LeadershipLostError, Lease
 from gatehouse.kube.config import ConfigError
 from gatehouse.provisioner.copies import USES, Source
-from gatehouse.standalone.node import images as table
-from gatehouse.standalone.node import node as local_node
 
 PATH = click.Path(path_type=Path)
-
-
-def pod_network(_: click.Context, __: click.Parameter, value: str) -> str:
-    """Read a network for users' Pods. Raises BadParameter."""
-    try:
-        network = ipaddress.IPv4Network(value)
-    except ValueError as error:
-        raise click.BadParameter(f"{value}: {error}") from error
-    if network.is_loopback or network.num_addresses < 4:
-        raise click.BadParameter(f"{value} is no network of 4 or more addresses beyond loopback")
-    return value
 
 
 def parsed(read: Callable[[Any], Any]) -> Callable[[click.Context, click.Parameter, Any], Any]:
@@ -59,15 +43,7 @@ def network_options(text: str) -> NetworkOptions:
     return msgspec.convert(raw, NetworkOptions)
 
 
-def find_nginx(named: str | None) -> Path:
-    """Give the NGINX to run, after asking it what it is."""
-    try:
-        return nginx_binary.probe(nginx_binary.find(named or None)).path
-    except nginx_binary.NginxMissingError as error:
-        raise Trouble(str(error)) from error
-
-
-@click.command()
+@click.command("controller")
 @click.option("--kubeconfig", type=PATH, default=None, help="Without it: the Pod's environment.")
 @click.option("--agent-bind", default="0.0.0.0:8443", show_default=True)
 @click.option("--agent-advertise", required=True, help="host:port under which agents find us.")
@@ -147,41 +123,4 @@ def controller_command(image: str, envoy_image: str, **given: Any) -> None:
     running.run(part, expected=(ConfigError, LeadershipLostError))
 
 
-@click.command()
-@click.option("--kubeconfig", type=PATH, required=True)
-@click.option("--dir", "directory", type=PATH, required=True, help="Files of the data planes.")
-@click.option("--address-pool", default="127.100.0.0/16", show_default=True)
-@click.option("--nginx", default=None, help="NGINX binary; see `gatehouse up --help`.")
-@click.option("--images", type=PATH, default=None, help="YAML file of images to run as commands.")
-@click.option("--pod-network", default="10.244.0.0/16", show_default=True, callback=pod_network)
-def node(
-    kubeconfig: Path,
-    directory: Path,
-    address_pool: str,
-    nginx: str | None,
-    images: Path | None,
-    pod_network: str,
-) -> None:
-    """Run data planes as processes of this machine (kubelet and load balancer)."""
-    binary = find_nginx(nginx)
-    try:
-        known = table.load(images) if images else {}
-    except table.ImagesError as error:
-        raise Trouble(str(error)) from error
-    options = local_node.Options(
-        kubeconfig=kubeconfig,
-        directory=directory,
-        pool=address_pool,
-        nginx=str(binary),
-        images=known,
-        pod_network=pod_network,
-    )
-
-    async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
-        await local_node.run(options, stop, leave)
-
-    running.run(part, expected=(ConfigError,))
-
-
-controller_command.name = "controller"
-COMMANDS = (controller_command, node)
+COMMANDS = (controller_command,)

@@ -1,0 +1,55 @@
+"""What commands take that run data planes on this machine."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from pathlib import Path
+
+import click
+
+from gatehouse.agent.nginx import binary as nginx_binary
+from gatehouse.cli.errors import Trouble
+
+
+def pod_network(_: click.Context, __: click.Parameter, value: str) -> str:
+    """Read a network for users' Pods. Raises BadParameter."""
+    try:
+        network = ipaddress.IPv4Network(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value}: {error}") from error
+    if network.is_loopback or network.num_addresses < 4:
+        raise click.BadParameter(f"{value} is no network of 4 or more addresses beyond loopback")
+    return value
+
+
+def address_pool(_: click.Context, __: click.Parameter, value: str) -> str:
+    """Read a network for Gateways. Raises BadParameter."""
+    try:
+        pool = ipaddress.IPv4Network(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value}: {error}") from error
+    if pool.num_addresses < 4:
+        raise click.BadParameter(f"{value} has fewer than 4 addresses")
+    if not pool.is_loopback and not _ours(pool):
+        reason = f"{value} is not of this machine (ip route add local {value} dev lo)"
+        raise click.BadParameter(reason)
+    return value
+
+
+def _ours(pool: ipaddress.IPv4Network) -> bool:
+    """Whether this machine takes connections for a network's addresses."""
+    with socket.socket() as probe:
+        try:
+            probe.bind((str(pool.network_address + 1), 0))
+        except OSError:
+            return False
+    return True
+
+
+def find_nginx(named: str | None) -> Path:
+    """Give the NGINX to run, after asking it what it is."""
+    try:
+        return nginx_binary.probe(nginx_binary.find(named or None)).path
+    except nginx_binary.NginxMissingError as error:
+        raise Trouble(str(error)) from error

@@ -1,0 +1,57 @@
+"""`gatehouse node`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from gatehouse.cli import machine, running
+from gatehouse.cli.errors import Trouble
+from gatehouse.kube.config import ConfigError
+from gatehouse.standalone.node import images as table
+from gatehouse.standalone.node import node as local_node
+
+PATH = click.Path(path_type=Path)
+
+
+@click.command()
+@click.option("--kubeconfig", type=PATH, required=True)
+@click.option("--dir", "directory", type=PATH, required=True, help="Files of the data planes.")
+@click.option("--address-pool", default="127.100.0.0/16", show_default=True)
+@click.option("--nginx", default=None, help="NGINX binary; see `gatehouse up --help`.")
+@click.option("--images", type=PATH, default=None, help="YAML file of images to run as commands.")
+@click.option(
+    "--pod-network", default="10.244.0.0/16", show_default=True, callback=machine.pod_network
+)
+def node(
+    kubeconfig: Path,
+    directory: Path,
+    address_pool: str,
+    nginx: str | None,
+    images: Path | None,
+    pod_network: str,
+) -> None:
+    """Run data planes as processes of this machine (kubelet and load balancer)."""
+    binary = machine.find_nginx(nginx)
+    try:
+        known = table.load(images) if images else {}
+    except table.ImagesError as error:
+        raise Trouble(str(error)) from error
+    options = local_node.Options(
+        kubeconfig=kubeconfig,
+        directory=directory,
+        pool=address_pool,
+        nginx=str(binary),
+        images=known,
+        pod_network=pod_network,
+    )
+
+    async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
+        await local_node.run(options, stop, leave)
+
+    running.run(part, expected=(ConfigError,))
+
+
+COMMANDS = (node,)

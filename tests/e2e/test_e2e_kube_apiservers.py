@@ -34,6 +34,7 @@ from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.process,
     pytest.mark.timeout(300),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

@@ -20,7 +20,7 @@ from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone.ports import free_port
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.long]
 
 NAMESPACES = ("nlk", "nginx-ingress", "balanced")
 
@@ -188,7 +188,6 @@ async def test_users_of_nlk_change_nothing(cluster: kube.Client) -> None:
         await cluster.delete(resources.CONFIG_MAPS, "nlk-config", "nlk")
 
 
-@pytest.mark.long
 async def test_a_service_that_goes_while_no_controller_runs_is_missed_by_nobody(
     cluster: kube.Client, installation: Installation
 ) -> None:

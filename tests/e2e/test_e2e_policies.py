@@ -18,7 +18,7 @@ from key_server import key_server
 
 from gatehouse.kube import client as kube
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.long]
 
 API = "gateway.nginx.org/v1alpha1"
 KEY = b"a secret that signs the tokens of tests"

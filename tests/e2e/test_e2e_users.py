@@ -22,7 +22,7 @@ from oidc_provider import CLIENT, SECRET, OidcProvider, oidc_provider
 from gatehouse.companion import control
 from gatehouse.kube import client as kube
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.long]
 
 FILTER = "AuthenticationFilter"
 

@@ -11,8 +11,9 @@ PAUSE_MAX = 10.0
 STEADY_SECONDS = 10.0
 """A process that lived this long died of something new: the pauses begin anew."""
 
-DRAIN_SECONDS = 25.0
-"""How long connections may take to finish when the agent is told to stop, unless it is said."""
+DRAIN_SECONDS, MOST_DRAIN_SECONDS = 25.0, 3600
+"""How long connections may take to finish when the agent is told to stop: unless it is said, and at
+the most."""
 
 _SHUTDOWN_SECONDS = 60
 

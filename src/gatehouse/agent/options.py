@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gatehouse.agent.lifetimes import DRAIN_SECONDS
+from gatehouse.agent.lifetimes import DRAIN_SECONDS, MOST_DRAIN_SECONDS
 
 CONFIG_DIR = "/etc/nginx"
 """Where a control plane believes NGINX's files to be."""
@@ -57,7 +57,7 @@ KEYS: Mapping[str, str] = {
 FEATURES = frozenset({"configuration"})
 """Those of the field's agent that this one has; metrics are there to be fetched, not pushed."""
 
-MOST_WELCOME_SECONDS, MOST_DRAIN_SECONDS = 60, 3600
+MOST_WELCOME_SECONDS = 60
 
 _LEVELS = {"warn": "warning", "panic": "error", "fatal": "error"}
 """Levels of the field's agent that are called something else here."""

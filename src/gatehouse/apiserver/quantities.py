@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal, DecimalException
+from typing import Any
 
 KEYWORD = "x-gatehouse-quantity"
 """Marks a field of a built-in kind that holds a quantity."""
@@ -72,14 +73,26 @@ def canonical(value: str | float) -> str:
     return text if shown is None else sign + shown
 
 
+def canonical_or_same(value: Any) -> Any:
+    """Give a quantity in canonical form, and anything else as it is, for validation to name."""
+    try:
+        return canonical(value) if isinstance(value, str | int | float) else value
+    except ValueError:
+        return value
+
+
 def is_quantity(text: str) -> bool:
     """Whether a text is a quantity."""
-    return len(text) <= _LONGEST and _QUANTITY.fullmatch(text) is not None
+    return _found(text) is not None
+
+
+def _found(text: str) -> re.Match[str] | None:
+    return _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
 
 
 def _match(text: str) -> re.Match[str]:
-    found = _QUANTITY.fullmatch(text)
-    if found is None or not is_quantity(text):
+    found = _found(text)
+    if found is None:
         raise ValueError("quantities must match the regular expression of resource quantities")
     return found
 

@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from gatehouse.agent.lifetimes import MOST_DRAIN_SECONDS
 from gatehouse.apis.workload import ContainerOptions, PodOptions
-from gatehouse.apiserver.quantities import canonical
+from gatehouse.apiserver.quantities import canonical_or_same
 from gatehouse.provisioner.copies import Copied
 
 TOKEN_DIR = "/var/run/secrets/gatehouse"  # noqa: S105 (a directory)
@@ -28,9 +29,6 @@ TOKEN_SECONDS = 3600
 WELCOME_SECONDS, ENDING_SECONDS = 3, 2
 """For which a Pod that is to end takes new connections, until every node has heard of it; and which
 it needs for its end once connections have finished."""
-
-MOST_DRAIN_SECONDS = 3600
-"""The most that an agent takes for it."""
 
 PROXY_UID = 101
 """User and group of NGINX, and of Envoy, in their own images."""
@@ -126,19 +124,11 @@ def pod_spec(shape: PodShape) -> Object:
 def _resources(asked: Mapping[str, Any] | None) -> Object:
     """Give resources as API servers answer them: what is there is not to be taken for another."""
     return {
-        key: {name: _quantity(each) for name, each in value.items()}
+        key: {name: canonical_or_same(each) for name, each in value.items()}
         if isinstance(value, Mapping)
         else value
         for key, value in (asked or {}).items()
     }
-
-
-def _quantity(value: Any) -> Any:
-    try:
-        return canonical(value) if isinstance(value, str | int | float) else value
-    except ValueError:
-        # The API server says what is wrong with it.
-        return value
 
 
 def _container(shape: PodShape) -> Object:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gatehouse.apiserver.quantities import canonical
+from gatehouse.apiserver.quantities import canonical_or_same
 from gatehouse.apiserver.structural.node import Node
 
 _HEAD = ("apiVersion", "kind", "metadata")
@@ -43,7 +43,7 @@ def _object(
     additional = node.additional
     for name in value if additional is not None and additional.quantity else node.quantities:
         if name in value:
-            value[name] = _quantity(value[name])
+            value[name] = canonical_or_same(value[name])
     for name, item in value.items():
         if not (item.__class__ is dict or item.__class__ is list) or (head and name in _HEAD):
             continue
@@ -71,16 +71,6 @@ def _drop_nulls(node: Node, value: dict[str, Any]) -> None:
         inner = node.property(name) or node.additional
         if inner is not None and inner is not node.additional and not inner.nullable and inner.type:
             del value[name]
-
-
-def _quantity(value: Any) -> Any:
-    """Give the canonical form; what is no quantity is left for validation to name."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return value
-    try:
-        return canonical(value)
-    except ValueError:
-        return value
 
 
 def _copy(value: Any) -> Any:

@@ -14,10 +14,7 @@ from gatehouse.cli.errors import Trouble
 
 def pod_network(_: click.Context, __: click.Parameter, value: str) -> str:
     """Read a network for users' Pods. Raises BadParameter."""
-    try:
-        network = ipaddress.IPv4Network(value)
-    except ValueError as error:
-        raise click.BadParameter(f"{value}: {error}") from error
+    network = _network(value)
     if network.is_loopback or network.num_addresses < 4:
         raise click.BadParameter(f"{value} is no network of 4 or more addresses beyond loopback")
     return value
@@ -25,16 +22,20 @@ def pod_network(_: click.Context, __: click.Parameter, value: str) -> str:
 
 def address_pool(_: click.Context, __: click.Parameter, value: str) -> str:
     """Read a network for Gateways. Raises BadParameter."""
-    try:
-        pool = ipaddress.IPv4Network(value)
-    except ValueError as error:
-        raise click.BadParameter(f"{value}: {error}") from error
+    pool = _network(value)
     if pool.num_addresses < 4:
         raise click.BadParameter(f"{value} has fewer than 4 addresses")
     if not pool.is_loopback and not _ours(pool):
         reason = f"{value} is not of this machine (ip route add local {value} dev lo)"
         raise click.BadParameter(reason)
     return value
+
+
+def _network(value: str) -> ipaddress.IPv4Network:
+    try:
+        return ipaddress.IPv4Network(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value}: {error}") from error
 
 
 def _ours(pool: ipaddress.IPv4Network) -> bool:

@@ -6,7 +6,7 @@ is is an input: the controller says of each moment whether it has passed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 
 import msgspec
@@ -57,12 +57,11 @@ def _names(certificate: x509.Certificate) -> tuple[str, ...]:
     return tuple(each.lower() for each in found.value.get_values_for_type(x509.DNSName))
 
 
-def covers(names: Iterable[str], host: str) -> bool:
+def covers(names: Collection[str], host: str) -> bool:
     """Whether one of a certificate's names is a host's (RFC 6125 6.4; ``host``: lower case).
 
     ``*`` stands for exactly one label, the first; the common name for nothing.
     """
-    names = set(names)
     return host in names or f"*.{host.partition('.')[2]}" in names
 
 

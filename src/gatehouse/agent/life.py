@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
-from typing import Any
+import os
+from collections.abc import Coroutine, Sequence
+from typing import Any, Protocol
 
 import structlog
 
+from gatehouse.agent import companions, orphans
+from gatehouse.agent.companions import Companion
+from gatehouse.agent.error_log import ErrorLog
 from gatehouse.agent.health import HealthServer
 from gatehouse.agent.options import Options
 
 log = structlog.get_logger("gatehouse.agent")
+
+
+class Supervisor(Protocol):
+    """Keeps one proxy alive."""
+
+    error_log: ErrorLog
+
+    async def run(self) -> None:
+        """Keep it alive until cancelled."""
 
 
 def begin(options: Options) -> None:
@@ -47,3 +60,17 @@ async def live(
         with contextlib.suppress(OSError):
             await health.stop()
     log.info("draining")
+
+
+def tend(
+    group: asyncio.TaskGroup, proxy: str, supervisor: Supervisor, owners: Sequence[Companion]
+) -> None:
+    """Keep a proxy and its companions alive, and pass on what they say, as long as ``group`` lives.
+
+    As process 1 the agent also waits for whatever has lost its parent.
+    """
+    if os.getpid() == 1:
+        group.create_task(orphans.reap_always())
+    group.create_task(supervisor.run())
+    group.create_task(supervisor.error_log.forward(proxy))
+    companions.tend(group, owners)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterator
 from urllib.parse import quote
 
 import structlog
 
-from gatehouse.agent import companions, life, orphans, pages
+from gatehouse.agent import companions, life, pages
 from gatehouse.agent.envoy import binary as binaries
 from gatehouse.agent.envoy import kubernetes, places
 from gatehouse.agent.envoy.admin import Admin
@@ -167,11 +166,7 @@ async def run(options: Options, stop: asyncio.Event) -> None:
 
 async def _parts(agent: Agent) -> None:
     async with asyncio.TaskGroup() as group:
-        if os.getpid() == 1:
-            group.create_task(orphans.reap_always())
-        group.create_task(agent.supervisor.run())
-        group.create_task(agent.supervisor.error_log.forward("envoy"))
-        companions.tend(group, agent.company.owners)
+        life.tend(group, "envoy", agent.supervisor, agent.company.owners)
         group.create_task(agent.company.run())
         group.create_task(agent.upstream.run())
         group.create_task(agent.keep())

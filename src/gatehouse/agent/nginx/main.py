@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterable, Iterator
 
 import structlog
 
-from gatehouse.agent import companions, life, lifetimes, orphans
+from gatehouse.agent import companions, life, lifetimes
 from gatehouse.agent.health import HealthServer
 from gatehouse.agent.measurements import Figure
 from gatehouse.agent.nginx import binary as binaries
@@ -159,11 +158,7 @@ async def run(options: Options, stop: asyncio.Event, on_step: OnStep = lambda _s
 
 async def _parts(agent: Agent) -> None:
     async with asyncio.TaskGroup() as group:
-        if os.getpid() == 1:
-            group.create_task(orphans.reap_always())
-        group.create_task(agent.supervisor.run())
-        group.create_task(agent.supervisor.error_log.forward("nginx"))
-        companions.tend(group, agent.companions)
+        life.tend(group, "nginx", agent.supervisor, agent.companions)
         await agent.applier.settle()
         tending = agent.applier.keep_in_step if agent.plus else agent.applier.shed_seeds
         group.create_task(tending())

@@ -94,18 +94,23 @@ async def test_ports_of_a_service_answer_on_a_machine_outside(
             return (await web(8080))[0] == 503
 
         await until(nobody)
+        await says_what_is_missing(cluster, kind)
 
-        async def missed() -> dict[str, Any]:
-            found = await cluster.get(resources.EXTERNAL_LOAD_BALANCERS, kind, "edge")
-            accepted = next(c for c in found["status"]["conditions"] if c["type"] == "Accepted")
-            return {} if accepted["reason"] == "Accepted" else {**accepted, **found["status"]}
 
-        # Envoys have it sooner than the status is written.
-        await until(missed)
-        accepted = await missed()
-        assert (accepted["status"], accepted["reason"]) == ("True", "UpstreamMissing")
-        assert "spec.listeners[0]: no port of a Service is upstream http/web" in accepted["message"]
-        assert accepted["upstreams"] == []
+async def says_what_is_missing(cluster: kube.Client, name: str) -> None:
+    """Wait until a load balancer's status tells that no Service is left, and check how."""
+
+    async def missed() -> dict[str, Any]:
+        found = await cluster.get(resources.EXTERNAL_LOAD_BALANCERS, name, "edge")
+        accepted = next(c for c in found["status"]["conditions"] if c["type"] == "Accepted")
+        return {} if accepted["reason"] == "Accepted" else {**accepted, **found["status"]}
+
+    # Envoys have it sooner than the status is written.
+    await until(missed)
+    accepted = await missed()
+    assert (accepted["status"], accepted["reason"]) == ("True", "UpstreamMissing")
+    assert "spec.listeners[0]: no port of a Service is upstream http/web" in accepted["message"]
+    assert accepted["upstreams"] == []
 
 
 async def shown(installation: Installation, name: str) -> list[str]:

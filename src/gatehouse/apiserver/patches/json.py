@@ -73,9 +73,9 @@ def _operate(document: Any, operation: dict[str, Any]) -> Any:
     raise ValueError(operation["op"])
 
 
-def _pointer(text: str) -> list[str]:
-    if text and not text.startswith("/"):
-        raise ValueError(text)
+def _pointer(text: Any) -> list[str]:
+    if not isinstance(text, str) or (text and not text.startswith("/")):
+        raise ValueError(f"{text!r} is not a JSON pointer")
     return [part.replace("~1", "/").replace("~0", "~") for part in text.split("/")[1:]]
 
 

@@ -123,12 +123,9 @@ _PORT = COUNT | {"minimum": 1, "maximum": 65535}
 _PERCENT = COUNT | {"minimum": 1, "maximum": 100}
 _SHARE: Schema = {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, STRING]}
 _PATCHES = several(
+    # No rule checks `value`: a field without a type does not exist in CEL. The front end does.
     fields(
         "value",
-        (
-            "!has(self.type) || self.type != 'JSONPatch' || type(self.value) == list",
-            "value must be a list for type JSONPatch",
-        ),
         type=one_of("StrategicMerge", "Merge", "JSONPatch") | {"default": "StrategicMerge"},
         value={"x-kubernetes-preserve-unknown-fields": True},
     ),

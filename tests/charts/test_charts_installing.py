@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import kubectls
 import pytest
 import yaml
-from process import ApiServer, environment
-
-ROOT = Path(__file__).parents[2]
-CHART = ROOT / "charts" / "gatehouse"
-CASES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))
-CACHED = ROOT / ".cache" / "helm" / "helm"
-HELM = str(CACHED) if CACHED.exists() else shutil.which("helm")
-SYSTEM = ("--namespace", "gatehouse-system")
+from administrator import CASES, CHART, HELM, ROOT, SYSTEM, Cluster, rendered
+from process import ApiServer
 
 pytestmark = [
     pytest.mark.skipif(HELM is None, reason="no helm: make helm"),
@@ -29,70 +21,18 @@ ODD_NAMES = ("1", "true", "a.b", "x" * 53)
 """Releases that helm takes: no text for YAML, no label, nor the beginning of one."""
 
 
-class Cluster:
-    """An API server, and an administrator's tools."""
-
-    def __init__(self, server: ApiServer, home: Path) -> None:
-        self._kubeconfig = str(server.kubeconfig)
-        self._home = home
-
-    def run(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*words, "--kubeconfig", self._kubeconfig],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-            env=environment(HOME=str(self._home)),
-        )
-
-    def kubectl(self, *words: str, stdin: str = "") -> str:
-        done = self.run("kubectl", *words, stdin=stdin)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def helm(self, *words: str) -> subprocess.CompletedProcess[str]:
-        assert HELM is not None
-        return self.run(HELM, *words)
-
-    def get(self, *words: str) -> Any:
-        return json.loads(self.kubectl("get", *words, "--output", "json"))
-
-    def installed(self) -> set[str]:
-        """Give the names of everything of the chart's in its namespace."""
-        kinds = "deployments,services,serviceaccounts,roles,networkpolicies,cronjobs,jobs"
-        label = "app.kubernetes.io/managed-by=Helm"
-        found = self.get(kinds, *SYSTEM, "--selector", label)["items"]
-        return {f"{each['kind']}/{each['metadata']['name']}" for each in found}
-
-
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     home = tmp_path_factory.mktemp("administrator")
     server = ApiServer(home / "state")
     server.start()
     try:
-        made = Cluster(server, home)
+        made = Cluster(server.kubeconfig, home)
         for name in ("elsewhere", "12345"):
             made.kubectl("create", "namespace", name)
         yield made
     finally:
         server.kill()
-
-
-def rendered(release: str, *words: str) -> str:
-    """Give what an API server without cert-manager is to take."""
-    assert HELM is not None
-    done = subprocess.run(
-        [HELM, "template", release, str(CHART), "--kube-version", "1.34", *words],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found = [each for each in yaml.safe_load_all(done.stdout) if each]
-    return yaml.safe_dump_all(
-        each for each in found if not each["apiVersion"].startswith("cert-manager.io/")
-    )
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
@@ -123,7 +63,9 @@ def test_the_api_server_takes_odd_names(cluster: Cluster, release: str, namespac
 def test_the_api_server_says_what_the_chart_leaves_to_it(cluster: Cluster) -> None:
     # Parts of Pods are handed on as they are.
     text = rendered("gatehouse", *SYSTEM, "--set", "controller.resources.limits.cpu=much")
-    done = cluster.run("kubectl", "apply", "--dry-run=server", "--filename", "-", stdin=text)
+    done = cluster.run(
+        kubectls.newest(), "apply", "--dry-run=server", "--filename", "-", stdin=text
+    )
     assert done.returncode != 0
     assert "spec.template.spec.containers[0].resources.limits" in done.stderr
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -60,6 +61,8 @@ class Found(msgspec.Struct, frozen=True):
     problem: str = ""
     missing: bool = False
     """Whether the problem is that there is no such object (yet)."""
+    invalid: bool = False
+    """Whether the problem is in the fields of the object."""
 
 
 class Provisioning(msgspec.Struct, frozen=True):
@@ -71,7 +74,7 @@ class Provisioning(msgspec.Struct, frozen=True):
     log_level: str = ""
     """Of the agent; empty: its default."""
     waiting: str = ""
-    """What it must wait for, since it is not known yet how it is to be run."""
+    """What it must wait for, since it is not known yet how it is to be run. It stays unchanged."""
 
 
 def of_class(ask: Ask, key: Key) -> Found:
@@ -101,9 +104,12 @@ def parameters(ask: Ask, key: Key) -> Parameters:
 
 def provisioning(ask: Ask, key: Key) -> Provisioning:
     """Give how a Gateway's data plane is to be run: its own parameters over those of its class."""
-    waiting = [each.problem for each in _both(ask, key) if each.missing]
-    if waiting:
-        return Provisioning(waiting=f"waits: {'; '.join(waiting)}")
+    both = _both(ask, key)
+    waiting = [each.problem for each in both if each.missing]
+    invalid = [each.problem for each in both if each.invalid]
+    if waiting or invalid:
+        waits = [f"waits: {'; '.join(waiting)}"] if waiting else []
+        return Provisioning(waiting="; ".join([*invalid, *waits]))
     spec = ask(_joined, key)
     return Provisioning(
         _workload(spec)[0],
@@ -138,7 +144,7 @@ def _found(ask: Ask, group: str, kind: str, namespace: str, name: str) -> Found:
         return Found(problem=f"{kind} {namespace}/{name} cannot be read")
     problems = [*_read(found.spec)[1], *_workload(found.spec)[1]]
     if problems:
-        return Found(problem=f"{kind} {namespace}/{name}: {'; '.join(problems)}")
+        return Found(problem=f"{kind} {namespace}/{name}: {'; '.join(problems)}", invalid=True)
     return Found(found.spec)
 
 
@@ -177,7 +183,25 @@ def _workload(spec: api.NginxProxySpec) -> tuple[api_workload.Workload, list[str
         except ValueError:
             where = f"spec.kubernetes.service.loadBalancerSourceRanges[{index}]"
             problems.append(f"{where}: {each!r} is no network")
-    return found, problems
+    return found, [*problems, *_patch_problems(found)]
+
+
+def _patch_problems(workload: api_workload.Workload) -> Iterator[str]:
+    """Yield the patches whose value has the wrong type. The CRD cannot: CEL does not see it."""
+    daemon_set = workload.daemon_set
+    places = {
+        "deployment": workload.deployment.patches,
+        "daemonSet": daemon_set.patches if daemon_set else (),
+        "service": workload.service.patches,
+        "networkPolicy": workload.network_policy.patches or (),
+    }
+    for place, patches in places.items():
+        for index, patch in enumerate(patches):
+            is_list = patch.type == "JSONPatch"
+            if not isinstance(patch.value, list if is_list else Mapping):
+                where = f"spec.kubernetes.{place}.patches[{index}].value"
+                needed = "a list of operations" if is_list else "an object"
+                yield f"{where}: must be {needed} for type {patch.type}"
 
 
 def _read(spec: api.NginxProxySpec) -> tuple[Parameters, list[str]]:

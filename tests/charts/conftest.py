@@ -1,0 +1,5 @@
+"""Fixtures of the tests of the chart."""
+
+from kube_apiserver import kube_apiserver
+
+__all__ = ["kube_apiserver"]

@@ -1,0 +1,107 @@
+"""A real kube-apiserver accepts the chart, the plain manifests and the examples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import kubectls
+import pytest
+import yaml
+from administrator import CASES, CHART, HELM, ROOT, SYSTEM, Cluster, rendered
+from kube_apiserver import KubeApiserver
+
+BUNDLED = ROOT / "src" / "gatehouse" / "apiserver" / "bundled"
+EXAMPLES = ROOT / "examples"
+
+NOT_MANIFESTS = {"agent-outside.yaml": "the configuration file of an agent"}
+ONE_MACHINE = {
+    "cafe": "make demo runs the backends on loopback addresses of this machine",
+    "hello.yaml": "the quick start of one machine: the backend is a process on 127.0.0.1",
+    "hosted-apiserver.yaml": "the hosted kube-apiserver is a process on 127.0.0.1",
+}
+"""Examples whose EndpointSlices have loopback addresses, which Kubernetes rejects."""
+
+NAMES = sorted(each.name for each in EXAMPLES.iterdir())
+needs_helm = pytest.mark.skipif(HELM is None, reason="no helm: make helm")
+
+
+@pytest.fixture(scope="module")
+def cluster(kube_apiserver: KubeApiserver, tmp_path_factory: pytest.TempPathFactory) -> Cluster:
+    found = Cluster(kube_apiserver.kubeconfig, tmp_path_factory.mktemp("administrator"))
+    found.kubectl("create", "namespace", SYSTEM[1])
+    return found
+
+
+@pytest.fixture(scope="module")
+def cluster_with_crds(cluster: Cluster) -> Cluster:
+    """The cluster with the CRDs of Gatehouse and of the Gateway API."""
+    cluster.kubectl("apply", "--server-side", "--filename", str(BUNDLED))
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+    return cluster
+
+
+def test_crds_of_the_chart_are_accepted(cluster: Cluster) -> None:
+    applied = cluster.kubectl("apply", "--server-side", "--filename", str(CHART / "crds"))
+    assert len(applied.splitlines()) == len(list((CHART / "crds").iterdir()))
+
+
+@pytest.mark.parametrize("path", sorted(BUNDLED.iterdir()), ids=lambda path: str(path.stem))
+def test_bundled_crd_is_accepted(cluster: Cluster, path: Path) -> None:
+    cluster.kubectl("apply", "--server-side", "--filename", str(path))
+
+
+@needs_helm
+@pytest.mark.parametrize("case", CASES, ids=lambda path: str(path.stem))
+def test_rendered_chart_is_accepted(cluster: Cluster, case: Path) -> None:
+    text = rendered("gatehouse", *SYSTEM, "--values", str(case))
+    applied = cluster.kubectl("apply", "--dry-run=server", "--filename", "-", stdin=text)
+    assert len(applied.splitlines()) == sum(1 for _ in yaml.safe_load_all(text))
+
+
+@needs_helm
+def test_helm_installs_and_removes_the_chart(cluster: Cluster) -> None:
+    done = cluster.helm("install", "gatehouse", str(CHART), *SYSTEM)
+    assert done.returncode == 0, done.stderr
+    assert "Deployment/gatehouse" in cluster.installed()
+    done = cluster.helm("uninstall", "gatehouse", *SYSTEM)
+    assert done.returncode == 0, done.stderr
+    assert cluster.installed() == set()
+
+
+def test_plain_manifests_are_accepted(cluster: Cluster) -> None:
+    plain = ROOT / "deploy" / "gatehouse.yaml"
+    cluster.kubectl("apply", "--server-side", "--dry-run=server", "--filename", str(plain))
+
+
+@pytest.mark.parametrize("name", [each for each in NAMES if each not in NOT_MANIFESTS])
+def test_example_is_accepted(cluster_with_crds: Cluster, name: str) -> None:
+    path = EXAMPLES / name
+    done = cluster_with_crds.run(kubectls.newest(), "apply", "--filename", str(path))
+    errors = [line for line in done.stderr.splitlines() if not line.startswith("Warning: ")]
+    if name not in ONE_MACHINE:
+        assert (done.returncode, errors) == (0, [])
+        return
+    # Nothing but the endpoints keeps it from a cluster.
+    rejected = [each for each in errors if "may not be in the loopback range" in each]
+    assert rejected == errors
+    assert len(rejected) == kinds(path).count("EndpointSlice") > 0
+
+
+@pytest.mark.parametrize("name", NOT_MANIFESTS)
+def test_file_that_is_no_manifest_has_no_kind(name: str) -> None:
+    assert set(kinds(EXAMPLES / name)) == {None}
+
+
+def test_exceptions_name_examples() -> None:
+    assert {*NOT_MANIFESTS, *ONE_MACHINE} <= set(NAMES)
+
+
+def kinds(path: Path) -> list[str | None]:
+    """Return the kind of each object of an example, None for what is no object."""
+    files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
+    return [
+        document.get("kind")
+        for file in files
+        for document in yaml.safe_load_all(file.read_text(encoding="utf-8"))
+        if document
+    ]

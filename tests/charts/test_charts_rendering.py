@@ -20,15 +20,12 @@ from pod_security import violations
 from gatehouse.apis.resources import Resource
 from gatehouse.apiserver.builtin import schemas
 from gatehouse.apiserver.objects.served import Served
-from gatehouse.cli import certs, counter
-from gatehouse.cli.controller import controller_command
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "gatehouse"
 HERE = Path(__file__).parent
 CASES = sorted(path.stem for path in (HERE / "cases").glob("*.yaml"))
 CACHED = ROOT / ".cache" / "helm" / "helm"
-RUN = (controller_command, counter.counter, certs.certs)
 HELM = str(CACHED) if CACHED.exists() else shutil.which("helm")
 
 pytestmark = pytest.mark.skipif(HELM is None, reason="no helm: make helm")
@@ -135,28 +132,6 @@ def test_plain_manifests_are_what_the_chart_makes() -> None:
     assert HELM is not None
     expected = (ROOT / "deploy" / "gatehouse.yaml").read_text(encoding="utf-8")
     assert chart.manifests(HELM) == expected, "run make chart"
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_what_is_run_takes_the_flags_that_it_is_given(case: str) -> None:
-    known = {each.name: {option for param in each.params for option in param.opts} for each in RUN}
-    checked = set()
-    for each in objects("--values", str(HERE / "cases" / f"{case}.yaml")):
-        for container in containers(each):
-            args = container["args"]
-            [command] = [word for word in args if not word.startswith("-")]
-            flags = {word.partition("=")[0] for word in args[args.index(command) + 1 :]}
-            assert flags <= known[command]
-            checked.add(command)
-    assert "controller" in checked
-
-
-def containers(obj: dict[str, Any]) -> list[dict[str, Any]]:
-    """Give the containers of an object that has a template of Pods."""
-    spec = obj.get("spec") or {}
-    if obj["kind"] == "CronJob":
-        spec = spec["jobTemplate"]["spec"]
-    return list(spec["template"]["spec"]["containers"]) if "template" in spec else []
 
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))

@@ -198,7 +198,7 @@ def _build(values: Mapping[str, Any]) -> Options:
         server_name=text("command.tls.server_name"),
         labels=_labels(values.get("labels")),
         log_level=_LEVELS.get(level, level),
-        log_format=text("gatehouse.log_format").lower().replace("text", "console"),
+        log_format=text("gatehouse.log_format").lower(),
         allowed_directories=_words(values.get("allowed_directories", CONFIG_DIR)),
         treat_warnings_as_errors=_truth(values, "data_plane_config.nginx.treat_warnings_as_errors"),
         root=Path(text("gatehouse.root", "/var/lib/gatehouse")).absolute(),
@@ -243,7 +243,7 @@ def _checked(options: Options) -> Options:
         raise OptionsError("command.tls.cert and command.tls.key go together")
     if options.log_level not in ("", "debug", "info", "warning", "error"):
         raise OptionsError(f"log.level: {options.log_level!r} is no level")
-    if options.log_format not in ("", "auto", "console", "json"):
+    if options.log_format not in ("", "auto", "text", "json", "console"):
         raise OptionsError(f"gatehouse.log_format: {options.log_format!r} is not text or json")
     for place in options.allowed_directories:
         if not place.startswith("/") or place == "/" or ".." in place.split("/"):

@@ -1,4 +1,4 @@
-"""How logs look: coloured lines on a terminal, JSON where asked for."""
+"""Logs as text, coloured on a terminal, or as JSON."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ if _HIDDEN:
     del sys.modules["rich"]
 
 LEVELS = ("debug", "info", "warning", "error")
-FORMATS = ("auto", "console", "json")
+FORMATS = ("auto", "text", "json", "console")
+"""Formats of the log. ``console`` is another name of ``text``."""
 
 
 def configure(level: str, style: str, stream: TextIO | None = None) -> None:
-    """Set up logging of this process; ``style`` auto: console on a terminal, else JSON.
+    """Set up logging of this process; ``style`` auto: text on a terminal, else JSON.
 
     ``stream``: where to; None: stderr.
     """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from gatehouse.cli import machine, running
+from gatehouse.cli import logs, machine, running
 from gatehouse.standalone import installation
 from gatehouse.standalone.state import State, StateError, default_directory
 from gatehouse.standalone.supervisor import StartError
@@ -45,8 +45,8 @@ PATH = click.Path(path_type=Path)
     callback=machine.pod_network,
     help="Of users' Pods.",
 )
-@click.option("--log-level", default=None, hidden=True)
-@click.option("--log-format", default=None, hidden=True)
+@click.option("--log-level", type=click.Choice(logs.LEVELS), default=None, hidden=True)
+@click.option("--log-format", type=click.Choice(logs.FORMATS), default=None, hidden=True)
 @click.pass_context
 def up(
     context: click.Context,

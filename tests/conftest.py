@@ -1,8 +1,11 @@
-"""Options that every suite shares."""
+"""Options and fixtures that every suite shares."""
 
 from __future__ import annotations
 
 import pytest
+from kube_apiserver import kube_apiserver
+
+__all__ = ["kube_apiserver"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,6 +1,6 @@
 """A kube-apiserver of Kubernetes over an etcd of its own, and the fixture that starts it.
 
-A ``conftest`` imports the fixture ``kube_apiserver``. It skips where a program is missing.
+Every test can use the fixture ``kube_apiserver``. It skips where a program is missing.
 """
 
 from __future__ import annotations

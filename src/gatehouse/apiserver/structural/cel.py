@@ -34,6 +34,11 @@ class Program:
     def __init__(self, expression: Any) -> None:
         self._expression = expression
 
+    def serialized(self) -> bytes:
+        """Return the checked syntax tree: a cel.expr.CheckedExpr in a google.protobuf.Any."""
+        found: bytes = self._expression.serialize()
+        return found
+
     def run(self, activation: Any) -> Any:
         """Give the expression's value, or a Failure."""
         try:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gatehouse.apiserver.errors import Cause
-from gatehouse.apiserver.structural import cel, prepare, validate
+from gatehouse.apiserver.structural import cel, declared, prepare, validate
 from gatehouse.apiserver.structural.node import Node, Schema
 from gatehouse.apiserver.structural.shown import quoted, shown
 
@@ -23,10 +23,10 @@ def check(schema: Schema, path: str) -> Iterator[Cause]:
         value = schema.get("type", "")
         message = f"Invalid value: {quoted(value)}: must be object at the root"
         yield Cause("FieldValueInvalid", message, f"{path}.type")
-    yield from _node(schema, path)
+    yield from _node(schema, path, root=True)
 
 
-def _node(schema: Any, path: str) -> Iterator[Cause]:
+def _node(schema: Any, path: str, *, root: bool = False) -> Iterator[Cause]:
     if not isinstance(schema, dict):
         yield Cause("FieldValueTypeInvalid", "Invalid value: must be an object", path)
         return
@@ -55,7 +55,7 @@ def _node(schema: Any, path: str) -> Iterator[Cause]:
         yield Cause("FieldValueRequired", "Required value: must be specified", f"{path}.items")
     yield from _list_type(schema, path)
     yield from _default(schema, path)
-    yield from _rules(schema, path)
+    yield from _rules(schema, path, root=root)
     for name, inner in (schema.get("properties") or {}).items():
         yield from _node(inner, f"{path}.properties[{name}]")
     for key in ("items", "additionalProperties"):
@@ -95,7 +95,7 @@ def _default(schema: Schema, path: str) -> Iterator[Cause]:
         yield Cause(cause.reason, cause.message, field)
 
 
-def _rules(schema: Schema, path: str) -> Iterator[Cause]:
+def _rules(schema: Schema, path: str, *, root: bool) -> Iterator[Cause]:
     for index, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
         field = f"{path}.x-kubernetes-validations[{index}]"
         text = rule.get("rule") if isinstance(rule, dict) else None
@@ -106,8 +106,19 @@ def _rules(schema: Schema, path: str) -> Iterator[Cause]:
         for key in ("rule", "messageExpression"):
             if not rule.get(key):
                 continue
-            try:
-                cel.compile_rule(rule[key].strip(), optional_old=bool(rule.get("optionalOldSelf")))
-            except ValueError as error:
+            optional_old = bool(rule.get("optionalOldSelf"))
+            for error in _errors(rule[key].strip(), schema, root, optional_old):
                 message = f"Invalid value: {shown(rule[key])}: compilation failed: ERROR: {error}"
                 yield Cause("FieldValueInvalid", message, f"{field}.{key}")
+
+
+def _errors(text: str, schema: Schema, root: bool, optional_old: bool) -> Iterator[str]:
+    """Yield why an expression does not compile."""
+    try:
+        cel.compile_rule(text, optional_old=optional_old)
+    except ValueError as error:
+        yield str(error)
+        return
+    errors = declared.undefined(text, schema, resource=root, optional_old=optional_old)
+    if found := "\nERROR: ".join(errors):
+        yield found

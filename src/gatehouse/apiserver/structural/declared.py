@@ -1,0 +1,147 @@
+"""Fields that a CEL rule selects although its schema does not declare them.
+
+Kubernetes compiles rules against types that it makes of schemas. A part of a schema without a type
+becomes no field, whatever values may be there, so that no rule can read it:
+https://kubernetes.io/docs/reference/using-api/cel/#type-checking
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cel.expr import checked_pb2
+from google.protobuf import any_pb2, message
+
+from gatehouse.apiserver.structural import cel
+from gatehouse.apiserver.structural.node import Schema
+
+_STRING: Schema = {"type": "string"}
+_METADATA: Schema = {"type": "object", "properties": {"name": _STRING, "generateName": _STRING}}
+_OF_RESOURCES = {"apiVersion": _STRING, "kind": _STRING, "metadata": _METADATA}
+"""Fields that every resource declares."""
+
+Scope = Mapping[str, Schema | None]
+"""The schemas of variables; None where the type is not known."""
+
+
+def undefined(text: str, schema: Schema, *, resource: bool, optional_old: bool) -> Iterator[str]:
+    """Yield an error, in the words of CEL's compiler, for each field that is not declared.
+
+    ``text`` is a rule that compiles, at a part of a schema. ``resource``: it is the root of one.
+    What a function returns has no known type, so that its fields are not checked.
+    """
+    try:
+        packed = any_pb2.Any.FromString(cel.compile_rule(text).serialized())
+        checked = checked_pb2.CheckedExpr.FromString(packed.value)
+    except message.DecodeError:
+        return  # It is nested more deeply than messages may be.
+    own = schema | {"x-kubernetes-embedded-resource": True} if resource else schema
+    walk = _Walk()
+    walk.type_of(checked.expr, {"self": own, "oldSelf": None if optional_old else own})
+    for number, field in walk.found:
+        yield _located(text, checked.source_info.positions[number], field)
+
+
+def _located(text: str, position: int, field: str) -> str:
+    before, line = text[:position], text.split("\n")[text[:position].count("\n")]
+    column = len(before) - (before.rfind("\n") + 1)
+    at = f"<input>:{before.count(chr(10)) + 1}:{column + 1}"
+    return f"{at}: undefined field '{field}'\n | {line}\n | {'.' * column}^"
+
+
+class _Walk:
+    """A walk over a syntax tree: the schema of each expression, and selections of no field."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[int, str]] = []
+        """Numbers of expressions, and the fields that they select."""
+
+    def type_of(self, expression: Any, scope: Scope) -> Schema | None:
+        """Return the schema of an expression, None if it is not known."""
+        match expression.WhichOneof("expr_kind"):
+            case "ident_expr":
+                return scope.get(expression.ident_expr.name)
+            case "select_expr":
+                selected = expression.select_expr
+                operand = self.type_of(selected.operand, scope)
+                return self._select(expression.id, operand, selected.field)
+            case "call_expr":
+                return self._call(expression.id, expression.call_expr, scope)
+            case "comprehension_expr":
+                self._comprehension(expression.comprehension_expr, scope)
+            case "list_expr":
+                self._all(expression.list_expr.elements, scope)
+            case "struct_expr":
+                for entry in expression.struct_expr.entries:
+                    self._all((entry.map_key, entry.value), scope)
+        return None
+
+    def _all(self, expressions: Any, scope: Scope) -> list[Schema | None]:
+        return [self.type_of(each, scope) for each in expressions]
+
+    def _select(self, number: int, operand: Schema | None, field: str) -> Schema | None:
+        if operand is None or operand.get("type") != "object":
+            return None
+        if "additionalProperties" in operand:
+            return _element(operand)
+        found = _field(operand, field)
+        if found is None:
+            self.found.append((number, field))
+        return found
+
+    def _call(self, number: int, call: Any, scope: Scope) -> Schema | None:
+        if call.HasField("target"):
+            self.type_of(call.target, scope)
+        types = self._all(call.args, scope)
+        match call.function:
+            case "_[_]":
+                return _element(types[0])
+            case "_?_:_":
+                return types[1] if types[1] == types[2] else None
+            case "_?._":
+                self._select(number, types[0], call.args[1].const_expr.string_value)
+        return None
+
+    def _comprehension(self, found: Any, scope: Scope) -> None:
+        """Walk a macro: ``all``, ``exists``, ``exists_one``, ``map``, ``filter``, ``bind``."""
+        values = self.type_of(found.iter_range, scope)
+        of_list = values is not None and values.get("type") == "array"
+        self.type_of(found.accu_init, scope)
+        inner = {**scope, found.accu_var: None}
+        each = {found.iter_var: _element(values) if of_list else None}
+        self._all((found.loop_condition, found.loop_step), {**inner, **each})
+        self.type_of(found.result, inner)
+
+
+def _element(schema: Schema | None) -> Schema | None:
+    """Return the schema of the items of a list, or of the values of a map."""
+    found = (schema or {}).get("items") or (schema or {}).get("additionalProperties")
+    return found if isinstance(found, dict) else None
+
+
+def _field(schema: Schema, name: str) -> Schema | None:
+    """Return the schema of a field by the name that rules use, None if it is not declared."""
+    if schema.get("x-kubernetes-embedded-resource") and name in _OF_RESOURCES:
+        return _OF_RESOURCES[name]
+    properties: Schema = schema.get("properties") or {}
+    found: Schema | None = next(
+        (inner for key, inner in properties.items() if cel.escape(key) == name), None
+    )
+    return found if _has_type(found) else None
+
+
+def _has_type(schema: Any) -> bool:
+    """Return whether a part of a schema has a type for CEL."""
+    if not isinstance(schema, dict):
+        return False
+    if schema.get("x-kubernetes-int-or-string"):
+        return True
+    match schema.get("type"):
+        case "array":
+            return _has_type(schema.get("items"))
+        case "object":
+            values = schema.get("additionalProperties")
+            return _has_type(values) if isinstance(values, dict) else True
+        case kind:
+            return bool(kind)

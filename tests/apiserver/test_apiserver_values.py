@@ -164,6 +164,7 @@ def test_a_negative_number_in_protobuf() -> None:
         (body("v1", "Secret", b"\x0f"), 400),
         (body("v1", "Secret", field(1, 5)), 400),
         (body("v1", "Secret", b"\xff" * 12), 400),
+        (body("v1", "Secret", field(1, field(8, field(1, 2**63)))), 400),
         (body("acme.com/v1", "Anvil", b""), 415),
     ],
 )

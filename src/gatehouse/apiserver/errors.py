@@ -37,6 +37,8 @@ class ApiError(Exception):
         self.retry_after = 0
         """Seconds after which to try again; 0: not said."""
         self.metadata: dict[str, Any] = {}
+        self.headers: dict[str, str] = {}
+        """Further header fields of the response."""
 
     def status(self) -> dict[str, Any]:
         """Give the Status object."""

@@ -176,7 +176,10 @@ async def run(
     server = Server(store, options, stop)
     await server.bootstrap()
     # No router: the paths are the API's own matter, and read once.
-    front = web.Server(server.handler.handle, request_factory=_request, access_log=None)
+    # Compressed bodies are refused, so nothing inflates them, not even to skip them.
+    front = web.Server(
+        server.handler.handle, request_factory=_request, access_log=None, auto_decompress=False
+    )
     runner = web.ServerRunner(front, shutdown_timeout=2.0)
     await runner.setup()
     host, _, port = options.bind.rpartition(":")

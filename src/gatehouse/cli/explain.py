@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gatehouse.apis import meta, resources
+from gatehouse.apis.request_info import RequestError, RequestInfo, parse
 from gatehouse.apis.upstream_clusters import UpstreamCluster
 from gatehouse.cli.errors import Trouble
 from gatehouse.cli.inspect import PATH, kubeconfig_of
@@ -28,7 +29,6 @@ from gatehouse.frontends.upstream_cluster.deciding import (
 )
 from gatehouse.frontends.upstream_cluster.findings import Reason
 from gatehouse.frontends.upstream_cluster.limits import Spanning
-from gatehouse.frontends.upstream_cluster.request_info import RequestError, RequestInfo, parse
 from gatehouse.ir.kubernetes import ApiCluster, FlowSchema, InFlight, Names
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError

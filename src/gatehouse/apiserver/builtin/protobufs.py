@@ -41,7 +41,7 @@ def decode(data: bytes) -> Object:
             message = f"{kind} of {version} is not taken as protobuf: send application/json"
             raise ApiError(415, "UnsupportedMediaType", message)
         obj = _message(type_, _bytes(envelope.get(2, b"")))
-    except (ValueError, IndexError, struct.error, TypeError) as error:
+    except (ValueError, IndexError, struct.error, TypeError, OverflowError) as error:
         raise bad_request(f"error parsing protobuf: {error}") from error
     return {"apiVersion": version, "kind": kind, **obj}
 

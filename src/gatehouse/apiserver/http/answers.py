@@ -28,6 +28,7 @@ def failure(error: ApiError) -> web.Response:
     response = json(error.status(), error.code)
     if error.retry_after:
         response.headers["Retry-After"] = str(error.retry_after)
+    response.headers.update(error.headers)
     return response
 
 

@@ -10,9 +10,10 @@ import msgspec
 import structlog
 from aiohttp import web
 
+from gatehouse.apis.request_info import RequestInfo
 from gatehouse.apiserver import errors
 from gatehouse.apiserver.errors import ApiError
-from gatehouse.apiserver.http import answers, requests, scale, selectors
+from gatehouse.apiserver.http import answers, requests, scale
 from gatehouse.apiserver.http.audit import Audit
 from gatehouse.apiserver.http.documents import Documents
 from gatehouse.apiserver.http.logs import PodLogs
@@ -124,20 +125,23 @@ class Handler:
         return response
 
     async def _answer(self, request: web.BaseRequest, noted: Noted) -> web.StreamResponse:
-        path = request.path
-        if len(path) > 1 and path[-1] == "/":
-            path = path.rstrip("/") or "/"
         noted.verb = request.method.lower()
+        requests.refuse_encoding(request)
+        info = requests.info(request)
+        path = info.path.rstrip("/") or "/"
         if self._parts.documents.is_open(path):
             return await self._parts.documents.health(request, path)
         user = noted.user = self._parts.authenticator.authenticate(request)
         user = noted.acting = self._acting(request, user)
-        target = requests.target(self._parts.registry, path)
-        if target is None:
+        if not info.is_resource:
             return await self._document(request, path, user)
-        noted.target = target
-        noted.verb = requests.verb(request, target)
-        self._authorize(request, user, target, noted)
+        noted.verb = info.verb or noted.verb
+        target = noted.target = requests.target(self._parts.registry, info)
+        self._authorize(user, info, noted)
+        if target is None:
+            raise _not_found()
+        if not info.verb:
+            raise requests.not_allowed(request)
         if noted.verb == "watch" or target.subresource == "log":
             return await self._stream(request, target, noted)
         return await self._counted(request, target, noted.verb, user)
@@ -151,8 +155,7 @@ class Handler:
             raise ApiError(403, "Forbidden", message)
         found = self._parts.documents.find(request, path)
         if found is None:
-            message = "the server could not find the requested resource"
-            raise ApiError(404, "NotFound", message)
+            raise _not_found()
         return found
 
     def _acting(self, request: web.BaseRequest, user: User) -> User:
@@ -165,14 +168,10 @@ class Handler:
                 raise _refusal(user, needed)
         return wanted
 
-    def _authorize(
-        self, request: web.BaseRequest, user: User, target: Target, noted: Noted
-    ) -> None:
-        wanted = attributes(noted.verb, target)
-        if not wanted.name and "fieldSelector" in request.query:
-            # Whoever may read one object only, may also list and watch just that one.
-            name = selectors.chosen_name(request.query["fieldSelector"])
-            wanted = msgspec.structs.replace(wanted, name=name or "")
+    def _authorize(self, user: User, info: RequestInfo, noted: Noted) -> None:
+        wanted = Attributes(
+            info.verb, info.group, info.resource, info.subresource, info.namespace, info.name
+        )
         allowed, noted.reason = self._parts.authorizer.authorize(user, wanted)
         if not allowed:
             raise _refusal(user, wanted, noted.reason)
@@ -270,7 +269,7 @@ class Handler:
                 return await parts.resources.update(request, target, user)
             case "token" if name == "serviceaccounts" and verb == "create":
                 return await self._token(request, target)
-        raise ApiError(404, "NotFound", "the server could not find the requested resource")
+        raise _not_found()
 
     async def _token(self, request: web.BaseRequest, target: Target) -> web.Response:
         entry = self._parts.store.get(target.key)
@@ -291,6 +290,10 @@ def attributes(verb: str, target: Target) -> Attributes:
         target.namespace,
         target.name,
     )
+
+
+def _not_found() -> ApiError:
+    return ApiError(404, "NotFound", "the server could not find the requested resource")
 
 
 def _refusal(user: User, wanted: Attributes, reason: str = "") -> ApiError:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from aiohttp import web
@@ -123,6 +123,15 @@ def _expired(start: str, token: str, revision: int, store: Store) -> errors.ApiE
     return error
 
 
+class _Token(msgspec.Struct):
+    """A decoded continue key."""
+
+    start: str
+    """Key of the last object of the page before."""
+    rv: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+    """Revision of the list; 0 for the newest."""
+
+
 def _token(revision: int, last: str) -> str:
     data = msgspec.json.encode({"v": "gatehouse/v1", "rv": revision, "start": last})
     return base64.urlsafe_b64encode(data).decode().rstrip("=")
@@ -132,6 +141,7 @@ def _continuation(text: str) -> tuple[str, int]:
     try:
         padded = text + "=" * (-len(text) % 4)
         found = msgspec.json.decode(base64.urlsafe_b64decode(padded))
-        return str(found["start"]), int(found["rv"])
-    except (ValueError, KeyError, TypeError) as error:
+        token = msgspec.convert(found, _Token)
+    except (ValueError, RecursionError) as error:
         raise errors.bad_request("continue key is not valid") from error
+    return token.start, token.rv

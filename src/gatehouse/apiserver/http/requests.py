@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import json
+import functools
+import re
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import msgspec
-import yaml
 from aiohttp import web
 
-from gatehouse.apiserver.builtin import protobufs
+from gatehouse.apis import request_info
+from gatehouse.apis.request_info import RequestInfo
 from gatehouse.apiserver.errors import ApiError, bad_request
+from gatehouse.apiserver.http import bodies
 from gatehouse.apiserver.objects.calls import Options
 from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver.objects.served import Served
 
 Object = dict[str, Any]
 
-TRUE = ("1", "t", "T", "true", "True", "TRUE")
-APPLY = "application/apply-patch+yaml"
+APPLY = bodies.APPLY
+
+_MALFORMED = re.compile(r"%(?![0-9A-Fa-f]{2})|\?.*;", re.DOTALL)
+_NUMBER = re.compile(r"[0-9]{1,19}")
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -45,39 +50,44 @@ class Target(msgspec.Struct, frozen=True):
         return self.served.key(self.namespace, self.name)
 
 
-def target(registry: Registry, path: str) -> Target | None:
-    """Read a path; None if it names no resource."""
-    parts = path.split("/")
-    if len(parts) > 3 and parts[1] == "api":
-        group, version, rest = "", parts[2], parts[3:]
-    elif len(parts) > 4 and parts[1] == "apis":
-        group, version, rest = parts[2], parts[3], parts[4:]
-    else:
+def info(request: web.BaseRequest) -> RequestInfo:
+    """Parse the request line. Raises ApiError 400."""
+    raw = request.path_qs
+    if _MALFORMED.search(raw):
+        # Parsers disagree about these: a selector could mean one thing to the authorizer and
+        # another to the handler.
+        raise bad_request("the URL has a malformed percent-encoding, or ';' in its query")
+    try:
+        unquote_to_bytes(raw).decode()
+        return request_info.parse(request.method, raw)
+    except UnicodeDecodeError as error:
+        raise bad_request("the URL is not UTF-8") from error
+    except request_info.RequestError as error:
+        raise bad_request(str(error)) from error
+
+
+def target(registry: Registry, asked: RequestInfo) -> Target | None:
+    """Return the target of a resource request; None if nothing is served there."""
+    served = registry.find(asked.group, asked.version, asked.resource)
+    if served is None or asked.verb_in_path or len(asked.parts) > 3:
         return None
-    namespace = ""
-    if rest[0] == "namespaces" and len(rest) > 2:
-        served = registry.find(group, version, rest[2])
-        if served is not None and served.resource.namespaced:
-            namespace, rest = rest[1], rest[2:]
-    served = registry.find(group, version, rest[0])
-    if (
-        served is None
-        or len(rest) > 3
-        or (served.resource.namespaced and not namespace and rest[1:])
-    ):
+    name, namespace = (*asked.parts[1:], "")[0], asked.namespace
+    if asked.subresource and not name:
         return None
-    name, subresource = (*rest[1:], "", "")[:2]
-    if rest[0] == "namespaces" and not group:
-        namespace = name
+    if served.resource.namespaced:
+        if name and not namespace:
+            return None
+    elif namespace and (asked.resource, namespace) != ("namespaces", name):
+        return None
     stored = served
     if served.alias is not None:
         stored = registry.stored(served.alias.group, served.alias.plural) or served
-    return Target(stored, served, namespace, name, subresource)
+    return Target(stored, served, namespace, name, asked.subresource)
 
 
 def flag(request: web.BaseRequest, name: str) -> bool:
-    """Read a boolean of the query, in any of the spellings that clients use."""
-    return request.query.get(name, "") in TRUE
+    """Return a boolean of the query: true unless absent, ``false`` or ``0``, as in Kubernetes."""
+    return request.query.get(name, "0").casefold() not in ("0", "false")
 
 
 def number(request: web.BaseRequest, name: str) -> int | None:
@@ -85,32 +95,15 @@ def number(request: web.BaseRequest, name: str) -> int | None:
     text = request.query.get(name, "")
     if not text:
         return None
-    if not text.isdecimal():
+    if not _NUMBER.fullmatch(text) or int(text) >= 2**63:
+        shown = text[:100]
         if name == "resourceVersion":
             raise bad_request(
-                f'invalid resource version: resourceVersion: Invalid value: "{text}": '
-                f'strconv.ParseUint: parsing "{text}": invalid syntax'
+                f'invalid resource version: resourceVersion: Invalid value: "{shown}": '
+                f'strconv.ParseUint: parsing "{shown}": invalid syntax'
             )
-        raise bad_request(f"{name}: Invalid value: {text!r}: must be a number")
+        raise bad_request(f"{name}: Invalid value: {shown!r}: must be a number")
     return int(text)
-
-
-def verb(request: web.BaseRequest, found: Target) -> str:
-    """Give the verb, in the terms of authorization. Raises ApiError 405."""
-    match request.method:
-        case "GET" | "HEAD":
-            if found.name:
-                return "get"
-            return "watch" if flag(request, "watch") else "list"
-        case "POST":
-            return "create"
-        case "PUT":
-            return "update"
-        case "PATCH":
-            return "patch"
-        case "DELETE":
-            return "delete" if found.name else "deletecollection"
-    raise not_allowed(request)
 
 
 def not_allowed(request: web.BaseRequest) -> ApiError:
@@ -140,23 +133,23 @@ def options(request: web.BaseRequest) -> Options:
     return Options(validation, any(dry_run), manager, flag(request, "force"))
 
 
+def refuse_encoding(request: web.BaseRequest) -> None:
+    """Raise ApiError 415 for a compressed body. The server never inflates a body."""
+    for value in request.headers.getall("Content-Encoding", ()):
+        if value.strip().lower() not in ("", "identity"):
+            message = f"the Content-Encoding {value[:100]!r} of the body is not supported"
+            error = ApiError(415, "UnsupportedMediaType", message)
+            # RFC 9110, section 15.5.16.
+            error.headers["Accept-Encoding"] = "identity"
+            raise error
+
+
 async def body(request: web.BaseRequest) -> Any:
     """Read the body: JSON, YAML or protobuf. Raises ApiError."""
     data = await read(request)
-    kind = request.content_type
     if not data:
         return {}
-    if kind == protobufs.MEDIA_TYPE:
-        return protobufs.decode(data)
-    if kind in ("application/yaml", APPLY) and data[:1] != b"{":
-        try:
-            return yaml.load(data, Loader=_Loader)  # noqa: S506 - derived from the safe loader
-        except yaml.YAMLError as error:
-            raise bad_request(f"error parsing YAML: {error}") from error
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise bad_request(f"error parsing JSON: {error}") from error
+    return await bodies.run(functools.partial(bodies.decode, data, request.content_type), data)
 
 
 async def read(request: web.BaseRequest) -> bytes:
@@ -166,51 +159,3 @@ async def read(request: web.BaseRequest) -> bytes:
     except web.HTTPRequestEntityTooLarge as error:
         message = "Request entity too large: limit is 3145728"
         raise ApiError(413, "RequestEntityTooLarge", message) from error
-
-
-class _Loader(yaml.CSafeLoader):
-    """Reads times as the texts they are in JSON."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    key: [(tag, test) for tag, test in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for key, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-}
-
-
-def duplicates(data: bytes) -> list[str]:
-    """Give the paths of keys that stand twice in an object of a JSON text.
-
-    The last one would win, so that strict decoding refuses them.
-    """
-    found: list[str] = []
-
-    def collect(pairs: list[tuple[str, Any]]) -> Object:
-        seen: Object = {}
-        for key, value in pairs:
-            if key in seen:
-                found.append(key)
-            seen[key] = value
-        return seen
-
-    whole = json.loads(data, object_pairs_hook=collect)
-    if not found:
-        return []
-    return [_path_of(whole, name) or name for name in dict.fromkeys(found)]
-
-
-def _path_of(value: Any, name: str, path: str = "") -> str | None:
-    """Give where a key stands, for the message."""
-    if isinstance(value, dict):
-        if name in value:
-            return f"{path}.{name}" if path else name
-        for key, inner in value.items():
-            found = _path_of(inner, name, f"{path}.{key}" if path else key)
-            if found:
-                return found
-    elif isinstance(value, list):
-        for index, inner in enumerate(value):
-            found = _path_of(inner, name, f"{path}[{index}]")
-            if found:
-                return found
-    return None

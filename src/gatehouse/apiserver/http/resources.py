@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import re
 from typing import Any
 
 from aiohttp import web
 
 from gatehouse.apiserver import errors
 from gatehouse.apiserver.errors import ApiError
-from gatehouse.apiserver.http import answers, lists, requests, watches
+from gatehouse.apiserver.http import answers, bodies, depth, lists, requests, watches
 from gatehouse.apiserver.http.forms import form_of
 from gatehouse.apiserver.http.requests import APPLY, Target
 from gatehouse.apiserver.identity.users import User
@@ -25,6 +27,8 @@ Object = dict[str, Any]
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 
 class Resources:
@@ -190,6 +194,8 @@ def _patched(kind: str, current: Object, body: Any, target: Target) -> Object:
         raise ApiError(415, "UnsupportedMediaType", message)
     if not isinstance(result, dict) or not isinstance(result.get("metadata"), dict):
         raise errors.bad_request("the patch leaves no object")
+    if kind == JSON_PATCH and depth.exceeds_limit(result):
+        raise depth.too_deep("the patched object")
     return result
 
 
@@ -225,7 +231,7 @@ async def _no_duplicates(request: web.BaseRequest, target: Target, validation: s
     data = await request.read()
     if data[:1] != b"{":
         return
-    found = requests.duplicates(data)
+    found = await bodies.run(functools.partial(bodies.duplicates, data), data)
     if found:
         resource = target.served.resource
         shown = ", ".join(f'duplicate field "{name}"' for name in found)
@@ -240,10 +246,16 @@ async def _delete_options(request: web.BaseRequest) -> Object:
     if not isinstance(body, dict):
         raise errors.bad_request("DeleteOptions must be an object")
     options = dict(body)
-    for name in ("propagationPolicy", "gracePeriodSeconds", "orphanDependents"):
+    for name in ("propagationPolicy", "orphanDependents"):
         if name in request.query:
-            text = request.query[name]
-            options[name] = int(text) if text.lstrip("-").isdecimal() else text
+            options[name] = request.query[name]
+    if "gracePeriodSeconds" in request.query:
+        text = request.query["gracePeriodSeconds"]
+        if not _INTEGER.fullmatch(text):
+            raise errors.bad_request(
+                f"gracePeriodSeconds: Invalid value: {text[:100]!r}: must be a number"
+            )
+        options["gracePeriodSeconds"] = int(text)
     if request.query.get("dryRun") or "All" in (options.get("dryRun") or ()):
         options["dryRun"] = ["All"]
     return options

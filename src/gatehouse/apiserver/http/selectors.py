@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from gatehouse.apis import request_info
 from gatehouse.apiserver.errors import bad_request
 from gatehouse.apiserver.objects.served import Served
 
@@ -63,34 +64,24 @@ def _value(text: str) -> str:
 
 def fields(text: str, served: Served) -> Test | None:
     """Parse a field selector; None for an empty one. Raises ApiError 400."""
-    tests = [_field(part.strip(), served) for part in text.split(",") if part.strip()]
+    try:
+        terms = request_info.field_terms(text)
+    except request_info.SelectorError as error:
+        message = f"invalid selector: '{text}'; can't understand '{error}'"
+        raise bad_request(message) from error
+    tests = [_field(*term, served) for term in terms]
     if not tests:
         return None
     return lambda obj: all(test(obj) for test in tests)
 
 
-def chosen_name(text: str) -> str | None:
-    """Give the name that a field selector asks for, if it does."""
-    for part in text.split(","):
-        found = re.fullmatch(r"\s*metadata\.name\s*==?\s*(\S+)\s*", part)
-        if found:
-            return found[1]
-    return None
-
-
-def _field(part: str, served: Served) -> Test:
-    for operator in ("!=", "==", "="):
-        path, separator, value = part.partition(operator)
-        if not separator:
-            continue
-        path, wanted = path.strip(), value.strip().replace("\\,", ",").replace("\\=", "=")
-        known = ("metadata.name", "metadata.namespace", *served.selectable)
-        if path not in known:
-            shown = ", ".join(f'"{name}"' for name in known)
-            raise bad_request(f'"{path}" is not a known field selector: only {shown}')
-        steps, negated = path.split("."), operator == "!="
-        return lambda obj: (_at(obj, steps) == wanted) != negated
-    raise bad_request(f"invalid selector: '{part}'; can't understand '{part}'")
+def _field(path: str, operator: str, wanted: str, served: Served) -> Test:
+    known = ("metadata.name", "metadata.namespace", *served.selectable)
+    if path not in known:
+        shown = ", ".join(f'"{name}"' for name in known)
+        raise bad_request(f'"{path}" is not a known field selector: only {shown}')
+    steps, negated = path.split("."), operator == "!="
+    return lambda obj: (_at(obj, steps) == wanted) != negated
 
 
 def _at(value: Any, steps: list[str]) -> str:

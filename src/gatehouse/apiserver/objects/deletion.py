@@ -19,6 +19,9 @@ from gatehouse.apiserver.storage.store import Store
 
 Object = dict[str, Any]
 
+MAX_GRACE_SECONDS = 2**31 - 1
+"""Longest grace period. The time of deletion must be a date that Python can represent."""
+
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 
 
@@ -163,5 +166,6 @@ def _grace(call: Call, options: Object, obj: Object) -> int:
         asked = spec.get("terminationGracePeriodSeconds", 30)
     if not isinstance(asked, int) or asked < 0:
         asked = 1
+    asked = min(asked, MAX_GRACE_SECONDS)
     ended = (obj.get("status") or {}).get("phase") in ("Failed", "Succeeded")
     return asked if spec.get("nodeName") and not ended else 0

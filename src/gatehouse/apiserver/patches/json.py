@@ -42,7 +42,7 @@ def patch(current: Any, operations: Any) -> Any:
                     message = f"the JSON patch copies more than {MOST_COPIED} bytes"
                     raise ApiError(413, "RequestEntityTooLarge", message)
             result = _operate(result, operation)
-        except (KeyError, IndexError, ValueError, TypeError) as error:
+        except (KeyError, IndexError, ValueError, TypeError, RecursionError) as error:
             path = operation.get("path") if isinstance(operation, dict) else operation
             message = f"the JSON patch cannot be applied at {path!r}: {error}"
             raise ApiError(422, "Invalid", message) from error

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gatehouse.frontends.upstream_cluster.request_info import RequestInfo
+from gatehouse.apis.request_info import RequestInfo
 from gatehouse.ir.kubernetes import ApiCluster, Names, Policy, Rule
 
 ANONYMOUS = "system:anonymous"

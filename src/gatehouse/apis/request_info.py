@@ -48,6 +48,11 @@ class RequestInfo(msgspec.Struct, frozen=True):
     subresource: str = ""
     namespace: str = ""
     name: str = ""
+    """Of the path; else, for a list or watch, the one that its field selector requires."""
+    parts: tuple[str, ...] = ()
+    """Parts of the path from the resource on."""
+    verb_in_path: bool = False
+    """The path names the verb: ``watch`` or ``proxy`` before the resource."""
 
     @property
     def combined(self) -> str:
@@ -83,7 +88,8 @@ def parse(method: str, target: str) -> RequestInfo:
             return beside
         group, parts = parts[0], parts[1:]
     version, parts = parts[0], parts[1:]
-    if parts[0] in _BY_PATH:
+    verb_in_path = parts[0] in _BY_PATH
+    if verb_in_path:
         if len(parts) < 2:
             raise RequestError(f"{path!r} names no resource after {parts[0]}")
         verb, parts = parts[0], parts[1:]
@@ -96,7 +102,10 @@ def parse(method: str, target: str) -> RequestInfo:
         verb, name = _listing(query)
     if not name and verb == "delete":
         verb = "deletecollection"
-    return RequestInfo(verb, path, True, group, version, parts[0], subresource, namespace, name)
+    return RequestInfo(
+        verb, path, True, group, version, parts[0], subresource, namespace, name, tuple(parts),
+        verb_in_path,
+    )  # fmt: skip
 
 
 def _namespace(parts: list[str]) -> tuple[str, list[str]]:
@@ -127,14 +136,30 @@ def _listing(query: str) -> tuple[str, str]:
 
 def _chosen(selector: str) -> str | None:
     """Give the name that a field selector asks for; None if none, or if it cannot be read."""
-    name: str | None = None
-    for term in sorted(part for part in re.findall(r"(?:\\.|[^,\\]|\\$)+", selector, re.S) if part):
-        field, operator, value = _term(term)
-        if operator == "" or (value := _unescaped(value)) is None:
-            return None
-        if field == "metadata.name" and operator != "!=" and name is None:
-            name = value
-    return name
+    try:
+        terms = field_terms(selector)
+    except SelectorError:
+        return None
+    for field, operator, value in terms:
+        if field == "metadata.name" and operator != "!=":
+            return value
+    return None
+
+
+class SelectorError(ValueError):
+    """A field selector that cannot be parsed. Its text is the invalid term."""
+
+
+def field_terms(selector: str) -> list[tuple[str, str, str]]:
+    """Parse a field selector into field, operator and value, sorted. Raises SelectorError."""
+    terms = []
+    for term in sorted(re.findall(r"(?:\\.|[^,\\]|\\$)+", selector, re.S)):
+        field, operator, escaped = _term(term)
+        value = _unescaped(escaped)
+        if value is None:
+            raise SelectorError(term)
+        terms.append((field, operator, value))
+    return terms
 
 
 def _term(term: str) -> tuple[str, str, str | None]:

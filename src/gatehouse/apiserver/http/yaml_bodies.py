@@ -1,0 +1,279 @@
+"""Decoder of YAML bodies: one document, with limits on everything a client can inflate.
+
+The decoder reads the parser's events and builds the document without recursion. PyYAML's composer
+recurses in C and crashes the process on deep nesting. Its constructors also take constructs with
+unlimited cost: merge keys, base-60 numbers and aliases that share one object.
+
+Plain scalars have the types that sigs.k8s.io/yaml gives them: YAML 1.1 booleans, no base-60
+numbers, no timestamps. Keys become strings. Merge keys and tags beyond those of JSON are refused.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import msgspec
+import yaml
+
+from gatehouse.apiserver.errors import ApiError, bad_request
+from gatehouse.apiserver.http import depth
+
+MAX_NODES = 100_000
+"""Nodes of a document, aliased ones included. Decoding that many takes about half a second."""
+
+MAX_ALIASED_BYTES = 3 * 1024 * 1024
+"""Text that aliases may stand for, in bytes: as much as a body may have without aliases."""
+
+MAX_DIRECTIVES = 100
+"""Lines that begin with ``%``. The parser compares each TAG directive with all others at once."""
+
+MAX_NUMBER_LENGTH = 310
+"""Characters of a number. Longer ones are beyond the range of a double and stay strings."""
+
+_DIRECTIVE = re.compile("(?:^|[\r\n\x85\u2028\u2029])%")
+_TAG = "tag:yaml.org,2002:"
+_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+_BOOLEANS = {
+    spelling: value
+    for value, words in ((True, ("true", "yes", "on")), (False, ("false", "no", "off")))
+    for word in words
+    for spelling in (word, word.capitalize(), word.upper())
+}
+_INTEGER = re.compile(
+    r"(?P<sign>[-+]?)(?:0b(?P<binary>[01_]+)|0x(?P<hex>[0-9a-fA-F_]+)|0o?(?P<octal>[0-7_]+)"
+    r"|(?P<decimal>0|[1-9][0-9_]*))"
+)
+_BASES = {"binary": 2, "octal": 8, "decimal": 10, "hex": 16}
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+
+
+class _Anchored(msgspec.Struct, frozen=True):
+    """A complete node that aliases may name."""
+
+    value: Any
+    nodes: int
+    size: int
+    """Bytes of its text."""
+    height: int
+    """Levels of mappings and lists."""
+
+
+class _Open:
+    """A mapping or list under construction."""
+
+    def __init__(self, value: dict[str, Any] | list[Any], anchor: str | None) -> None:
+        self.value, self.anchor = value, anchor
+        self.key: str | None = None
+        """Key of a mapping that waits for its value."""
+        self.nodes, self.size, self.height = 1, 2, 1
+
+    def takes_key(self) -> bool:
+        """Return whether the next node is a key."""
+        return isinstance(self.value, dict) and self.key is None
+
+
+def decode(data: bytes) -> Any:
+    """Decode a document; None for an empty one. Raises ApiError 400."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise bad_request(f"error parsing YAML: {error}") from error
+    if sum(1 for _ in _DIRECTIVE.finditer(text)) > MAX_DIRECTIVES:
+        raise bad_request(f"error parsing YAML: more than {MAX_DIRECTIVES} directives")
+    builder = _Builder()
+    try:
+        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+            builder.take(event)
+    except yaml.YAMLError as error:
+        raise bad_request(f"error parsing YAML: {error}") from error
+    return builder.document
+
+
+class _Builder:
+    """Builds a document from the events of the parser."""
+
+    def __init__(self) -> None:
+        self.document: Any = None
+        self._documents = 0
+        self._open: list[_Open] = []
+        self._anchors: dict[str, _Anchored] = {}
+        self._nodes = self._aliased = 0
+
+    def take(self, event: yaml.Event) -> None:
+        """Add what an event says. Raises ApiError 400."""
+        if isinstance(event, yaml.ScalarEvent):
+            self._scalar(event)
+        elif isinstance(event, yaml.MappingStartEvent):
+            self._start(event, {}, "map")
+        elif isinstance(event, yaml.SequenceStartEvent):
+            self._start(event, [], "seq")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            self._end()
+        elif isinstance(event, yaml.AliasEvent):
+            self._alias(event)
+        elif isinstance(event, yaml.DocumentStartEvent):
+            self._documents += 1
+            if self._documents > 1:
+                raise _error(event, "expected a single document")
+
+    def _scalar(self, event: yaml.ScalarEvent) -> None:
+        self._count(event, 1)
+        if self._open and self._open[-1].takes_key():
+            key = _key(event)
+            self._open[-1].key = key
+            self._grow(1, len(key) + 2, 0)
+            if event.anchor:
+                self._anchors[event.anchor] = _Anchored(key, 1, len(key) + 2, 0)
+            return
+        found = _Anchored(_scalar(event), 1, len(event.value) + 2, 0)
+        self._add(found, event.anchor)
+
+    def _start(self, event: yaml.CollectionStartEvent, value: Any, kind: str) -> None:
+        self._count(event, 1)
+        if event.tag not in (None, "!", _TAG + kind):
+            raise _error(event, f"tag {event.tag} is not supported")
+        if self._open and self._open[-1].takes_key():
+            raise _error(event, "a mapping or list cannot be a key")
+        if len(self._open) >= depth.MAX_DEPTH:
+            raise depth.too_deep("error parsing YAML")
+        if event.anchor:
+            # An alias of an incomplete node is one of itself.
+            self._anchors.pop(event.anchor, None)
+        self._open.append(_Open(value, event.anchor))
+
+    def _end(self) -> None:
+        ended = self._open.pop()
+        found = _Anchored(ended.value, ended.nodes, ended.size, ended.height)
+        self._add(found, ended.anchor)
+
+    def _alias(self, event: yaml.AliasEvent) -> None:
+        found = self._anchors.get(event.anchor or "")
+        if found is None:
+            raise _error(event, f"alias *{event.anchor} names no complete node before it")
+        self._count(event, found.nodes)
+        self._aliased += found.size
+        if self._aliased > MAX_ALIASED_BYTES:
+            raise _error(event, f"aliases stand for more than {MAX_ALIASED_BYTES} bytes")
+        if len(self._open) + found.height > depth.MAX_DEPTH:
+            raise depth.too_deep("error parsing YAML")
+        if self._open and self._open[-1].takes_key():
+            if not isinstance(found.value, str):
+                raise _error(event, "a key must be a string")
+            self._open[-1].key = found.value
+            self._grow(1, found.size, 0)
+            return
+        self._add(msgspec.structs.replace(found, value=_copy(found.value)), None)
+
+    def _add(self, found: _Anchored, anchor: str | None) -> None:
+        """Put a complete node where it belongs."""
+        if anchor:
+            self._anchors[anchor] = found
+        if not self._open:
+            self.document = found.value
+            return
+        outer = self._open[-1]
+        if isinstance(outer.value, list):
+            outer.value.append(found.value)
+        elif outer.key is not None:
+            outer.value[outer.key] = found.value
+            outer.key = None
+        self._grow(found.nodes, found.size, found.height)
+
+    def _grow(self, nodes: int, size: int, height: int) -> None:
+        outer = self._open[-1]
+        outer.nodes += nodes
+        outer.size += size
+        outer.height = max(outer.height, height + 1)
+
+    def _count(self, event: yaml.Event, nodes: int) -> None:
+        self._nodes += nodes
+        if self._nodes > MAX_NODES:
+            raise _error(event, f"more than {MAX_NODES} nodes; send JSON instead")
+
+
+def _key(event: yaml.ScalarEvent) -> str:
+    """Return a key as a string, as sigs.k8s.io/yaml does. Raises ApiError 400."""
+    if event.value == "<<" and event.implicit[0] and event.tag is None:
+        raise _error(event, "merge keys (<<) are not supported")
+    value = _scalar(event)
+    match value:
+        case str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case float():
+            return msgspec.json.encode(value).decode()
+    raise _error(event, "a key must be a string")
+
+
+def _scalar(event: yaml.ScalarEvent) -> Any:
+    """Return the value of a scalar. Raises ApiError 400."""
+    text, tag = event.value, event.tag
+    if tag in ("!", f"{_TAG}str") or (tag is None and not event.implicit[0]):
+        return text
+    value = _plain(text)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _error(event, f"{text} is not a number of JSON")
+    if tag is None:
+        return value
+    for name, kinds in (("null", ()), ("bool", bool), ("int", int), ("float", (int, float))):
+        if tag == _TAG + name:
+            # A boolean is an int in Python.
+            fits = value is None if not kinds else isinstance(value, kinds)
+            if fits and (name == "bool") == isinstance(value, bool):
+                return float(value) if name == "float" else value
+            raise _error(event, f"{text[:100]!r} is not of type {name}")
+    raise _error(event, f"tag {tag} is not supported")
+
+
+def _plain(text: str) -> Any:
+    """Return the value of a plain scalar."""
+    if text in _NULLS:
+        return None
+    if text in _BOOLEANS:
+        return _BOOLEANS[text]
+    if len(text) > MAX_NUMBER_LENGTH or not (text[0].isdigit() or text[0] in "+-."):
+        return text
+    if _NOT_FINITE.fullmatch(text):
+        return math.nan
+    integer = _INTEGER.fullmatch(text)
+    if integer:
+        value = _integer(integer)
+        if value is not None:
+            return value
+    if _FLOAT.fullmatch(text):
+        number = float(text)
+        return number if math.isfinite(number) else text
+    return text
+
+
+def _integer(found: re.Match[str]) -> int | None:
+    """Return a matched integer; None if it needs more than 64 bits or has no digits."""
+    base = found.lastgroup or "decimal"
+    digits = found[base].replace("_", "")
+    if not digits:
+        return None
+    value = int(digits, _BASES[base])
+    if found["sign"] == "-":
+        value = -value
+    return value if -(2**63) <= value < 2**64 else None
+
+
+def _copy(value: Any) -> Any:
+    """Return a copy of a node of at most `depth.MAX_DEPTH` levels."""
+    if isinstance(value, dict):
+        return {key: _copy(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_copy(item) for item in value]
+    return value
+
+
+def _error(event: yaml.Event, message: str) -> ApiError:
+    mark = event.start_mark
+    place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "unknown place"
+    return bad_request(f"error parsing YAML: {place}: {message}")

@@ -136,7 +136,7 @@ class Forward(msgspec.Struct, frozen=True, tag=True):
     """Send the request to one of the backends, by weight.
 
     No backend, or none with weight, answers 500. A backend whose cluster has no endpoints
-    answers 503.
+    answers 503. Where requests are gRPC calls the status UNAVAILABLE stands for both.
     """
 
     backends: tuple[Backend, ...] = ()
@@ -150,6 +150,8 @@ class Forward(msgspec.Struct, frozen=True, tag=True):
     mirrors: tuple[Mirror, ...] = ()
     retry: Retry | None = None
     persistence: Persistence | None = None
+    grpc: bool = False
+    """Whether requests are gRPC calls."""
 
 
 class Redirect(msgspec.Struct, frozen=True, tag=True):

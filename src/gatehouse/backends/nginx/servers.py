@@ -10,6 +10,7 @@ from gatehouse.backends.nginx import (
     actions,
     edge,
     forwarding,
+    grpc_status,
     names,
     quoting,
     settings,
@@ -199,8 +200,11 @@ def _reached(
 def _fixed() -> list[Directive]:
     """Give the locations that chains lead to when there is nothing to serve."""
     return [
-        block("location", (name,), (simple("return", status),))
-        for name, status in ((names.NOT_FOUND, "404"), (names.FAILED, "500"))
+        *(
+            block("location", (name,), (simple("return", status),))
+            for name, status in ((names.NOT_FOUND, "404"), (names.FAILED, "500"))
+        ),
+        grpc_status.location(),
     ]
 
 

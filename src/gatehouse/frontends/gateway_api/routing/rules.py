@@ -110,6 +110,7 @@ def _rule(ask: Ask, key: Key, rule: api.RouteRule, where: str, port: int, protoc
         persistence=retries.persistence(rule.session_persistence, f"{key}/{where}"),
     )
     return _Rule(
+        grpc=key[0] == "GRPCRoute",
         _route(action, asked),
         (*clusters, *asked.clusters),
         (*asked.notes, *backend_findings),

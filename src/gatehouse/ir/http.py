@@ -191,6 +191,13 @@ class Cors(msgspec.Struct, frozen=True):
     """Seconds that a browser may remember."""
 
 
+LEFT_OUT = "left-out:"
+"""Stands before a route's name where a back end says what it leaves out of a route that it serves.
+
+No namespace has a colon, so no route's own name begins so.
+"""
+
+
 class Route(msgspec.Struct, frozen=True):
     """One match and what to do; a virtual host tries its routes in order."""
 

@@ -7,6 +7,7 @@ import contextlib
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import echoes
 import grpc
@@ -55,7 +56,8 @@ async def called(address: str, method: str = "/pkg.Service/Call") -> grpc.Status
     """Make a call; give the status that the client sees."""
     async with grpc.aio.insecure_channel(f"{address}:{PORT}") as channel:
         try:
-            await channel.unary_unary(method)(b"hello", timeout=30)
+            call: Any = channel.unary_unary(method)
+            await call(b"hello", timeout=30)
         except grpc.aio.AioRpcError as error:
             return error.code()
     return grpc.StatusCode.OK

@@ -45,7 +45,9 @@ def routes(ask: Ask) -> list[ir.Route]:
 
 def conditions(ask: Ask, kind: str) -> str:
     """Return the route's conditions, a line each: ``Type=Status Reason: message``."""
-    status = gateway_api.merge_status(None, ask(gateway_api.status, ROUTE[kind]), "T")
+    wanted = ask(gateway_api.status, ROUTE[kind])
+    assert wanted is not None
+    status = gateway_api.merge_status(None, wanted, "T")
     assert status is not None
     return "\n".join(
         f"{each['type']}={each['status']} {each['reason']}: {each['message']}"

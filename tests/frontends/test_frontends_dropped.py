@@ -6,6 +6,7 @@ import pytest
 from one_route import BACKEND, GATEWAY, ROUTE, Object, conditions, engine
 
 from gatehouse.frontends import gateway_api
+from gatehouse.frontends.gateway_api.reporting.gateway_status import unsupported_ports
 from gatehouse.ir.http import LEFT_OUT
 
 GOOD: Object = {"backendRefs": [BACKEND]}
@@ -107,3 +108,12 @@ def test_a_route_that_is_not_accepted_is_not_partially_invalid() -> None:
         said = conditions(ask, "HTTPRoute")
     assert "Accepted=False NoMatchingParent" in said
     assert "PartiallyInvalid" not in said
+
+
+def test_a_namespace_may_be_called_port() -> None:
+    """A route of it that the data plane cannot serve was taken for a port."""
+    found = engine("HTTPRoute", [GOOD])
+    said = (("port/r/0/0", "too long"), ("port/80/0/0", "too long"), ("port/80", "in use"))
+    found.commit({UNSUPPORTED: gateway_api.Unsupported(said)})
+    with found.compile() as ask:
+        assert unsupported_ports(ask, GATEWAY) == {80: "in use"}

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import apiservers
+import msgspec
 import pytest
 from apiservers import Refused, Server, apiserver, asked, connect
 from authority import Authority
@@ -20,6 +21,7 @@ from envoy_serving import serving
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import http as ir
 from gatehouse.ir.gateway import Destination, StreamBackend, StreamHost, TunnelListener
+from gatehouse.ir.settings import ClientAddress, Edge
 from gatehouse.xds.resources import CLUSTER, ENDPOINTS, LISTENER
 
 pytestmark = pytest.mark.process
@@ -169,6 +171,33 @@ async def test_a_list_of_sources_holds_and_nobody_elses_connections_notice(
                 assert await asked(address, trust, "api.a.test", source="127.0.8.1") == "a"
             assert await kept.echo("still here") == "still here"
             kept.close()
+
+
+@pytest.mark.parametrize("wide", [False, True], ids=["by-name", "for-all-names"])
+async def test_a_header_is_read_of_trusted_proxies_alone(
+    authority: Authority, trust: ssl.SSLContext, wide: bool
+) -> None:
+    edge = Edge(client_address=ClientAddress("proxy-protocol", ("127.0.8.0/24", "127.0.7.1")))
+    async with servers(authority, "a", "b") as (a, b):
+        hosts = [named("api.b.test", "b", sources=("203.0.113.0/24",)), named("", "a")]
+        hosts += [] if wide else [named("api.a.test", "a")]
+        hosts = hosts if wide else [hosts[0], named(""), hosts[2]]
+        gateway = msgspec.structs.replace(outside(hosts, a, b), edge=edge)
+        async with serving(gateway) as served:
+            assert served.generated.unsupported == ()
+
+            async def reached(proxy: str, client: str, name: str = "api.b.test") -> str:
+                header = apiservers.version_1(client, "192.0.2.1", 443)
+                address = (served.address, 8443)
+                return await asked(address, trust, name, source=proxy, header=header)
+
+            for proxy in ("127.0.8.1", "127.0.7.1"):
+                assert await reached(proxy, "203.0.113.9") == "b"
+                assert await reached(proxy, "198.51.100.9") == ""
+                assert await reached(proxy, "198.51.100.9", "api.a.test") == "a"
+            for proxy in ("127.0.9.1", "127.0.7.2"):
+                assert await reached(proxy, "203.0.113.9") == ""
+                assert await reached(proxy, "203.0.113.9", "api.a.test") == ""
 
 
 async def test_a_listed_name_has_no_cluster_that_others_could_be_led_to(

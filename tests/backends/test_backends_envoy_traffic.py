@@ -117,7 +117,7 @@ async def test_passwords_and_tokens_are_asked_for_under_every_kind_of_name(name:
                 "AuthenticationFilter ns/users: spec.basic.secretRef: 1 of the users cannot log "
                 "in: Envoy knows passwords as {SHA} and {PLAIN} only"
             )
-            assert served.generated.unsupported == (("ns/b/0/0", why),)
+            assert served.generated.unsupported == (("left-out:ns/b/0/0", why),)
             [scope] = [e for e in served.generated.resources.by_type[SCOPE].values() if e.secret]
             assert hashed not in repr(scope)
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from apiservers import apiserver, asked
+from apiservers import apiserver, asked, version_1
 from authority import Authority
 
 from gatehouse.agent.nginx import binary as nginx_binary
@@ -19,6 +19,7 @@ from gatehouse.backends import nginx
 from gatehouse.ir import gateway as ir_gateway
 from gatehouse.ir import http as ir
 from gatehouse.ir.gateway import Destination, StreamBackend, StreamHost, TunnelListener
+from gatehouse.ir.settings import ClientAddress, Edge
 
 pytestmark = pytest.mark.process
 
@@ -75,6 +76,31 @@ async def test_names_pass_through_and_lists_of_sources_hold(tmp_path: Path) -> N
             assert await asked(ADDRESS, trust, "api.b.test", source="127.0.8.1") == ""
             assert await asked(ADDRESS, trust, "api.c.test", source="127.0.9.1") == ""
             assert await asked(ADDRESS, trust, None, source="127.0.9.1") == ""
+
+
+async def test_a_source_in_the_header_counts_if_its_proxy_is_trusted(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    trust = ssl.create_default_context(cafile=str(authority.file))
+    trust.check_hostname = False
+    known = ClientAddress("proxy-protocol", ("127.0.8.0/24",))
+    async with apiserver(authority, "b") as b:
+        host = StreamHost("api.b.test", (StreamBackend("b"),), sources=("203.0.113.0/24",))
+        gateway = ir_gateway.Gateway(
+            "ns/gw",
+            ADDRESS[0],
+            edge=Edge(client_address=known),
+            streams=(ir_gateway.StreamListener(ADDRESS[1], "TLS", (host,)),),
+            clusters=(ir.Cluster("b", (b.endpoint,), "tcp"),),
+        )
+        async with serving(gateway):
+
+            async def reached(proxy: str, client: str) -> str:
+                header = version_1(client, "192.0.2.1", 443)
+                return await asked(ADDRESS, trust, "api.b.test", source=proxy, header=header)
+
+            assert await reached("127.0.8.1", "203.0.113.9") == "b"
+            assert await reached("127.0.8.1", "198.51.100.9") == ""
+            assert await reached("127.0.9.1", "203.0.113.9") == ""
 
 
 def test_a_port_for_proxies_is_refused() -> None:

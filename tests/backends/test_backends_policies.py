@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gatehouse.backends import nginx
 from gatehouse.backends.nginx import settings, snippets
-from gatehouse.ir.settings import Buffers, ProxySettings
+from gatehouse.ir import gateway, http
+from gatehouse.ir.settings import Buffers, ProxySettings, Snippet
 
 SIZES = st.none() | st.integers(1, 1 << 24)
 
@@ -58,3 +60,19 @@ def test_sizes_are_ones_that_nginx_takes_together(
 )  # fmt: skip
 def test_a_snippet_is_whole_directives(text: str, problem: str) -> None:
     assert snippets.trouble(text) == problem
+
+
+def test_a_route_whose_snippet_cannot_be_written_is_not_served_without_it() -> None:
+    snippet = Snippet("SnippetsFilter ns/s", "http.server", "set $a b")
+    broken = http.Route("ns/r/0/0", http.Match(), http.Respond(204), snippets=(snippet,))
+    other = http.Route("ns/o/0/0", http.Match(http.PathExact("/o")), http.Respond(204))
+    host = http.VirtualHost("a.example", (other, broken))
+    listener = gateway.Listener(80, "HTTP", (host,))
+    made = nginx.Generator(nginx.Capabilities.parse("1.31.3")).generate(
+        gateway.Gateway("ns/gw", listeners=(listener,))
+    )
+    why = "SnippetsFilter ns/s: http.server: the last directive does not end with ;"
+    assert made.unsupported == (("ns/r/0/0", why),)
+    (text,) = (f.content.decode() for p, f in made.bundle.files.items() if "a.example" in p)
+    assert text.count("return 500;") == 1
+    assert "set $a" not in text

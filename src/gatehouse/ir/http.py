@@ -136,7 +136,7 @@ class Forward(msgspec.Struct, frozen=True, tag=True):
     """Send the request to one of the backends, by weight.
 
     No backend, or none with weight, answers 500. A backend whose cluster has no endpoints
-    answers 503.
+    answers 503. Where requests are gRPC calls the status UNAVAILABLE stands for both.
     """
 
     backends: tuple[Backend, ...] = ()
@@ -150,6 +150,8 @@ class Forward(msgspec.Struct, frozen=True, tag=True):
     mirrors: tuple[Mirror, ...] = ()
     retry: Retry | None = None
     persistence: Persistence | None = None
+    grpc: bool = False
+    """Whether requests are gRPC calls."""
 
 
 class Redirect(msgspec.Struct, frozen=True, tag=True):
@@ -187,6 +189,13 @@ class Cors(msgspec.Struct, frozen=True):
     credentials: bool = False
     max_age: int = 5
     """Seconds that a browser may remember."""
+
+
+LEFT_OUT = "left-out:"
+"""Stands before a route's name where a back end says what it leaves out of a route that it serves.
+
+No namespace has a colon, so no route's own name begins so.
+"""
 
 
 class Route(msgspec.Struct, frozen=True):

@@ -28,6 +28,13 @@ _REDIRECTS = {
     308: components.RedirectAction.PERMANENT_REDIRECT,
 }
 
+_NOT_FOUND = {
+    False: components.RouteAction.INTERNAL_SERVER_ERROR,
+    # Envoy answers a gRPC call with the status UNAVAILABLE instead.
+    True: components.RouteAction.SERVICE_UNAVAILABLE,
+}
+"""By whether requests are gRPC calls."""
+
 CALLS = 3600.0
 """Seconds: streams of calls may be silent for long."""
 
@@ -58,7 +65,7 @@ def respond(made: Any, status: int) -> None:
 def _forward(made: Any, context: Context, route: ir.Route, action: ir.Forward) -> None:
     wanted = [backend for backend in action.backends if backend.weight > 0]
     if not any(backend.cluster in context.clusters for backend in wanted):
-        made.direct_response.status = 500
+        made.direct_response.status = 503 if action.grpc else 500
         return
     sent = made.route
     _to(made, context, route, wanted)
@@ -76,9 +83,10 @@ def _forward(made: Any, context: Context, route: ir.Route, action: ir.Forward) -
 
 
 def _to(made: Any, context: Context, route: ir.Route, wanted: list[ir.Backend]) -> None:
-    """Send to one cluster, or to several by weight; a share without one is answered 500."""
+    """Send to one cluster, or to several by weight; a share without one is refused."""
+    assert isinstance(route.action, ir.Forward)
     sent = made.route
-    sent.cluster_not_found_response_code = components.RouteAction.INTERNAL_SERVER_ERROR
+    sent.cluster_not_found_response_code = _NOT_FOUND[route.action.grpc]
     only = wanted[0]
     if len(wanted) == 1 and not only.request_headers and not only.response_headers:
         sent.cluster = only.cluster

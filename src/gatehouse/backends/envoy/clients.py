@@ -14,12 +14,17 @@ from gatehouse.backends.envoy.protobufs import number, packed, truth
 from gatehouse.backends.envoy.quoting import UnwritableError
 from gatehouse.ir.settings import Edge
 
+_EVERYBODY = {"0.0.0.0/0", "::/0"}
+_NOBODY = ("0.0.0.0/32",)
+"""No connection comes from this address, and an empty list of ranges stands for all addresses."""
+
 
 def apply(made: Any, edge: Edge) -> None:
     """Write into a connection manager whose address counts, and whether backends are told."""
     untold = bool({"x-forwarded-for", "*"} & {*edge.untold})
     known = edge.client_address
-    if known is None or known.source != "x-forwarded-for":
+    # Envoy takes an empty list for all addresses.
+    if known is None or known.source != "x-forwarded-for" or not known.trusted:
         made.use_remote_address.value = True
         made.skip_xff_append = untold
         return
@@ -46,20 +51,29 @@ def listener_filters(edge: Edge) -> list[Any]:
     ]
 
 
+def admit(listener: Any, edge: Edge) -> None:
+    """Limit a listener to trusted proxies where the PROXY protocol says who a client is.
+
+    Envoy replaces the address of every connection that begins with a header, so that one from
+    another address must not find a filter chain. Raises UnwritableError.
+    """
+    known = edge.client_address
+    if known is None or known.source != "proxy-protocol" or {*known.trusted} >= _EVERYBODY:
+        return
+    trusted = [network(each) for each in known.trusted or _NOBODY]
+    if listener.HasField("default_filter_chain"):
+        # A default chain has no condition.
+        listener.filter_chains.append(listener.default_filter_chain)
+        listener.ClearField("default_filter_chain")
+    for chain in listener.filter_chains:
+        chain.filter_chain_match.direct_source_prefix_ranges.extend(trusted)
+
+
 def missing(edge: Edge) -> list[str]:
     """Say what of the edge Envoy leaves out."""
-    known = edge.client_address
-    found = []
-    if known is not None and known.source == "proxy-protocol" and not _everybody(known.trusted):
-        why = "Envoy believes the PROXY protocol of all who connect"
-        found.append(f"NginxProxy: spec.rewriteClientIP.trustedAddresses: {why}")
-    if edge.tokens:
-        found.append("NginxProxy: spec.serverTokens: Envoy does not say its version")
-    return found
-
-
-def _everybody(trusted: tuple[str, ...]) -> bool:
-    return {"0.0.0.0/0", "::/0"} <= {*trusted}
+    if not edge.tokens:
+        return []
+    return ["NginxProxy: spec.serverTokens: Envoy does not say its version"]
 
 
 def network(text: str) -> Any:

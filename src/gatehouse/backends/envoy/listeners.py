@@ -123,6 +123,7 @@ def listener(port: Port, known: Mapping[str, http.Cluster]) -> Resource:
             )
         )
     made.filter_chains.extend(_chains(port, known))
+    clients.admit(made, port.edge)
     return _resource(made)
 
 

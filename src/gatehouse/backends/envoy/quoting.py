@@ -24,7 +24,8 @@ _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HOSTNAME = re.compile(r"(?:\*\.)?[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _PLAIN = re.compile(r"[A-Za-z0-9_/~-]")
-_UNTOUCHABLE = ("connection", "content-length", "host", "transfer-encoding", "x-gh-scope")
+_UNTOUCHABLE = ("host", "x-gh-scope")
+"""Headers of Envoy's own; the front end refuses those that belong to a connection."""
 
 LONGEST_TIME = 315_576_000.0
 """Seconds; more is no limit that anybody means."""

@@ -16,7 +16,7 @@ Unsupported = list[tuple[str, str]]
 
 def routes(context: Context, route: ir.Route, hostname: str, unsupported: Unsupported) -> list[Any]:
     """Give a route's routes; what cannot be served answers 500, and that is said."""
-    unsupported += [(route.name, why) for why in missing(context, route)]
+    unsupported += [(ir.LEFT_OUT + route.name, why) for why in missing(context, route)]
     try:
         match = matching.match(route.match)
     except UnwritableError as error:

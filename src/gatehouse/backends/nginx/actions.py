@@ -55,7 +55,7 @@ def _split(context: Context, route: ir.Route, action: ir.Forward) -> Served:
     maps: list[Directive] = []
     fixed: list[Directive] = []
     for number, backend in enumerate(backends):
-        destination = names.FAILED
+        destination = names.UNAVAILABLE if action.grpc else names.FAILED
         if backend.cluster:
             destination = names.route(context.scope, route.name, number + 1)
             body = forwarding.forward(context, route, action, backend)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from gatehouse.backends.nginx import cors, edge, headers
+from gatehouse.backends.nginx import cors, edge, grpc_status, headers
 from gatehouse.backends.nginx.capabilities import Capabilities
 from gatehouse.backends.nginx.tree import Directive, block, simple, write
 from gatehouse.ir.settings import Edge
@@ -28,6 +28,7 @@ def http_conf(
             *_sizes(),
             *_variables(hidden),
             *cors.definitions(),
+            grpc_status.definition(),
             *maps,
             *_clients(capabilities, met),
             *edge.http(met),

@@ -8,6 +8,7 @@ import msgspec
 
 from gatehouse.backends.nginx import (
     cors,
+    grpc_status,
     guards,
     headers,
     mirrors,
@@ -46,6 +47,8 @@ def forward(
     cluster = context.clusters[backend.cluster] if backend and backend.cluster else None
     added = [*headers.added(edit), *shared.added]
     if backend is None or cluster is None or not cluster.endpoints:
+        if action.grpc:
+            return Body(grpc_status.unavailable())
         status = "500" if cluster is None else "503"
         return Body((*shared.preflight, *added, simple("return", status)), shared.maps)
     own = sessions.upstream_name(cluster.name, action.persistence, route.name)

@@ -16,6 +16,7 @@ STREAM_ZONE = "gatehouse_streams"
 
 NOT_FOUND = "@gh_404"
 FAILED = "@gh_500"
+UNAVAILABLE = "@gh_grpc_14"
 UNPROVEN = "@gh_unproven"
 
 MAIN_SNIPPETS = f"{ROOT}/main.conf"

@@ -10,6 +10,7 @@ from gatehouse.backends.nginx import (
     actions,
     edge,
     forwarding,
+    grpc_status,
     names,
     quoting,
     settings,
@@ -111,7 +112,7 @@ def _targets(host: ir.VirtualHost, context: Context) -> tuple[list[Target], list
     unsupported: list[tuple[str, str]] = []
     claimed: dict[tuple[str, ...], Directive] = {}
     for route in host.routes:
-        unsupported += [(route.name, why) for why in _missing(context, route)]
+        unsupported += [(ir.LEFT_OUT + route.name, why) for why in _missing(context, route)]
         try:
             held = conditions(route.match)
             _check(route.match.path)
@@ -120,6 +121,8 @@ def _targets(host: ir.VirtualHost, context: Context) -> tuple[list[Target], list
             unsupported.append((route.name, str(error)))
             continue
         try:
+            # A route is not served without a filter of its own.
+            snippets.within(route.snippets, "http.server")
             served = actions.serve(context, route)
             _claim(served, claimed)
         except UnwritableError as error:
@@ -149,7 +152,10 @@ def _missing(context: Context, route: ir.Route) -> list[str]:
 
 
 def _snippets(host: ir.VirtualHost, unsupported: list[tuple[str, str]]) -> list[Node]:
-    """Give the snippets of a server: its own, and those of its routes."""
+    """Give the snippets of a server: its own, and those of its routes.
+
+    Of a route with a wrong one that was said before.
+    """
     found: dict[Raw, None] = {}
     owners = [("", host.snippets), *((route.name, route.snippets) for route in host.routes)]
     for owner, given in owners:
@@ -157,7 +163,8 @@ def _snippets(host: ir.VirtualHost, unsupported: list[tuple[str, str]]) -> list[
             try:
                 found.update(dict.fromkeys(snippets.within([snippet], "http.server")))
             except UnwritableError as error:
-                unsupported.append((owner or f"policy/{snippet.name}", str(error)))
+                if not owner:
+                    unsupported.append((f"policy/{snippet.name}", str(error)))
     return list(found)
 
 
@@ -199,8 +206,11 @@ def _reached(
 def _fixed() -> list[Directive]:
     """Give the locations that chains lead to when there is nothing to serve."""
     return [
-        block("location", (name,), (simple("return", status),))
-        for name, status in ((names.NOT_FOUND, "404"), (names.FAILED, "500"))
+        *(
+            block("location", (name,), (simple("return", status),))
+            for name, status in ((names.NOT_FOUND, "404"), (names.FAILED, "500"))
+        ),
+        grpc_status.location(),
     ]
 
 

@@ -162,9 +162,10 @@ class Unsupported(msgspec.Struct, frozen=True):
     """What the back end cannot do; at the key ``("Unsupported", namespace, name)`` of a Gateway."""
 
     routes: tuple[tuple[str, str], ...] = ()
-    """Names as in :class:`gatehouse.ir.http.Route`, or ``port/<number>``, ``policy/…``,
-    ``cluster/…`` and ``edge`` for the whole, ``api/<name>`` or ``api/<name>/…`` of an
-    UpstreamCluster, each with why."""
+    """Names as in :class:`gatehouse.ir.http.Route`, of routes that are not served; such names
+    behind :data:`gatehouse.ir.http.LEFT_OUT`, of routes that are served without something; or
+    ``port/<number>``, ``policy/…``, ``cluster/…`` and ``edge`` for the whole, ``api/<name>`` or
+    ``api/<name>/…`` of an UpstreamCluster, each with why."""
 
 
 class Fetched(msgspec.Struct, frozen=True):

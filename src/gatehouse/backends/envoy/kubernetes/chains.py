@@ -55,6 +55,7 @@ def listener(asked: ir.ApiListener, chains: Iterable[Any], gateway: ir_gateway.G
     )
     if asked.certificates:
         made.default_filter_chain.CopyFrom(_unknown(asked, gateway.edge))
+    clients.admit(made, gateway.edge)
     made.listener_filters.extend(clients.listener_filters(gateway.edge))
     made.listener_filters.append(
         components.ListenerFilter(

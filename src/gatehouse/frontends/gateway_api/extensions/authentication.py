@@ -13,6 +13,7 @@ from cryptography import x509
 
 from gatehouse.apis import core
 from gatehouse.apis import nginx_authentication as api
+from gatehouse.frontends.gateway_api import header_names
 from gatehouse.frontends.gateway_api.extensions import providers, values
 from gatehouse.frontends.gateway_api.extensions.values import ValueProblem
 from gatehouse.frontends.gateway_api.inputs import FILTERS, Fetch, Fetched
@@ -79,7 +80,7 @@ def _tokens(ask: Ask, key: Key, spec: api.JwtAuth) -> Resolved:
         raise ValueProblem("spec.jwt.file: is needed for source File")
     keys = _named(_usable_keys(content, place))
     leeway = values.time(spec.leeway) or 0.0
-    authorization = _authorization(spec.authorization)
+    authorization = _authorization(spec.authorization, "spec.jwt.authorization")
     wanted = Jwt(spec.realm, keys.name, leeway, authorization, f"{namespace}/{key[2]}")
     return Resolved(wanted, (keys,))
 
@@ -102,7 +103,7 @@ def _users(ask: Ask, key: Key, spec: api.OidcAuth) -> Resolved:
         secret=secret.name,
         trust=trust.name if trust is not None else "",
         revoked=revoked.name if revoked is not None else "",
-        authorization=_authorization(spec.authorization),
+        authorization=_authorization(spec.authorization, "spec.oidc.authorization"),
     )
     return Resolved(wanted, tuple(each for each in (secret, trust, revoked) if each is not None))
 
@@ -117,7 +118,13 @@ def _revoked(ask: Ask, namespace: str, reference: api.LocalReference) -> SecretF
     return _named(content)
 
 
-def _authorization(asked: api.Authorization) -> Authorization:
+def _authorization(asked: api.Authorization, place: str) -> Authorization:
+    """Return the claims that are asked for. Raises ValueProblem."""
+    for number, rule in enumerate(asked.rules):
+        for index, claim in enumerate(rule.claims):
+            if why := header_names.problem(claim.proxy_set_header):
+                where = f"{place}.rules[{number}].claims[{index}].proxySetHeader"
+                raise ValueProblem(f"{where}: {why}")
     requirements = tuple(
         Requirement(
             tuple(

@@ -196,8 +196,11 @@ def unsupported_ports(ask: Ask, key: Key) -> dict[int, str]:
     """Give the ports that the data plane's proxy cannot serve, and why."""
     found = ask.read(("Unsupported", key[1], key[2]))
     entries = found.routes if isinstance(found, Unsupported) else ()
+    # A route of a namespace that is called port has more behind the slash than a number.
     return {
-        int(name.removeprefix("port/")): why for name, why in entries if name.startswith("port/")
+        int(number): why
+        for name, why in entries
+        if name.startswith("port/") and (number := name.removeprefix("port/")).isdecimal()
     }
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import msgspec
+
 from gatehouse.apis import routes
 from gatehouse.frontends.gateway_api.attaching.attachment import Attachment
 from gatehouse.frontends.gateway_api.attaching.exclusion import attachments
@@ -12,6 +16,7 @@ from gatehouse.frontends.gateway_api.inputs import Unsupported
 from gatehouse.frontends.gateway_api.reporting.statuses import ParentStatus, RouteStatus
 from gatehouse.frontends.gateway_api.routing import streams
 from gatehouse.frontends.gateway_api.routing.rules import Translated, translate
+from gatehouse.ir.http import LEFT_OUT
 from gatehouse.query import Ask, Key
 
 
@@ -26,19 +31,18 @@ def route_status(ask: Ask, key: Key) -> RouteStatus | None:
 
 def _parent_status(ask: Ask, key: Key, route: routes.Route, entry: Attachment) -> ParentStatus:
     findings = [entry.refusal] if entry.refusal is not None else []
+    accepted = Finding(Reason.ACCEPTED, "the route is accepted")
     if isinstance(route, routes.HTTPRoute | routes.GRPCRoute):
+        reported = ask(_reported, (entry.gateway, f"{key[1]}/{key[2]}/"))
         place = entry.places[0] if entry.places else None
         port, protocol = (place.port, place.protocol) if place else (80, "HTTP")
-        findings += _of_rules(ask(translate, (key, port, protocol)))
+        translated = ask(translate, (key, port, protocol))
+        findings += _of_rules(translated, reported, attached=entry.refusal is None)
+        accepted = _with(accepted, reported.left_out)
     else:
         findings += ask(streams.targets, key).findings
-    unsupported = ask(unsupported_of, (entry.gateway, f"{key[1]}/{key[2]}/"))
-    findings += [Finding(Reason.PARTIALLY_INVALID, message) for message in unsupported]
     findings += effective.affected(ask, key)
-    defaults = (
-        Finding(Reason.ACCEPTED, "the route is accepted"),
-        Finding(Reason.RESOLVED, "all references are resolved"),
-    )
+    defaults = (accepted, Finding(Reason.RESOLVED, "all references are resolved"))
     return ParentStatus(
         controller=ask(controller_of, entry.gateway),
         parent=route.spec.parent_refs[entry.index],
@@ -46,26 +50,61 @@ def _parent_status(ask: Ask, key: Key, route: routes.Route, entry: Attachment) -
     )
 
 
-def _of_rules(translated: Translated) -> list[Finding]:
-    """Say what is not served: of the whole route, or of some rules while others are served."""
-    found = []
-    for finding in translated.findings:
-        if finding.reason is Reason.UNSUPPORTED_VALUE and translated.whole:
-            found.append(Finding(Reason.PARTIALLY_INVALID, f"Dropped Rule: {finding.message}"))
-        else:
-            found.append(finding)
-    return found
+class _Reported(msgspec.Struct, frozen=True):
+    """What the back end says of one route."""
+
+    dropped: frozenset[str] = frozenset()
+    """Names of the IR's routes that it does not serve."""
+    messages: tuple[str, ...] = ()
+    """Why, with the rules."""
+    left_out: tuple[str, ...] = ()
+    """What is missing from rules that are served."""
 
 
-def unsupported_of(ask: Ask, which: tuple[Key, str]) -> tuple[str, ...]:
-    """Give what the back end cannot do of one route, whose rules' names begin with ``which[1]``."""
-    found = ask.read(("Unsupported", which[0][1], which[0][2]))
+def _reported(ask: Ask, which: tuple[Key, str]) -> _Reported:
+    """Return what the back end says of the route whose rules' names begin with ``which[1]``."""
+    gateway, prefix = which
+    found = ask.read(("Unsupported", gateway[1], gateway[2]))
     if not isinstance(found, Unsupported):
-        return ()
+        return _Reported()
+    dropped = [each for each in found.routes if each[0].startswith(prefix)]
+    left_out = [each for each in found.routes if each[0].startswith(LEFT_OUT + prefix)]
+    return _Reported(
+        frozenset(name for name, _ in dropped),
+        _messages(dropped, prefix),
+        _messages(left_out, LEFT_OUT + prefix),
+    )
+
+
+def _messages(entries: Iterable[tuple[str, str]], prefix: str) -> tuple[str, ...]:
     return tuple(
         dict.fromkeys(
-            f"rules[{name.removeprefix(which[1]).split('/')[0]}]: {message}"
-            for name, message in found.routes
-            if name.startswith(which[1])
+            f"rules[{name.removeprefix(prefix).split('/')[0]}]: {why}" for name, why in entries
         )
     )
+
+
+def _of_rules(translated: Translated, reported: _Reported, *, attached: bool) -> list[Finding]:
+    """Return findings about rules that are not served, and about their references.
+
+    PartiallyInvalid is for routes with valid rules beside the invalid ones, and for no route that
+    is not accepted (RouteConditionPartiallyInvalid).
+    """
+    invalid = [f.message for f in translated.findings if f.reason is Reason.UNSUPPORTED_VALUE]
+    messages = [*invalid, *reported.messages]
+    dropped = translated.dropped | reported.dropped
+    if not attached:
+        found = []
+    elif all(each.route.name in dropped for each in translated.routes):
+        found = [Finding(Reason.UNSUPPORTED_VALUE, message) for message in messages]
+    else:
+        found = [Finding(Reason.PARTIALLY_INVALID, f"Dropped Rule: {each}") for each in messages]
+    others = (f for f in translated.findings if f.reason is not Reason.UNSUPPORTED_VALUE)
+    return [*found, *others]
+
+
+def _with(accepted: Finding, left_out: tuple[str, ...]) -> Finding:
+    """Return the finding with what the data plane leaves out."""
+    if not left_out:
+        return accepted
+    return Finding(accepted.reason, f"{accepted.message}; left out: {'; '.join(left_out)}")

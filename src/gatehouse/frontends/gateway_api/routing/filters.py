@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
 
 from gatehouse.apis import nginx_gateway, routes
+from gatehouse.frontends.gateway_api import header_names
 from gatehouse.frontends.gateway_api.extensions import authentication, snippets
 from gatehouse.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.frontends.gateway_api.inputs import FILTER_KINDS
@@ -57,11 +59,11 @@ def compile_filters(
         place = f"{where}.filters[{index}]"
         match item:
             case routes.Filter(type="RequestHeaderModifier", request_header_modifier=edit) if edit:
-                result = _replace(result, request_headers=_edit(edit))
+                result = _modified(result, edit, place, "request")
             case routes.Filter(type="ResponseHeaderModifier", response_header_modifier=edit) if (
                 edit
             ):
-                result = _replace(result, response_headers=_edit(edit))
+                result = _modified(result, edit, place, "response")
             case routes.Filter(type="RequestRedirect", request_redirect=redirect) if redirect:
                 result = _replace(result, redirect=redirect)
             case routes.Filter(type="URLRewrite", url_rewrite=rewrite) if rewrite:
@@ -77,6 +79,31 @@ def compile_filters(
                 finding = Finding(Reason.UNSUPPORTED_VALUE, message)
                 result = _replace(result, findings=(*result.findings, finding))
     return result
+
+
+def _modified(
+    result: Filters,
+    edit: routes.HeaderModifier,
+    place: str,
+    direction: Literal["request", "response"],
+) -> Filters:
+    """Add the changes of a header modifier, or a finding for each header it must not change."""
+    found = tuple(_reserved(edit, f"{place}.{direction}HeaderModifier"))
+    if found:
+        return _replace(result, findings=(*result.findings, *found))
+    return _replace(result, **{f"{direction}_headers": _edit(edit)})
+
+
+def _reserved(edit: routes.HeaderModifier, place: str) -> Iterator[Finding]:
+    changed = {
+        "set": [item.name for item in edit.set],
+        "add": [item.name for item in edit.add],
+        "remove": edit.remove,
+    }
+    for field, listed in changed.items():
+        for index, name in enumerate(listed):
+            if why := header_names.problem(name):
+                yield Finding(Reason.UNSUPPORTED_VALUE, f"{place}.{field}[{index}]: {why}")
 
 
 def _mirrored(

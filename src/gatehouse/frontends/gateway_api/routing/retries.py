@@ -7,6 +7,7 @@ import re
 from typing import Literal
 
 from gatehouse.apis import routes
+from gatehouse.frontends.gateway_api import header_names
 from gatehouse.frontends.gateway_api.routing import durations
 from gatehouse.ir import http as ir
 
@@ -24,10 +25,17 @@ def troubles(rule: routes.RouteRule, where: str) -> list[str]:
             messages.append(f"{where}.retry.attempts: at most {MOST_ATTEMPTS} are made")
         if rule.retry.backoff and durations.seconds(rule.retry.backoff) is None:
             messages.append(f"{where}.retry.backoff: {rule.retry.backoff!r} is no duration")
-    session = rule.session_persistence
-    if session is not None and session.session_name and not _TOKEN.fullmatch(session.session_name):
-        messages.append(f"{where}.sessionPersistence.sessionName: is no name of a cookie")
+    if rule.session_persistence is not None:
+        why = _name_problem(rule.session_persistence)
+        messages += [f"{where}.sessionPersistence.sessionName: {why}"] if why else []
     return messages
+
+
+def _name_problem(session: routes.SessionPersistence) -> str:
+    """Return why a session's name cannot be used, or an empty text."""
+    if session.session_name and not _TOKEN.fullmatch(session.session_name):
+        return "is no name of a cookie"
+    return header_names.problem(session.session_name) if session.type == "Header" else ""
 
 
 def retry(asked: routes.Retry | None) -> ir.Retry | None:

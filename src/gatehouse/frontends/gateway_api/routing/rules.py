@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from gatehouse.apis import routes as api
@@ -34,8 +36,8 @@ class Translated(msgspec.Struct, frozen=True):
     """The Services that exist and are referred to."""
     secrets: tuple[SecretFile, ...] = ()
     """Those that authentication names."""
-    whole: bool = True
-    """Whether at least one rule is served as asked."""
+    dropped: frozenset[str] = frozenset()
+    """Names of the routes whose rules are invalid."""
 
 
 def translate(ask: Ask, which: tuple[Key, int, str]) -> Translated:
@@ -52,15 +54,15 @@ def translate(ask: Ask, which: tuple[Key, int, str]) -> Translated:
     clusters: set[ClusterKey] = set()
     findings: list[Finding] = []
     secrets: dict[str, SecretFile] = {}
-    served = 0
+    dropped: set[str] = set()
     for index, rule in enumerate(rules):
         compiled = _rule(ask, key, rule, f"rules[{index}]", port, protocol)
         findings += compiled.findings
         clusters |= set(compiled.clusters)
         secrets.update({each.name: each for each in compiled.secrets})
-        served += not compiled.broken
         for number, match in enumerate(rule.matches or (api.RouteMatch(),)):
             name = f"{key[1]}/{key[2]}/{index}/{number}"
+            dropped |= {name} if compiled.broken else set()
             routes.append(
                 Ranked(
                     place(match, route.metadata, index, number),
@@ -74,7 +76,7 @@ def translate(ask: Ask, which: tuple[Key, int, str]) -> Translated:
         tuple(findings),
         tuple(sorted({(each.namespace, each.service) for each in clusters})),
         tuple(secrets[name] for name in sorted(secrets)),
-        served > 0,
+        frozenset(dropped),
     )
 
 
@@ -84,6 +86,7 @@ class _Rule(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...] = ()
     secrets: tuple[SecretFile, ...] = ()
     broken: bool = False
+    """Whether an invalid value keeps all requests from being served."""
 
 
 def _rule(ask: Ask, key: Key, rule: api.RouteRule, where: str, port: int, protocol: str) -> _Rule:
@@ -91,8 +94,7 @@ def _rule(ask: Ask, key: Key, rule: api.RouteRule, where: str, port: int, protoc
     findings = [*asked.findings, *_unserved(rule, where)]
     if findings:
         broken = ir.Route("", ir.Match(), ir.Respond(500))
-        unsupported = any(found.reason is Reason.UNSUPPORTED_VALUE for found in findings)
-        return _Rule(broken, findings=tuple(findings), broken=unsupported)
+        return _Rule(broken, findings=tuple(findings), broken=_invalid(findings))
     if asked.redirect is not None:
         action: ir.Action = filters.redirect(asked.redirect, port, protocol)
         return _Rule(_route(action, asked), secrets=asked.secrets)
@@ -108,13 +110,19 @@ def _rule(ask: Ask, key: Key, rule: api.RouteRule, where: str, port: int, protoc
         mirrors=asked.mirrors,
         retry=retries.retry(rule.retry),
         persistence=retries.persistence(rule.session_persistence, f"{key}/{where}"),
+        grpc=key[0] == "GRPCRoute",
     )
     return _Rule(
         _route(action, asked),
         (*clusters, *asked.clusters),
         (*asked.notes, *backend_findings),
         asked.secrets,
+        _invalid(backend_findings) and not any(each.cluster and each.weight for each in backends),
     )
+
+
+def _invalid(findings: Iterable[Finding]) -> bool:
+    return any(found.reason is Reason.UNSUPPORTED_VALUE for found in findings)
 
 
 def _route(action: ir.Action, asked: Filters) -> ir.Route:

@@ -1,0 +1,55 @@
+"""A Gateway with one route, compiled without an API server: what is served, and what is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gatehouse.frontends import gateway_api
+from gatehouse.ir import http as ir
+from gatehouse.query import Ask, Engine, Key, Snapshot
+
+BACKEND = {"name": "s", "port": 80}
+"""A backendRef to the Service that is there."""
+
+GATEWAY = ("Gateway", "n", "gw")
+ROUTE = {"HTTPRoute": ("HTTPRoute", "n", "r"), "GRPCRoute": ("GRPCRoute", "n", "r")}
+Object = dict[str, Any]
+
+
+def engine(kind: str, rules: list[Object], *others: tuple[Key, Object], port: int = 80) -> Engine:
+    """Return an engine with a Gateway, a Service ``s`` and the route; ``port``: its listener's."""
+    found = Engine(Snapshot(gateway_api.INDEXES))
+    found.commit({gateway_api.SETTINGS_KEY: gateway_api.Settings(bind="any")})
+    listeners = [{"name": "l", "port": port, "protocol": "HTTP"}]
+    ports = [{"name": "p", "port": 80, "protocol": "TCP"}]
+    objects: list[tuple[Key, Object]] = [
+        (("GatewayClass", "", "c"), {"controllerName": gateway_api.NGINX}),
+        (GATEWAY, {"gatewayClassName": "c", "listeners": listeners}),
+        (("Service", "n", "s"), {"ports": ports}),
+        (ROUTE[kind], {"parentRefs": [{"name": "gw"}], "rules": rules}),
+        *others,
+    ]
+    for key, spec in objects:
+        metadata = {"name": key[2], "namespace": key[1], "creationTimestamp": "2026-01-01"}
+        found.commit({key: gateway_api.decode(key[0], {"metadata": metadata, "spec": spec})})
+    return found
+
+
+def routes(ask: Ask) -> list[ir.Route]:
+    """Return the routes of the IR."""
+    gateway = ask(gateway_api.compile_gateway, GATEWAY)
+    assert gateway is not None
+    (listener,) = gateway.listeners
+    return [route for host in listener.virtual_hosts for route in host.routes]
+
+
+def conditions(ask: Ask, kind: str) -> str:
+    """Return the route's conditions, a line each: ``Type=Status Reason: message``."""
+    wanted = ask(gateway_api.status, ROUTE[kind])
+    assert wanted is not None
+    status = gateway_api.merge_status(None, wanted, "T")
+    assert status is not None
+    return "\n".join(
+        f"{each['type']}={each['status']} {each['reason']}: {each['message']}"
+        for each in status["parents"][0]["conditions"]
+    )

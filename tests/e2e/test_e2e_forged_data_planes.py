@@ -11,11 +11,12 @@ from typing import Any
 
 import aiohttp
 import pytest
-from installation import Installation, address, apply, get, hello, until
+from installation import Installation, address, apply, get, hello, holds, until
 
 from gatehouse.apis.resources import (
     DEPLOYMENTS,
     GATEWAYS,
+    NGINX_PROXIES,
     PODS,
     SERVICE_ACCOUNTS,
     SERVICES,
@@ -318,6 +319,47 @@ async def test_node_refuses_what_belongs_to_no_gateway(
 
     await until(logged)
     await until(lambda: has_address(client, "stray"))
+    assert not note.exists()
+
+
+async def test_parameters_of_a_gateway_cannot_set_what_runs(
+    serving: str, client: kube.Client, tmp_path: Path
+) -> None:
+    note = tmp_path / "note"
+    before = await client.get(DEPLOYMENTS, NAME, "default")
+    container = forged(NAME, note)["spec"]["template"]["spec"]["containers"][0]
+    patch = {"value": {"spec": {"template": {"spec": {"containers": [container]}}}}}
+    lifecycle = {"preStop": {"exec": {"command": container["command"]}}}
+    deployment = {
+        "patches": [patch],
+        "container": {"lifecycle": lifecycle, "readinessProbe": {"periodSeconds": 1}},
+    }
+    metadata = {"name": "own", "namespace": "default"}
+    spec = {"kubernetes": {"deployment": deployment}}
+    await client.create(NGINX_PROXIES, {"metadata": metadata, "spec": spec})
+    reference = {"group": NGINX_PROXIES.group, "kind": "NginxProxy", "name": "own"}
+    change = {"spec": {"infrastructure": {"parametersRef": reference}}}
+    await client.patch(GATEWAYS, "web", change, "default")
+    found = await holds(client, "Gateway", "web", "Accepted", "False")
+    assert found["reason"] == "InvalidParameters"
+    fields = (
+        "spec.kubernetes.deployment.patches",
+        "spec.kubernetes.deployment.container.lifecycle.preStop.exec",
+    )
+    assert "NginxProxy default/own: " in found["message"]
+    assert all(field in found["message"] for field in fields)
+
+    async def provisioned() -> bool:
+        made = await client.get(DEPLOYMENTS, NAME, "default")
+        [only] = made["spec"]["template"]["spec"]["containers"]
+        [was] = before["spec"]["template"]["spec"]["containers"]
+        assert only["command"] == was["command"]
+        assert "exec" not in str(only.get("lifecycle"))
+        return bool(only["readinessProbe"]["periodSeconds"] == 1)
+
+    await until(provisioned)
+    await holds(client, "Gateway", "web", "Programmed")
+    await until(lambda: answers(serving))
     assert not note.exists()
 
 

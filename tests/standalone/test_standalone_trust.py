@@ -72,11 +72,11 @@ def test_workload_without_its_class_stays_if_it_has_run() -> None:
 
 
 def test_stored_pod_gives_identity_and_status_alone() -> None:
-    own = {
+    own: dict[str, Any] = {
         "metadata": {"name": "p", "namespace": "ns", "labels": {"a": "b"}, "annotations": {}},
         "spec": {"containers": [{"command": ["gatehouse", "agent"]}]},
     }
-    stored = {
+    stored: dict[str, Any] = {
         "metadata": {**own["metadata"], "uid": "u", "labels": {"a": "forged"}},
         "spec": {"containers": [{"command": ["/bin/sh"]}], "serviceAccountName": "other"},
         "status": {"phase": "Running"},

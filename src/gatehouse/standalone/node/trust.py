@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gatehouse.apis.gateway import CONTROLLERS
 from gatehouse.apis.resources import GATEWAYS
-from gatehouse.frontends.gateway_api import CONTROLLERS
 from gatehouse.kube.apply import controller_of
 from gatehouse.provisioner.made import gateway_name
 

@@ -23,10 +23,16 @@ def gateway_class() -> str:
 
 
 @pytest.fixture(scope="module")
-def installation(gateway_class: str) -> Iterator[Installation]:
+def options() -> tuple[str, ...]:
+    """Options of `gatehouse up`; modules override this."""
+    return ()
+
+
+@pytest.fixture(scope="module")
+def installation(gateway_class: str, options: tuple[str, ...]) -> Iterator[Installation]:
     # Short, for the sake of Unix sockets.
     with tempfile.TemporaryDirectory(prefix="gh-") as directory:
-        made = Installation(Path(directory))
+        made = Installation(Path(directory), *options)
         made.start()
         yield made
         assert made.process is not None

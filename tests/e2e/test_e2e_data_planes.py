@@ -25,6 +25,12 @@ pytestmark = pytest.mark.process
 NAME = "web-gatehouse-nginx"
 
 
+@pytest.fixture(scope="module")
+def options() -> tuple[str, ...]:
+    """Volumes and commands stand in the Gateway's own parameters."""
+    return ("--allow-gateway-workload-overrides",)
+
+
 def parameters(note: Path) -> dict[str, Any]:
     container = {
         "volumeMounts": [

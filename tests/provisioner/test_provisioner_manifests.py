@@ -86,6 +86,12 @@ def test_infrastructure_labels_and_annotations_reach_every_object_and_the_pods()
         assert each["annotations"]["note"] == "x"
 
 
+def test_infrastructure_annotations_cannot_name_the_service_of_a_pod() -> None:
+    raw = gateway(infrastructure={"annotations": {"gatehouse.dev/service": "other"}})
+    template = made(raw)["Deployment"]["spec"]["template"]
+    assert "gatehouse.dev/service" not in template["metadata"]["annotations"]
+
+
 @pytest.mark.parametrize("key", ["app.kubernetes.io/managed-by", "app.kubernetes.io/name"])
 def test_infrastructure_labels_cannot_replace_ours(key: str) -> None:
     usual = made(gateway())["Service"]["metadata"]["labels"][key]

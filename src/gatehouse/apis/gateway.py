@@ -9,6 +9,11 @@ from gatehouse.apis.selectors import LabelSelector
 
 GROUP = "gateway.networking.k8s.io"
 
+NGINX_CONTROLLER = "gatehouse.dev/nginx"
+ENVOY_CONTROLLER = "gatehouse.dev/envoy"
+CONTROLLERS = (NGINX_CONTROLLER, ENVOY_CONTROLLER)
+"""Values of ``spec.controllerName`` of the GatewayClasses that Gatehouse serves."""
+
 
 class ClassParametersRef(View, frozen=True):
     """What else a class is configured by."""

@@ -40,6 +40,7 @@ from gatehouse.apiserver.objects.deletion import Deletion
 from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver.objects.verbs import Verbs
 from gatehouse.apiserver.policies.enforcement import Policies
+from gatehouse.apiserver.rbac import data_planes
 from gatehouse.apiserver.rbac.authorizer import Authorizer
 from gatehouse.apiserver.storage import opening
 from gatehouse.apiserver.storage.entries import UnavailableError
@@ -86,6 +87,7 @@ class Server:
         authorizer = Authorizer()
         custom.serve(store, registry, admission)
         roles.follow(store, authorizer, admission)
+        data_planes.follow(authorizer, admission)
         lifecycles.begin(admission)
         admission.policy = Policies(store, registry).judge
         Addresses(store, admission, ipaddress.ip_network(options.service_cidr))

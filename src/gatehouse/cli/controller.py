@@ -75,6 +75,13 @@ def network_options(text: str) -> NetworkOptions:
 @click.option("--bind", type=click.Choice(["any", "load-balancer"]), default="any")
 @click.option("--snippets", is_flag=True, help="Allow SnippetsFilters: raw NGINX configuration.")
 @click.option(
+    "--allow-gateway-workload-overrides",
+    "workload_overrides",
+    is_flag=True,
+    help="Let parameters of Gateways set every field of spec.kubernetes, such as patches, image "
+    "and volumes. Their authors can then run any command where data planes run.",
+)
+@click.option(
     "--copy-secret",
     "copies",
     multiple=True,

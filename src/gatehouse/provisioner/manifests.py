@@ -129,7 +129,12 @@ class _Made(msgspec.Struct, frozen=True):
                 **(infrastructure.get("labels") or {}),
                 **names.labels(gateway_name, class_name),
             },
-            annotations=dict(infrastructure.get("annotations") or {}),
+            # The node of one machine takes Pods with this annotation for data planes.
+            annotations={
+                key: value
+                for key, value in (infrastructure.get("annotations") or {}).items()
+                if key != SERVICE_ANNOTATION
+            },
             selector=names.selector(gateway_name, class_name),
             owner={
                 "apiVersion": GATEWAYS.api_version,

@@ -37,6 +37,8 @@ class Options(msgspec.Struct, frozen=True):
     address_pool: str = "127.100.0.0/16"
     nginx: str = ""
     snippets: bool = False
+    workload_overrides: bool = False
+    """Whether parameters of Gateways may set every field of ``spec.kubernetes``."""
     storage: str = ""
     """Of the API server; empty: SQLite in the state directory."""
     encryption_keys: Path | None = None
@@ -134,6 +136,7 @@ def _controller(options: Options, state: State, addresses: Chosen) -> tuple[str,
         *("--image", DATA_PLANES[0], "--envoy-image", DATA_PLANES[1]),
         *_outside(options.outside_address, ca),
         *(("--snippets",) if options.snippets else ()),
+        *(("--allow-gateway-workload-overrides",) if options.workload_overrides else ()),
     )
 
 

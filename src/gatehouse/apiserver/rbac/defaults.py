@@ -161,6 +161,7 @@ _NODE = (
     _rule(_READ, _CORE, "pods services"),
     _rule(_READ, _APPS, "daemonsets deployments"),
     _rule(_FOLLOW, _DISCOVERY, "endpointslices"),
+    _rule(_FOLLOW, _GATEWAY_API, "gatewayclasses gateways"),
     _rule("get", _CORE, "configmaps secrets"),
     _rule("create delete patch", _CORE, "pods"),
     _rule("update patch", _CORE, "pods/status services/status"),

@@ -115,9 +115,9 @@ FILTERS: Key = ("@filters",)
 SUBJECTS: Key = ("@subjects",)
 """Whatever may have a status of ours."""
 
-NGINX = "gatehouse.dev/nginx"
-ENVOY = "gatehouse.dev/envoy"
-CONTROLLERS = (NGINX, ENVOY)
+NGINX = gateway.NGINX_CONTROLLER
+ENVOY = gateway.ENVOY_CONTROLLER
+CONTROLLERS = gateway.CONTROLLERS
 """The names of controllers that are ours: a GatewayClass chooses its data plane by one of them."""
 
 
@@ -132,6 +132,8 @@ class Settings(msgspec.Struct, frozen=True):
     """``host:port`` of the counter of limits that span data planes; empty: there is none."""
     usage: UsageReports | None = None
     """Of data planes with NGINX Plus."""
+    workload_overrides: bool = False
+    """Whether a Gateway's own parameters may set every field of ``spec.kubernetes``."""
 
 
 SETTINGS_KEY: Key = ("Settings", "", "")

@@ -17,7 +17,7 @@ from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer
-from gatehouse.standalone.node import addresses, pods
+from gatehouse.standalone.node import addresses, pods, trust
 from gatehouse.standalone.node.forwarding import Forwarding
 from gatehouse.standalone.node.images import Images
 from gatehouse.standalone.node.networks import Networks
@@ -64,7 +64,12 @@ class Node:
             client, options.name, options.directory, options.images, networks
         )
         self._forwarding = Forwarding(networks)
-        kinds = (resources.SERVICES, resources.DEPLOYMENTS, resources.PODS)
+        self._refused: dict[str, str] = {}
+        """Why workloads are not run as data planes, by uid."""
+        kinds = (
+            *(resources.SERVICES, resources.DEPLOYMENTS, resources.PODS),
+            *(resources.GATEWAYS, resources.GATEWAY_CLASSES),
+        )
         self._informers = {
             kind.kind: Informer(client, kind, on_changes=self._on_changes) for kind in kinds
         }
@@ -164,12 +169,33 @@ class Node:
         return wanted
 
     def _data_planes(self) -> Iterator[tuple[Name, Mapping[str, Any]]]:
+        refused: dict[str, str] = {}
         for kind in (resources.DEPLOYMENTS, resources.DAEMON_SETS):
             for name, workload in self._informers[kind.kind].objects.items():
                 metadata = workload["metadata"]
                 ours = (metadata.get("labels") or {}).get(pods.MANAGED_BY[0]) == pods.MANAGED_BY[1]
-                if ours and not metadata.get("deletionTimestamp"):
+                if not ours or metadata.get("deletionTimestamp"):
+                    continue
+                if why := self._refusal(workload):
+                    refused[metadata["uid"]] = why
+                    if self._refused.get(metadata["uid"]) != why:
+                        where = f"{kind.kind} {'/'.join(name)}"
+                        log.warning("workload is not run", workload=where, reason=why)
+                else:
                     yield name, workload
+        self._refused = refused
+
+    def _refusal(self, workload: Mapping[str, Any]) -> str:
+        """Return why a workload must not run as a data plane; empty if it may."""
+
+        def has_run() -> bool:
+            made = pods.pod_for(workload, self._options.name)["metadata"]
+            where = pods.directory(self._options.directory, made["namespace"], made["name"])
+            return where.exists()
+
+        gateways = self._informers[resources.GATEWAYS.kind].objects
+        classes = self._informers[resources.GATEWAY_CLASSES.kind].objects
+        return trust.refusal(workload, gateways, classes, has_run)
 
     async def _host(self, name: Name, pod: pods.Object, address: str) -> None:
         """See to it that the Pod exists and its process is kept running."""
@@ -199,9 +225,8 @@ class Node:
             return
         directory = pods.directory(self._options.directory, *name)
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        runner = Runner(
-            self._client, current, address, directory, self._launch(current), self._woken.set
-        )
+        own = pods.with_identity(pod, current)
+        runner = Runner(self._client, own, address, directory, self._launch(own), self._woken.set)
         task = asyncio.create_task(runner.run())
         task.add_done_callback(lambda done: self._on_runner_end(name, done))
         self._runners[name] = (runner, task)

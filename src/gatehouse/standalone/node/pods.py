@@ -83,6 +83,17 @@ def pod_for(deployment: Mapping[str, Any], node: str) -> Object:
     }
 
 
+def with_identity(pod: Object, stored: Mapping[str, Any]) -> Object:
+    """Return ``pod``, made from a workload, with identity and status of the stored Pod of its name.
+
+    Others than the node may have written the stored Pod. Whatever decides what runs, such as
+    command, probes, volumes and the metadata that the environment refers to, is taken from ``pod``.
+    """
+    metadata = {**stored["metadata"], **pod["metadata"]}
+    found = {**pod, "metadata": metadata}
+    return {**found, "status": stored["status"]} if "status" in stored else found
+
+
 def directory(node: Path, namespace: str, name: str) -> Path:
     """Give the directory of a Pod's files. Short: NGINX's sockets in it may have 107 bytes."""
     return node / "pods" / hashlib.sha256(f"{namespace}/{name}".encode()).hexdigest()[:12]

@@ -14,7 +14,8 @@ import msgspec
 from gatehouse.apis import gateway
 from gatehouse.apis import nginx_gateway as api
 from gatehouse.apis import workload as api_workload
-from gatehouse.frontends.gateway_api.extensions import values
+from gatehouse.frontends.gateway_api.classes import settings
+from gatehouse.frontends.gateway_api.extensions import overrides, values
 from gatehouse.frontends.gateway_api.extensions.traffic import Reader
 from gatehouse.ir import settings as ir
 from gatehouse.query import Ask, Key
@@ -63,6 +64,8 @@ class Found(msgspec.Struct, frozen=True):
     """Whether the problem is that there is no such object (yet)."""
     invalid: bool = False
     """Whether the problem is in the fields of the object."""
+    refused: str = ""
+    """Message about fields that were left out of the spec; empty if there are none."""
 
 
 class Provisioning(msgspec.Struct, frozen=True):
@@ -94,7 +97,15 @@ def of_gateway(ask: Ask, key: Key) -> Found:
     reference = found.spec.infrastructure.parameters_ref
     if reference is None:
         return Found()
-    return _found(ask, reference.group, reference.kind, key[1], reference.name)
+    named = _found(ask, reference.group, reference.kind, key[1], reference.name)
+    if named.spec is None or not named.spec.kubernetes or ask(settings, "").workload_overrides:
+        return named
+    outer = ask(of_class, ("GatewayClass", "", found.spec.gateway_class_name)).spec
+    of_outer = (outer.kubernetes or {}) if outer is not None else {}
+    kept, refused = overrides.limited(named.spec.kubernetes, of_outer)
+    spec = msgspec.structs.replace(named.spec, kubernetes=kept)
+    where = f"{reference.kind} {key[1]}/{reference.name}"
+    return Found(spec, refused=f"{where}: {overrides.shown(refused)}" if refused else "")
 
 
 def parameters(ask: Ask, key: Key) -> Parameters:

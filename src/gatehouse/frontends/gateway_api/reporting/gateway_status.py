@@ -80,8 +80,8 @@ def _shown(ask: Ask, key: Key) -> tuple[str, ...]:
 
 
 def _accepted(ask: Ask, key: Key, states: tuple[ListenerState, ...]) -> Finding:
-    problem = ask(parameters.of_gateway, key).problem
-    if problem:
+    own = ask(parameters.of_gateway, key)
+    if problem := own.problem or own.refused:
         message = f"spec.infrastructure.parametersRef: {problem}"
         return Finding(Reason.INVALID_PARAMETERS, message)
     unsupported = ask(addresses.unsupported, key)

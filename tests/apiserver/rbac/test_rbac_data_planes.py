@@ -1,0 +1,71 @@
+"""Who may write Deployments and DaemonSets of data planes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gatehouse.apiserver.builtin.kinds import KINDS
+from gatehouse.apiserver.errors import ApiError
+from gatehouse.apiserver.identity.users import SYSTEM, User
+from gatehouse.apiserver.objects.calls import Call, Options
+from gatehouse.apiserver.objects.registry import Registry
+from gatehouse.apiserver.rbac.authorizer import Authorizer
+from gatehouse.apiserver.rbac.data_planes import check_write
+from gatehouse.apiserver.rbac.rules import EVERYTHING, GROUP
+
+Object = dict[str, Any]
+
+TENANT = User("dev", groups=("system:authenticated",))
+MARKED: Object = {
+    "metadata": {"name": "x", "labels": {"app.kubernetes.io/managed-by": "gatehouse"}}
+}
+PLAIN: Object = {"metadata": {"name": "x", "labels": {"app.kubernetes.io/managed-by": "Helm"}}}
+
+
+def call(user: User, plural: str = "deployments", subresource: str = "") -> Call:
+    served = Registry(KINDS).stored("apps", plural)
+    assert served is not None
+    options = Options(validation="Ignore", manager="gatehouse")
+    return Call(served, "ns", "x", subresource, options, user)
+
+
+def bound(kind: str, namespace: str) -> Authorizer:
+    """Make an authorizer by which TENANT holds cluster-admin."""
+    made = Authorizer()
+    made.set("ClusterRole", "", "cluster-admin", {"rules": list(EVERYTHING)})
+    reference = {"apiGroup": GROUP, "kind": "ClusterRole", "name": "cluster-admin"}
+    subjects = [{"apiGroup": GROUP, "kind": "User", "name": TENANT.name}]
+    binding = {"metadata": {"name": "b"}, "roleRef": reference, "subjects": subjects}
+    made.set(kind, namespace, "b", binding)
+    return made
+
+
+@pytest.mark.parametrize("plural", ["deployments", "daemonsets"])
+@pytest.mark.parametrize(("obj", "old"), [(MARKED, None), (MARKED, PLAIN), (PLAIN, MARKED)])
+def test_user_is_refused(plural: str, obj: Object, old: Object | None) -> None:
+    with pytest.raises(ApiError) as found:
+        check_write(Authorizer(), call(TENANT, plural), obj, old)
+    assert found.value.code == 403
+    assert found.value.message.startswith(f'{plural}.apps "x" is forbidden: metadata.labels[')
+
+
+def test_user_may_write_all_others_and_scale() -> None:
+    check_write(Authorizer(), call(TENANT), PLAIN, None)
+    check_write(Authorizer(), call(TENANT), {"metadata": {"name": "x"}}, PLAIN)
+    check_write(Authorizer(), call(TENANT, subresource="scale"), MARKED, MARKED)
+    check_write(Authorizer(), call(TENANT, subresource="status"), MARKED, MARKED)
+
+
+@pytest.mark.parametrize(
+    "user", [User("system:gatehouse:controller"), User("u", groups=("system:masters",)), SYSTEM]
+)
+def test_controller_and_administrators_may_write(user: User) -> None:
+    check_write(Authorizer(), call(user), MARKED, None)
+
+
+def test_cluster_admin_counts_only_for_the_whole_cluster() -> None:
+    check_write(bound("ClusterRoleBinding", ""), call(TENANT), MARKED, None)
+    with pytest.raises(ApiError):
+        check_write(bound("RoleBinding", "ns"), call(TENANT), MARKED, None)

@@ -1,0 +1,377 @@
+"""Users of one namespace cannot have the node run commands of theirs as a data plane."""
+
+from __future__ import annotations
+
+import copy
+import json
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from installation import Installation, address, apply, get, hello, holds, until
+
+from gatehouse.apis.resources import (
+    DEPLOYMENTS,
+    GATEWAYS,
+    NGINX_PROXIES,
+    PODS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Resource,
+)
+from gatehouse.kube import client as kube
+from gatehouse.standalone.node import pods
+
+pytestmark = pytest.mark.process
+
+NAME = "web-gatehouse-nginx"
+LABELS = {"app.kubernetes.io/managed-by": "gatehouse"}
+ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
+WORKLOADS = DEPLOYMENTS.path("default")
+
+JSON = "application/json"
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+APPLY = "application/apply-patch+yaml"
+
+
+class Tenant:
+    """A user with ClusterRole ``edit`` in namespace ``default``, and nothing else."""
+
+    def __init__(self, session: aiohttp.ClientSession, server: str, tls: ssl.SSLContext) -> None:
+        self._session, self._server, self._tls = session, server, tls
+
+    async def send(
+        self, method: str, path: str, body: Any = None, content_type: str = JSON
+    ) -> tuple[int, str]:
+        """Send a request; return the status and the body."""
+        async with self._session.request(
+            method,
+            self._server + path,
+            data=json.dumps(body),
+            headers={"Content-Type": content_type},
+            ssl=self._tls,
+        ) as response:
+            return response.status, await response.text()
+
+
+@pytest.fixture
+async def tenant(installation: Installation, client: kube.Client) -> AsyncIterator[Tenant]:
+    binding = {
+        "metadata": {"name": "dev", "namespace": "default"},
+        "roleRef": {"apiGroup": ROLE_BINDINGS.group, "kind": "ClusterRole", "name": "edit"},
+        "subjects": [{"kind": "ServiceAccount", "name": "dev", "namespace": "default"}],
+    }
+    account = {"metadata": {"name": "dev", "namespace": "default"}}
+    for resource, obj in ((SERVICE_ACCOUNTS, account), (ROLE_BINDINGS, binding)):
+        try:
+            await client.create(resource, obj)
+        except kube.AlreadyExists:
+            continue
+    token, _ = await client.create_token("default", "dev", [], 3600, "", "")
+    tls = ssl.create_default_context(cafile=str(installation.state / "pki" / "ca.crt"))
+    headers = {"Authorization": f"Bearer {token}"}
+    async with aiohttp.ClientSession(headers=headers) as session:
+        yield Tenant(session, client.server, tls)
+
+
+@pytest.fixture
+async def serving(client: kube.Client, backends: None) -> str:
+    """Give the address of a Gateway that serves."""
+    try:
+        await client.get(GATEWAYS, "web", "default")
+    except kube.NotFound:
+        await apply(client, hello())
+    where = await address(client)
+    await until(lambda: answers(where))
+    return where
+
+
+async def answers(where: str) -> bool:
+    try:
+        return (await get(where))[0] == 200
+    except OSError:
+        return False
+
+
+def forged(name: str, note: Path, **metadata: Any) -> dict[str, Any]:
+    """Make a Deployment that looks like a data plane and writes a file."""
+    container = {
+        "name": "nginx",
+        "image": "gatehouse/nginx:local",
+        "command": ["/bin/sh", "-c", f"id > {note}; sleep 60"],
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": "default", **metadata},
+        "spec": {
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {
+                    "labels": {"app": name, **LABELS},
+                    "annotations": {"gatehouse.dev/service": name},
+                },
+                "spec": {"containers": [container]},
+            },
+        },
+    }
+
+
+def balanced(name: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"type": "LoadBalancer", "ports": [{"port": 8081}]},
+    }
+
+
+async def has_address(client: kube.Client, name: str) -> bool:
+    """Return whether the node has seen a Service: a round has run since it was created."""
+    found = await client.get(SERVICES, name, "default")
+    return bool(((found.get("status") or {}).get("loadBalancer") or {}).get("ingress"))
+
+
+async def owner(client: kube.Client) -> dict[str, Any]:
+    gateway = await client.get(GATEWAYS, "web", "default")
+    return {
+        "apiVersion": GATEWAYS.api_version,
+        "kind": "Gateway",
+        "name": "web",
+        "uid": gateway["metadata"]["uid"],
+        "controller": True,
+    }
+
+
+@pytest.mark.parametrize("kind", ["deployments", "daemonsets"])
+@pytest.mark.parametrize("owned", [False, True], ids=["label", "label-and-owner"])
+async def test_user_cannot_create_a_data_plane(
+    serving: str, tenant: Tenant, client: kube.Client, tmp_path: Path, kind: str, owned: bool
+) -> None:
+    name, note = f"forged-{kind}-{str(owned).lower()}", tmp_path / "note"
+    await client.create(SERVICES, balanced(name))
+    metadata: dict[str, Any] = {"labels": LABELS}
+    if owned:
+        made = await client.get(DEPLOYMENTS, NAME, "default")
+        metadata["labels"] = made["metadata"]["labels"]
+        metadata["ownerReferences"] = [await owner(client)]
+    obj = forged(name, note, **metadata)
+    if kind == "daemonsets":
+        obj["kind"] = "DaemonSet"
+    path = f"/apis/apps/v1/namespaces/default/{kind}"
+    status, text = await tenant.send("POST", f"{path}?fieldManager=gatehouse", obj)
+    assert status == 403, text
+    message = json.loads(text)["message"]
+    assert message.startswith(f'{kind}.apps "{name}" is forbidden: ')
+    assert "metadata.labels[app.kubernetes.io/managed-by]" in message
+    applied = f"{path}/{name}?fieldManager=gatehouse&force=true"
+    status, text = await tenant.send("PATCH", applied, obj, APPLY)
+    assert status == 403, text
+    await until(lambda: has_address(client, name))
+    assert not note.exists()
+
+
+async def test_user_cannot_make_a_deployment_a_data_plane_later(
+    serving: str, tenant: Tenant, client: kube.Client, tmp_path: Path
+) -> None:
+    note = tmp_path / "note"
+    await client.create(SERVICES, balanced("later"))
+    status, text = await tenant.send("POST", WORKLOADS, forged("later", note))
+    assert status == 201, text
+    patch = {"metadata": {"labels": LABELS, "ownerReferences": [await owner(client)]}}
+    for content_type in (MERGE, STRATEGIC):
+        status, text = await tenant.send("PATCH", f"{WORKLOADS}/later", patch, content_type)
+        assert status == 403, text
+    await until(lambda: has_address(client, "later"))
+    assert not note.exists()
+
+
+async def test_user_cannot_change_the_data_plane_of_a_gateway(
+    serving: str, tenant: Tenant, client: kube.Client, tmp_path: Path
+) -> None:
+    note = tmp_path / "note"
+    before = await client.get(DEPLOYMENTS, NAME, "default")
+    pid = (await _process(client)).get("uid")
+    template = forged(NAME, note)["spec"]["template"]
+    command = template["spec"]["containers"][0]["command"]
+    changed = copy.deepcopy(before)
+    changed["spec"]["template"]["spec"]["containers"][0]["command"] = command
+    unlabelled = copy.deepcopy(changed)
+    del unlabelled["metadata"]["labels"]
+    unlabelled["metadata"].pop("managedFields", None)
+    applied = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": NAME},
+        "spec": {"template": {"spec": {"containers": [{"name": "nginx", "command": command}]}}},
+    }
+    place = "/spec/template/spec/containers/0/command"
+    ways = [
+        ("PUT", changed, JSON),
+        ("PUT", unlabelled, JSON),
+        ("PATCH", {"spec": {"template": {"spec": template["spec"]}}}, MERGE),
+        ("PATCH", {"spec": {"template": {"spec": template["spec"]}}}, STRATEGIC),
+        ("PATCH", [{"op": "replace", "path": place, "value": command}], JSON_PATCH),
+        ("PATCH", applied, APPLY),
+    ]
+    for method, body, content_type in ways:
+        path = f"{WORKLOADS}/{NAME}?fieldManager=gatehouse"
+        path += "&force=true" if content_type == APPLY else ""
+        status, text = await tenant.send(method, path, body, content_type)
+        assert status == 403, (method, content_type, text)
+    after = await client.get(DEPLOYMENTS, NAME, "default")
+    assert after["spec"] == before["spec"]
+    assert (await _process(client)).get("uid") == pid
+    assert (await get(serving))[0] == 200
+    assert not note.exists()
+
+
+async def test_user_may_scale_and_delete_the_data_plane_of_a_gateway(
+    serving: str, tenant: Tenant, client: kube.Client
+) -> None:
+    scale = {"spec": {"replicas": 2}}
+    status, text = await tenant.send("PATCH", f"{WORKLOADS}/{NAME}/scale", scale, MERGE)
+    assert status == 200, text
+    before = (await client.get(DEPLOYMENTS, NAME, "default"))["metadata"]["uid"]
+    status, text = await tenant.send("DELETE", f"{WORKLOADS}/{NAME}", {})
+    assert status == 200, text
+
+    async def made_again() -> bool:
+        try:
+            found = await client.get(DEPLOYMENTS, NAME, "default")
+        except kube.NotFound:
+            return False
+        ready = (found.get("status") or {}).get("readyReplicas") == 1
+        return bool(found["metadata"]["uid"] != before and ready)
+
+    await until(made_again, 60)
+
+
+async def test_pod_of_a_user_with_the_name_of_a_data_planes_pod_is_not_run(
+    serving: str, tenant: Tenant, client: kube.Client, tmp_path: Path
+) -> None:
+    note = tmp_path / "note"
+    current = await client.get(DEPLOYMENTS, NAME, "default")
+    expected = copy.deepcopy(current)
+    expected["spec"]["template"]["metadata"]["annotations"]["example.com/note"] = "x"
+    name = pods.pod_for(expected, "local")["metadata"]["name"]
+    spec = forged(name, note)["spec"]["template"]["spec"]
+    spec["containers"][0]["livenessProbe"] = {"exec": {"command": ["/usr/bin/touch", str(note)]}}
+    pod = {"metadata": {"name": name}, "spec": spec}
+    status, text = await tenant.send("POST", PODS.path("default"), pod)
+    assert status == 201, text
+    change = {"spec": {"infrastructure": {"annotations": {"example.com/note": "x"}}}}
+    status, text = await tenant.send("PATCH", f"{GATEWAYS.path('default')}/web", change, MERGE)
+    assert status == 200, text
+
+    async def replaced() -> bool:
+        found = await client.get(DEPLOYMENTS, NAME, "default")
+        annotations = found["spec"]["template"]["metadata"]["annotations"]
+        assert not note.exists()
+        ready = (found.get("status") or {}).get("readyReplicas") == 1
+        process = await _process(client)
+        return annotations.get("example.com/note") == "x" and ready and process["name"] == name
+
+    await until(replaced, 60)
+    await until(lambda: answers(serving))
+    assert not note.exists()
+
+
+async def test_replica_sets_and_pods_of_users_are_no_data_planes(
+    serving: str, tenant: Tenant, client: kube.Client, tmp_path: Path
+) -> None:
+    note = tmp_path / "note"
+    await client.create(SERVICES, balanced("sets"))
+    made = forged("sets", note, labels=LABELS, ownerReferences=[await owner(client)])
+    made["kind"] = "ReplicaSet"
+    status, text = await tenant.send("POST", "/apis/apps/v1/namespaces/default/replicasets", made)
+    assert status == 201, text
+    pod = {"metadata": {"name": "sets", **made["spec"]["template"]["metadata"]}}
+    pod["metadata"]["ownerReferences"] = [await owner(client)]
+    pod["spec"] = {**made["spec"]["template"]["spec"], "nodeName": "local"}
+    status, text = await tenant.send("POST", PODS.path("default"), pod)
+    assert status == 201, text
+
+    async def removed() -> bool:
+        try:
+            await client.get(PODS, "sets", "default")
+        except kube.NotFound:
+            return True
+        return False
+
+    await until(removed)
+    assert not note.exists()
+
+
+async def test_node_refuses_what_belongs_to_no_gateway(
+    installation: Installation, serving: str, client: kube.Client, tmp_path: Path
+) -> None:
+    note = tmp_path / "note"
+    await client.create(SERVICES, balanced("stray"))
+    await client.create(DEPLOYMENTS, forged("stray", note, labels=LABELS))
+    said = "metadata.ownerReferences: not controlled by a Gateway"
+
+    async def logged() -> bool:
+        return said in (installation.state / "up.log").read_text()
+
+    await until(logged)
+    await until(lambda: has_address(client, "stray"))
+    assert not note.exists()
+
+
+async def test_parameters_of_a_gateway_cannot_set_what_runs(
+    serving: str, client: kube.Client, tmp_path: Path
+) -> None:
+    note = tmp_path / "note"
+    before = await client.get(DEPLOYMENTS, NAME, "default")
+    container = forged(NAME, note)["spec"]["template"]["spec"]["containers"][0]
+    patch = {"value": {"spec": {"template": {"spec": {"containers": [container]}}}}}
+    lifecycle = {"preStop": {"exec": {"command": container["command"]}}}
+    deployment = {
+        "patches": [patch],
+        "container": {"lifecycle": lifecycle, "readinessProbe": {"periodSeconds": 1}},
+    }
+    metadata = {"name": "own", "namespace": "default"}
+    spec = {"kubernetes": {"deployment": deployment}}
+    await client.create(NGINX_PROXIES, {"metadata": metadata, "spec": spec})
+    reference = {"group": NGINX_PROXIES.group, "kind": "NginxProxy", "name": "own"}
+    change = {"spec": {"infrastructure": {"parametersRef": reference}}}
+    await client.patch(GATEWAYS, "web", change, "default")
+    found = await holds(client, "Gateway", "web", "Accepted", "False")
+    assert found["reason"] == "InvalidParameters"
+    fields = (
+        "spec.kubernetes.deployment.patches",
+        "spec.kubernetes.deployment.container.lifecycle.preStop.exec",
+    )
+    assert "NginxProxy default/own: " in found["message"]
+    assert all(field in found["message"] for field in fields)
+
+    async def provisioned() -> bool:
+        made = await client.get(DEPLOYMENTS, NAME, "default")
+        [only] = made["spec"]["template"]["spec"]["containers"]
+        [was] = before["spec"]["template"]["spec"]["containers"]
+        assert only["command"] == was["command"]
+        assert "exec" not in str(only.get("lifecycle"))
+        return bool(only["readinessProbe"]["periodSeconds"] == 1)
+
+    await until(provisioned)
+    await holds(client, "Gateway", "web", "Programmed")
+    await until(lambda: answers(serving))
+    assert not note.exists()
+
+
+async def _process(client: kube.Client) -> dict[str, Any]:
+    """Give the metadata of the Pod that the data plane runs as."""
+    listed = await client.list(PODS, "default")
+    current = await client.get(DEPLOYMENTS, NAME, "default")
+    uid = current["metadata"]["uid"]
+    name = pods.pod_for(current, "local")["metadata"]["name"]
+    for pod in listed.items:
+        owners = [each["uid"] for each in pod["metadata"].get("ownerReferences") or ()]
+        if uid in owners or pod["metadata"]["name"] == name:
+            found: dict[str, Any] = pod["metadata"]
+            return found
+    return {"name": "", "uid": ""}

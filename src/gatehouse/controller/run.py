@@ -39,6 +39,7 @@ from gatehouse.health import HealthServer
 from gatehouse.kube import client as kube
 from gatehouse.kube.backoff import Backoff
 from gatehouse.kube.events import Recorder
+from gatehouse.kube.mirror import Change, Changes
 from gatehouse.provisioner.copies import read_all
 from gatehouse.provisioner.made import Made
 from gatehouse.provisioner.manifests import Plan
@@ -157,9 +158,7 @@ class Controller:
             owner.get("spec", {}).get("controllerName") in gateway_api.CONTROLLERS
         )
 
-    def _on_changes(
-        self, resource: Resource, changes: Mapping[tuple[str, str], Mapping[str, Any] | None]
-    ) -> None:
+    def _on_changes(self, resource: Resource, changes: Changes) -> None:
         self.load_balancers.on_changes(resource, changes)
         if resource in joined.KINDS:
             self.loop.on_changes(resource, changes)
@@ -173,10 +172,9 @@ class Controller:
                 self.provisioning.on_gateway(name)
         elif resource in (*PROVISIONED, resources.SERVICES, resources.SECRETS):
             self._made.on_changes(resource, changes)
-            for (namespace, _), raw in changes.items():
-                for owner in (raw or {}).get("metadata", {}).get("ownerReferences", ()):
-                    if owner.get("kind") == "Gateway":
-                        self.provisioning.touch((namespace, owner.get("name", "")))
+            for (namespace, _), change in changes.items():
+                for owner in _owning_gateways(change):
+                    self.provisioning.touch((namespace, owner))
 
     def not_ready(self) -> str:
         """Why agents should not come here; empty if they should."""
@@ -210,6 +208,17 @@ class Controller:
                 self.provisioning.trust(authorities(file))
             except (OSError, ValueError) as error:
                 log.warning("authorities kept", file=str(file), reason=str(error))
+
+
+def _owning_gateways(change: Change) -> set[str]:
+    """Return the names of the Gateways that own an object now or owned it before."""
+    return {
+        owner.get("name", "")
+        for state in change
+        if state is not None
+        for owner in state["metadata"].get("ownerReferences") or ()
+        if owner.get("kind") == resources.GATEWAYS.kind
+    }
 
 
 async def _ensure_class(client: kube.Client, name: str, controller: str) -> None:

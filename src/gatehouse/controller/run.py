@@ -17,6 +17,7 @@ from gatehouse.controller.fetching import Fetcher
 from gatehouse.controller.health import Figure, registry
 from gatehouse.controller.identities import Identities
 from gatehouse.controller.keeping import Keeping
+from gatehouse.controller.leader_label import LeaderLabel
 from gatehouse.controller.leadership import Leadership
 from gatehouse.controller.lines import envoy_line, nginx_line
 from gatehouse.controller.load_balancers import LoadBalancers, is_machines
@@ -97,6 +98,10 @@ class Controller:
         self.keeping = Keeping(client, lambda resource: self.informers[resource.kind].objects)
         self.certificates = CertificateEvents(self._current, self.recorder)
         self.loop = self._loop(frontend_settings(options))
+        self.leader_label: LeaderLabel | None = None
+        """None outside of a Pod."""
+        if options.pod is not None:
+            self.leader_label = LeaderLabel(client, options.pod, self._leads)
         self.delivery.on_report = self.delivery.envoys.on_report = self._on_report
 
     def _loop(self, settings: gateway_api.Settings) -> Loop:
@@ -176,13 +181,19 @@ class Controller:
                 for owner in _owning_gateways(change):
                     self.provisioning.touch((namespace, owner))
 
+    def _leads(self) -> bool:
+        """Return whether agents are to connect to this controller."""
+        return self.serving and self.leadership.leading
+
     def not_ready(self) -> str:
-        """Why agents should not come here; empty if they should."""
+        """Return why this controller can neither lead nor take over; empty if it can."""
         if waiting := self.watching.waiting():
             return f"waiting for {waiting}"
-        if not self.leadership.leading:
-            return "another controller leads"
-        return "" if self.serving else "not listening yet"
+        if self.leadership.leading and not self.serving:
+            return "not listening yet"
+        if self.serving and not self.leadership.leading:
+            return "another controller may lead now"
+        return self.leader_label.not_ready() if self.leader_label else ""
 
     def figures(self) -> dict[str, Figure]:
         """What can be measured from outside."""
@@ -280,6 +291,8 @@ def _connect(options: Options) -> kube.Client:
 
 async def _act(controller: Controller, options: Options, client: kube.Client) -> None:
     async with asyncio.TaskGroup() as group:
+        if controller.leader_label:
+            group.create_task(controller.leader_label.run())
         await controller.watching.start(group)
         controller.copy_secrets()
         await controller.leadership.elected()
@@ -297,6 +310,8 @@ async def _act(controller: Controller, options: Options, client: kube.Client) ->
                 controller.load_balancers.machines.identify,
             )
         controller.serving = True
+        if controller.leader_label:
+            controller.leader_label.refresh()
         log.info("ready", agent_port=port)
         group.create_task(controller.recorder.run())
         group.create_task(controller.follow_ca(options.ca))

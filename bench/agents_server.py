@@ -26,6 +26,7 @@ from gatehouse.controller.lines import nginx_line
 from gatehouse.controller.loop import Loop
 from gatehouse.controller.publication import Publisher
 from gatehouse.frontends import gateway_api
+from gatehouse.kube.mirror import Change
 from gatehouse.query import Key
 from gatehouse.transports.server import AgentServer, Identity
 
@@ -116,7 +117,7 @@ class Plane:
         metadata = found["metadata"]
         seen = {**found, "metadata": {**metadata, **_SEEN}}
         name = (metadata.get("namespace", ""), metadata["name"])
-        self.loop.on_changes(resource, {name: seen})
+        self.loop.on_changes(resource, {name: Change(None, seen)})
 
     def change(self) -> None:
         """Change one route of the first Gateway."""

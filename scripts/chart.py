@@ -26,7 +26,7 @@ RULES = {
     | permissions.provisioning()
     | permissions.knowing(),
     "copies": permissions.copying(),
-    "own-namespace": permissions.electing(),
+    "own-namespace": permissions.electing() | permissions.labelling(),
 }
 
 

@@ -27,6 +27,7 @@ from gatehouse.controller.publication import Publisher
 from gatehouse.delivery import DataPlaneReport, InstanceReport, Refusal
 from gatehouse.frontends import gateway_api
 from gatehouse.frontends.upstream_cluster import replicas
+from gatehouse.kube.mirror import Change
 from gatehouse.provisioner.manifests import Plan
 from gatehouse.query import Key
 
@@ -159,7 +160,7 @@ class Story:
                 if isinstance(r, resources.Resource) and r.kind == raw["kind"]
             )
             name = (raw["metadata"].get("namespace", ""), raw["metadata"]["name"])
-            self.loop.on_changes(resource, {name: None if delete else raw})
+            self.loop.on_changes(resource, {name: Change(None, None if delete else raw)})
 
     async def until(self, holds: Callable[[], object]) -> None:
         async with asyncio.timeout(5):
@@ -232,7 +233,7 @@ async def test_a_certificate_that_expires_is_told_of_though_nothing_changes(
         "secureServing": {"certData": chain, "keyData": private},
     }
     raw = {"kind": "UpstreamCluster", "metadata": {"name": key[2], "generation": 1}, "spec": spec}
-    story.loop.on_changes(resources.UPSTREAM_CLUSTERS, {("", key[2]): raw})
+    story.loop.on_changes(resources.UPSTREAM_CLUSTERS, {("", key[2]): Change(None, raw)})
 
     def reasons() -> dict[str, str]:
         wanted: Any = story.written.now[key]
@@ -432,7 +433,7 @@ async def test_our_own_status_write_causes_no_pass(story: Story) -> None:
     written = next(raw for raw in yaml.safe_load_all(BASE) if raw["kind"] == "Gateway")
     written["metadata"]["resourceVersion"] = "77"
     written["status"] = {"conditions": []}
-    story.loop.on_changes(resources.GATEWAYS, {("ns", "gw"): written})
+    story.loop.on_changes(resources.GATEWAYS, {("ns", "gw"): Change(None, written)})
     await story.quiet()
     assert story.loop.passes == passes
 

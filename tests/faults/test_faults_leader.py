@@ -62,6 +62,9 @@ class Replica:
     async def ready(self) -> bool:
         return (await self.asked("/readyz"))[0] == 200
 
+    async def leads(self) -> bool:
+        return "gatehouse_controller_leading 1.0" in (await self.asked("/metrics"))[1]
+
 
 def gatehouse(server: ApiServer, *arguments: str) -> subprocess.Popen[bytes]:
     with (server.state.directory / "processes.log").open("ab") as log:
@@ -102,14 +105,12 @@ async def test_agents_follow_the_leader_and_nothing_is_reloaded(server: ApiServe
     port = free_port()
     replicas = [Replica(server, port)]
     try:
-        await until(replicas[0].ready)
+        await until(replicas[0].leads)
         replicas.append(Replica(server, port))
-
-        async def stands_by() -> bool:
-            status, said = await replicas[1].asked("/readyz")
-            return (status, said.splitlines()[:1]) == (503, ["another controller leads"])
-
-        await until(stands_by)
+        # A standby is Ready, and does not take the leader's address.
+        await until(replicas[1].ready)
+        assert await replicas[0].ready()
+        assert not await replicas[1].leads()
         async with (
             kube.Client.from_kubeconfig(server.kubeconfig) as client,
             echo.serve({BACKEND: "app"}),
@@ -143,7 +144,7 @@ async def _follow(client: kube.Client, server: ApiServer, replicas: list[Replica
     async with traffic(where) as seen:
         leader.process.send_signal(signal.SIGKILL)
         leader.process.wait()
-        await until(next_one.ready, 60)
+        await until(next_one.leads, 60)
 
         async def followed() -> bool:
             said = (await next_one.asked("/metrics"))[1]

@@ -206,7 +206,7 @@ async def _upgrade(client: kube.Client, cluster: Cluster, where: str, load: Load
     await _roll(client, cluster.deployment(NEW, OLD))
     await _change(client, where, "/during-controllers")
     await until(lambda: _are(controllers, [NEW, NEW]), 60)
-    await until(lambda: _are(controllers, [NEW], ready=True), 60)
+    await until(lambda: _are(controllers, [NEW, NEW], ready=True), 60)
     await _change(client, where, "/after-controllers")
     # Nothing of a data plane is touched by another controller.
     assert await planes.tags() == [OLD]

@@ -108,7 +108,9 @@ async def test_an_informer_follows_and_a_list_is_paged(client: kube.Client) -> N
     gone = asyncio.Event()
 
     def on_changes(_: object, changes: Any) -> None:
-        if ("default", "b") in changes and changes[("default", "b")] is None:
+        change = changes.get(("default", "b"))
+        if change is not None and change.new is None:
+            assert change.old["metadata"]["name"] == "b"
             gone.set()
 
     informer = Informer(client, CONFIG_MAPS, on_changes=on_changes)

@@ -72,7 +72,8 @@ async def test_it_lists_then_follows_changes() -> None:
             await follower.until("a", "b")
             api.remove("a")
             await follower.until("b")
-            assert follower.batches[-1] == {("ns", "a"): None}
+            (change,) = follower.batches[-1].values()
+            assert (change.old["metadata"]["name"], change.new) == ("a", None)
         assert api.listed() == 1
         assert api.requests[1][2]["allowWatchBookmarks"] == "true"
 
@@ -126,7 +127,8 @@ async def test_gone_history_means_a_new_list_with_the_deletions_nobody_saw() -> 
             api.remove_unseen("lost")
             gate.set()
             await follower.until("kept")
-            assert follower.batches[-1] == {("ns", "lost"): None}
+            change = follower.batches[-1][("ns", "lost")]
+            assert (change.old["metadata"]["name"], change.new) == ("lost", None)
         assert api.listed() == 2
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatehouse.kube.lines import EventDecoder, WatchEvent
-from gatehouse.kube.mirror import Mirror, Name
+from gatehouse.kube.mirror import Changes, Mirror, Name
 
 
 def thing(name: str, version: int, uid: str = "u") -> dict[str, Any]:
@@ -32,12 +32,15 @@ def test_any_sequence_of_events_and_relists_mirrors_the_server(
     pending: list[WatchEvent] = []
     mirror, followed = Mirror(), dict[Name, dict[str, Any]]()
 
-    def follow(changes: dict[Name, dict[str, Any] | None]) -> None:
-        for key, obj in changes.items():
-            if obj is None:
-                followed.pop(key, None)
-            else:
-                followed[key] = obj
+    def follow(changes: Changes) -> None:
+        for key, change in changes.items():
+            known = followed.pop(key, None)
+            if known is not None:
+                assert change.old == known
+            # Whoever hears of a deletion learns what was deleted.
+            assert change.old is not None or change.new is not None
+            if change.new is not None:
+                followed[key] = change.new
 
     for revision, (what, name) in enumerate([*steps, ("deliver", "")], start=1):
         key = ("", name)
@@ -62,10 +65,10 @@ def test_any_sequence_of_events_and_relists_mirrors_the_server(
     assert dict(mirror.objects) == server == followed
 
 
-def test_what_a_list_lacks_is_given_as_deleted() -> None:
+def test_what_a_list_lacks_is_deleted_and_its_last_state_is_known() -> None:
     mirror = Mirror()
     mirror.replace([thing("a", 1), thing("b", 2)], "2")
-    assert mirror.replace([thing("b", 2)], "5") == {("", "a"): None}
+    assert mirror.replace([thing("b", 2)], "5") == {("", "a"): (thing("a", 1), None)}
     assert mirror.resource_version == "5"
 
 
@@ -81,7 +84,9 @@ def test_an_unchanged_object_is_no_change_and_stays_the_same_object() -> None:
 def test_an_object_made_anew_is_a_change_even_at_the_same_version() -> None:
     mirror = Mirror()
     mirror.replace([thing("a", 1, uid="old")], "1")
-    assert mirror.replace([thing("a", 1, uid="new")], "1") == {("", "a"): thing("a", 1, uid="new")}
+    assert mirror.replace([thing("a", 1, uid="new")], "1") == {
+        ("", "a"): (thing("a", 1, uid="old"), thing("a", 1, uid="new"))
+    }
 
 
 def test_of_several_events_for_one_object_the_last_counts() -> None:
@@ -94,8 +99,20 @@ def test_of_several_events_for_one_object_the_last_counts() -> None:
             WatchEvent("MODIFIED", thing("a", 4)),
         ]
     )
-    assert changes == {("", "a"): thing("a", 4)}
+    assert changes == {("", "a"): (thing("a", 1), thing("a", 4))}
     assert mirror.resource_version == "4"
+
+
+def test_a_deletion_carries_the_last_known_object() -> None:
+    mirror = Mirror()
+    mirror.replace([thing("a", 1)], "1")
+    deleted = mirror.receive([WatchEvent("DELETED", thing("a", 2))])
+    assert deleted == {("", "a"): (thing("a", 1), None)}
+    assert mirror.receive([WatchEvent("DELETED", thing("a", 3))]) == {}
+    # Created and deleted within one batch: nothing is known of it but these events.
+    fleeting = [WatchEvent("ADDED", thing("b", 4)), WatchEvent("DELETED", thing("b", 5))]
+    assert mirror.receive(fleeting) == {("", "b"): (thing("b", 4), None)}
+    assert dict(mirror.objects) == {}
 
 
 def test_a_bookmark_moves_the_version_and_nothing_else() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gatehouse.apis.resources import CONFIG_MAPS, DEPLOYMENTS
+from gatehouse.kube.mirror import Change, Changes
 from gatehouse.provisioner import names
 from gatehouse.provisioner.made import Made
 
@@ -28,21 +29,25 @@ def obj(name: str, gateway: str = "g", version: str = "1", **labels: str) -> dic
     }
 
 
+def changes(**found: dict[str, Any] | None) -> Changes:
+    return {("ns", name): Change(None, new) for name, new in found.items()}
+
+
 def test_objects_are_found_by_their_gateway_until_they_go() -> None:
     made = Made()
-    made.on_changes(DEPLOYMENTS, {("ns", "a"): obj("a"), ("ns", "b"): obj("b", "other")})
-    made.on_changes(CONFIG_MAPS, {("ns", "a"): obj("a")})
+    made.on_changes(DEPLOYMENTS, changes(a=obj("a"), b=obj("b", "other")))
+    made.on_changes(CONFIG_MAPS, changes(a=obj("a")))
     assert made.of(("ns", "g")).keys() == {("Deployment", "a"), ("ConfigMap", "a")}
     assert made.of(("ns", "other")).keys() == {("Deployment", "b")}
     assert made.of(("elsewhere", "g")) == {}
-    made.on_changes(DEPLOYMENTS, {("ns", "a"): None, ("ns", "never-seen"): None})
+    made.on_changes(DEPLOYMENTS, changes(a=None, unseen=None))
     assert made.of(("ns", "g")).keys() == {("ConfigMap", "a")}
 
 
 def test_what_is_changed_to_be_somebody_elses_is_not_known_any_more() -> None:
     made = Made()
-    made.on_changes(DEPLOYMENTS, {("ns", "a"): obj("a")})
-    made.on_changes(DEPLOYMENTS, {("ns", "a"): obj("a", **{names.MANAGED_BY: "somebody"})})
+    made.on_changes(DEPLOYMENTS, changes(a=obj("a")))
+    made.on_changes(DEPLOYMENTS, changes(a=obj("a", **{names.MANAGED_BY: "somebody"})))
     assert made.of(("ns", "g")) == {}
-    made.on_changes(DEPLOYMENTS, {("ns", "a"): obj("a", "other", "3")})
+    made.on_changes(DEPLOYMENTS, changes(a=obj("a", "other", "3")))
     assert made.of(("ns", "other"))[("Deployment", "a")]["metadata"]["resourceVersion"] == "3"

@@ -25,14 +25,14 @@ class Replica:
     def __init__(
         self, server: Server | ApiServer, kubeconfig: Path | None = None, **options: Any
     ) -> None:
-        agents = free_port()
+        self.agents = free_port()
         self.health = f"127.0.0.1:{free_port()}"
         self._stop = asyncio.Event()
         pair = server.state.pki.leaf(pki.CHANNEL)
         made = controller_options.Options(
             kubeconfig=kubeconfig or server.state.kubeconfig,
-            agent_bind=f"127.0.0.1:{agents}",
-            agent_advertise=f"127.0.0.1:{agents}",
+            agent_bind=f"127.0.0.1:{self.agents}",
+            agent_advertise=f"127.0.0.1:{self.agents}",
             tls_cert=pair.cert,
             tls_key=pair.key,
             ca=server.state.pki.ca().cert,

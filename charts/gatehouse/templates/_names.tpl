@@ -16,6 +16,12 @@ app.kubernetes.io/name: gatehouse
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
+{{/* The Pod whose controller leads: it puts the label on its own Pod. */}}
+{{- define "gatehouse.leaderSelector" -}}
+{{ include "gatehouse.selector" . }}
+gatehouse.dev/leader: "true"
+{{- end -}}
+
 {{- define "gatehouse.counterSelector" -}}
 app.kubernetes.io/name: gatehouse-counter
 app.kubernetes.io/instance: {{ .Release.Name | quote }}

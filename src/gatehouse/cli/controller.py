@@ -15,7 +15,8 @@ from gatehouse.cli import running
 from gatehouse.controller import options as controller_options
 from gatehouse.controller import run as controller
 from gatehouse.controller import usage
-from gatehouse.controller.leadership import LeadershipLostError, Lease
+from gatehouse.controller.leader_label import LABEL
+from gatehouse.controller.leadership import LeadershipLostError, Lease, namespaced_name
 from gatehouse.kube.config import ConfigError
 from gatehouse.provisioner.copies import USES, Source
 
@@ -98,6 +99,12 @@ def network_options(text: str) -> NetworkOptions:
     default="",
     callback=parsed(lambda value: Lease.parse(value) if value else None),
     help="namespace/name: one of several controllers acts.",
+)
+@click.option(
+    "--pod",
+    default="",
+    callback=parsed(lambda value: namespaced_name(value) if value else None),
+    help=f"namespace/name of the Pod this runs in: it has the label {LABEL} while this leads.",
 )
 @click.option("--health", default="", help="host:port of /livez, /readyz and /metrics.")
 @click.option(

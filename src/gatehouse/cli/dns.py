@@ -19,6 +19,7 @@ from gatehouse.frontends.hosted_apiserver.dns import Record, pointed
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
 from gatehouse.kube.informer import Informer
+from gatehouse.kube.mirror import Changes
 
 PATH = click.Path(path_type=Path)
 
@@ -103,7 +104,7 @@ async def _written(kubeconfig: Path, file: _Zone, *, follow: bool) -> None:
             file.write((await client.list(resources.HOSTED_API_SERVERS)).items)
             return
 
-        def changed(_: Resource, __: Mapping[tuple[str, str], Object | None]) -> None:
+        def changed(_: Resource, __: Changes) -> None:
             file.write(informer.objects.values())
 
         informer = Informer(client, resources.HOSTED_API_SERVERS, on_changes=changed)

@@ -12,6 +12,7 @@ from gatehouse.controller.compilation import Pass
 from gatehouse.controller.dependents import Dependents, Name, Object, Objects
 from gatehouse.frontends import hosted_apiserver, upstream_cluster
 from gatehouse.kube import client as kube
+from gatehouse.kube.mirror import Changes
 from gatehouse.query import Key
 
 
@@ -39,9 +40,7 @@ class Keeping:
         self._dns.want(found.records)
         self._limits.want(found.allocations)
 
-    def on_changes(
-        self, resource: Resource, changes: Mapping[Name, Mapping[str, Any] | None]
-    ) -> None:
+    def on_changes(self, resource: Resource, changes: Changes) -> None:
         """Look again at what somebody may have changed."""
         kept = self._kept.get(resource)
         if kept is not None:

@@ -16,6 +16,14 @@ class LeadershipLostError(RuntimeError):
     """Another controller acts now; this one must end, and may begin anew."""
 
 
+def namespaced_name(text: str) -> tuple[str, str]:
+    """Parse ``namespace/name``; raises ValueError."""
+    namespace, _, name = text.partition("/")
+    if not namespace or not name or "/" in name:
+        raise ValueError(f"{text!r} is not namespace/name")
+    return namespace, name
+
+
 class Lease(msgspec.Struct, frozen=True):
     """Which Lease decides."""
 
@@ -25,10 +33,7 @@ class Lease(msgspec.Struct, frozen=True):
     @classmethod
     def parse(cls, text: str) -> Lease:
         """Read ``namespace/name``; raises ValueError."""
-        namespace, _, name = text.partition("/")
-        if not namespace or not name:
-            raise ValueError(f"{text!r} is not namespace/name")
-        return cls(namespace, name)
+        return cls(*namespaced_name(text))
 
 
 class Leadership:
@@ -46,6 +51,9 @@ class Leadership:
     @property
     def leading(self) -> bool:
         """Whether we act now."""
+        if self._elector is not None and not self._elector.renewed:
+            # A process that was suspended learns here, before the elector runs, that it is late.
+            return False
         return self._elected.is_set() and not self._lost.is_set()
 
     def _on_change(self, leading: bool) -> None:

@@ -24,6 +24,7 @@ from gatehouse.controller.publication import Publisher
 from gatehouse.controller.status_writer import StatusWriter
 from gatehouse.frontends import gateway_api
 from gatehouse.frontends.upstream_cluster import replicas
+from gatehouse.kube.mirror import Changes
 from gatehouse.provisioner.manifests import Plan
 from gatehouse.query import Key
 
@@ -95,15 +96,13 @@ class Loop:
         self.passes = 0
         """Passes run so far."""
 
-    def on_changes(
-        self, resource: Resource, changes: Mapping[tuple[str, str], Mapping[str, Any] | None]
-    ) -> None:
+    def on_changes(self, resource: Resource, changes: Changes) -> None:
         """Take in changed objects from an informer."""
         changed = False
-        for key, raw in changes.items():
-            changed |= self._compilation.put(resource.kind, key, raw)
+        for key, change in changes.items():
+            changed |= self._compilation.put(resource.kind, key, change.new)
             if resource.kind == "Gateway":
-                self._note_generation((resource.kind, *key), raw)
+                self._note_generation((resource.kind, *key), change.new)
             self._statuses.recheck((resource.kind, *key))
         if changed:
             self._changed()

@@ -59,6 +59,9 @@ class Options(msgspec.Struct, frozen=True):
     as data planes reach it; empty: there is none."""
     lease: Lease | None = None
     """What decides which of several controllers acts; None: there is one."""
+    pod: tuple[str, str] | None = None
+    """Namespace and name of the Pod that the controller runs in, which is labelled while the
+    controller leads; None: no Pod is labelled."""
     health: str = ""
     """``host:port`` of /livez, /readyz and /metrics; empty for none."""
     copies: tuple[Source, ...] = ()

@@ -66,9 +66,16 @@ def electing() -> set[Permission]:
     return _all([resources.LEASES], "get create update")
 
 
+def labelling() -> set[Permission]:
+    """Return what Pods of the controllers are labelled with; in its own namespace."""
+    return _all([resources.PODS], "list watch patch")
+
+
 def everything() -> set[Permission]:
     """All of it."""
-    return reading() | reporting() | provisioning() | copying() | knowing() | electing()
+    return (
+        reading() | reporting() | provisioning() | copying() | knowing() | electing() | labelling()
+    )
 
 
 def rules(permissions: Iterable[Permission]) -> list[dict[str, Any]]:

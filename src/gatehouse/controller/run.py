@@ -17,6 +17,7 @@ from gatehouse.controller.fetching import Fetcher
 from gatehouse.controller.health import Figure, registry
 from gatehouse.controller.identities import Identities
 from gatehouse.controller.keeping import Keeping
+from gatehouse.controller.leader_label import LeaderLabel
 from gatehouse.controller.leadership import Leadership
 from gatehouse.controller.lines import envoy_line, nginx_line
 from gatehouse.controller.load_balancers import LoadBalancers, is_machines
@@ -39,6 +40,7 @@ from gatehouse.health import HealthServer
 from gatehouse.kube import client as kube
 from gatehouse.kube.backoff import Backoff
 from gatehouse.kube.events import Recorder
+from gatehouse.kube.mirror import Change, Changes
 from gatehouse.provisioner.copies import read_all
 from gatehouse.provisioner.made import Made
 from gatehouse.provisioner.manifests import Plan
@@ -96,6 +98,10 @@ class Controller:
         self.keeping = Keeping(client, lambda resource: self.informers[resource.kind].objects)
         self.certificates = CertificateEvents(self._current, self.recorder)
         self.loop = self._loop(frontend_settings(options))
+        self.leader_label: LeaderLabel | None = None
+        """None outside of a Pod."""
+        if options.pod is not None:
+            self.leader_label = LeaderLabel(client, options.pod, self._leads)
         self.delivery.on_report = self.delivery.envoys.on_report = self._on_report
 
     def _loop(self, settings: gateway_api.Settings) -> Loop:
@@ -157,9 +163,7 @@ class Controller:
             owner.get("spec", {}).get("controllerName") in gateway_api.CONTROLLERS
         )
 
-    def _on_changes(
-        self, resource: Resource, changes: Mapping[tuple[str, str], Mapping[str, Any] | None]
-    ) -> None:
+    def _on_changes(self, resource: Resource, changes: Changes) -> None:
         self.load_balancers.on_changes(resource, changes)
         if resource in joined.KINDS:
             self.loop.on_changes(resource, changes)
@@ -173,18 +177,23 @@ class Controller:
                 self.provisioning.on_gateway(name)
         elif resource in (*PROVISIONED, resources.SERVICES, resources.SECRETS):
             self._made.on_changes(resource, changes)
-            for (namespace, _), raw in changes.items():
-                for owner in (raw or {}).get("metadata", {}).get("ownerReferences", ()):
-                    if owner.get("kind") == "Gateway":
-                        self.provisioning.touch((namespace, owner.get("name", "")))
+            for (namespace, _), change in changes.items():
+                for owner in _owning_gateways(change):
+                    self.provisioning.touch((namespace, owner))
+
+    def _leads(self) -> bool:
+        """Return whether agents are to connect to this controller."""
+        return self.serving and self.leadership.leading
 
     def not_ready(self) -> str:
-        """Why agents should not come here; empty if they should."""
+        """Return why this controller can neither lead nor take over; empty if it can."""
         if waiting := self.watching.waiting():
             return f"waiting for {waiting}"
-        if not self.leadership.leading:
-            return "another controller leads"
-        return "" if self.serving else "not listening yet"
+        if self.leadership.leading and not self.serving:
+            return "not listening yet"
+        if self.serving and not self.leadership.leading:
+            return "another controller may lead now"
+        return self.leader_label.not_ready() if self.leader_label else ""
 
     def figures(self) -> dict[str, Figure]:
         """What can be measured from outside."""
@@ -210,6 +219,17 @@ class Controller:
                 self.provisioning.trust(authorities(file))
             except (OSError, ValueError) as error:
                 log.warning("authorities kept", file=str(file), reason=str(error))
+
+
+def _owning_gateways(change: Change) -> set[str]:
+    """Return the names of the Gateways that own an object now or owned it before."""
+    return {
+        owner.get("name", "")
+        for state in change
+        if state is not None
+        for owner in state["metadata"].get("ownerReferences") or ()
+        if owner.get("kind") == resources.GATEWAYS.kind
+    }
 
 
 async def _ensure_class(client: kube.Client, name: str, controller: str) -> None:
@@ -271,6 +291,8 @@ def _connect(options: Options) -> kube.Client:
 
 async def _act(controller: Controller, options: Options, client: kube.Client) -> None:
     async with asyncio.TaskGroup() as group:
+        if controller.leader_label:
+            group.create_task(controller.leader_label.run())
         await controller.watching.start(group)
         controller.copy_secrets()
         await controller.leadership.elected()
@@ -288,6 +310,8 @@ async def _act(controller: Controller, options: Options, client: kube.Client) ->
                 controller.load_balancers.machines.identify,
             )
         controller.serving = True
+        if controller.leader_label:
+            controller.leader_label.refresh()
         log.info("ready", agent_port=port)
         group.create_task(controller.recorder.run())
         group.create_task(controller.follow_ca(options.ca))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import structlog
@@ -13,6 +13,7 @@ from gatehouse.apis.resources import Resource
 from gatehouse.frontends import gateway_api, joined
 from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer, OnChanges
+from gatehouse.kube.mirror import Changes
 
 log = structlog.get_logger("gatehouse.controller")
 
@@ -105,12 +106,10 @@ class Watching:
         for _, informer in self._everyone():
             await informer.synced.wait()
 
-    def _on_definitions(
-        self, _: Resource, changes: Mapping[tuple[str, str], Mapping[str, Any] | None]
-    ) -> None:
-        for (_namespace, name), raw in changes.items():
+    def _on_definitions(self, _: Resource, changes: Changes) -> None:
+        for (_namespace, name), change in changes.items():
             informer = self._by_definition.get(name)
-            if raw is not None and informer is not None and informer.trouble:
+            if change.new is not None and informer is not None and informer.trouble:
                 informer.urge()
         bundle = bundle_of(self._definitions.objects.values())
         if bundle != self._told:

@@ -17,7 +17,7 @@ from gatehouse.kube.mirror import Changes, Mirror, Name, Object
 
 log = structlog.get_logger("gatehouse.kube.informer")
 
-OnChanges = Callable[[Resource, Mapping[Name, Object | None]], None]
+OnChanges = Callable[[Resource, Changes], None]
 
 SHORT_WATCH = 1.0
 """Seconds. A watch that ends sooner without any event counts as failed, lest a server that closes

@@ -141,6 +141,11 @@ class Elector:
         self._renewed_at = float("-inf")
         self.leading = False
 
+    @property
+    def renewed(self) -> bool:
+        """Return whether nobody else can lead: the Lease was renewed within the deadline."""
+        return self.leading and self._clock() - self._renewed_at < self._timing.renew_deadline
+
     async def run(self) -> None:
         """Try, hold, renew for ever; on the way out give the Lease back, so that no one waits."""
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from gatehouse.kube.lines import WatchEvent
 
@@ -17,8 +17,18 @@ Name = tuple[str, str]
 
 Object = dict[str, Any]
 
-Changes = dict[Name, Object | None]
-"""The new state of each object that changed; None where it is gone."""
+
+class Change(NamedTuple):
+    """A change of one object."""
+
+    old: Object | None
+    """The object as it was last known before; None if it was not known."""
+    new: Object | None
+    """The object now; None if it was deleted."""
+
+
+Changes = dict[Name, Change]
+"""The changes of one batch: at most one for each object."""
 
 
 def name_of(obj: Mapping[str, Any]) -> Name:
@@ -40,11 +50,13 @@ class Mirror:
     def replace(self, items: Iterable[Object], resource_version: str) -> Changes:
         """Take a complete list. What it lacks is given as deleted: its event was never seen."""
         fresh = {name_of(item): item for item in items}
-        changes: Changes = {
-            name: item for name, item in fresh.items() if not _same(self._objects.get(name), item)
-        }
+        changes: Changes = {}
+        for name, item in fresh.items():
+            old = self._objects.get(name)
+            if not _same(old, item):
+                changes[name] = Change(old, item)
         for name in self._objects.keys() - fresh.keys():
-            changes[name] = None
+            changes[name] = Change(self._objects[name], None)
         self._apply(changes)
         self.resource_version = resource_version
         return changes
@@ -59,11 +71,16 @@ class Mirror:
             if event.type in ("BOOKMARK", "ERROR"):
                 continue
             name = name_of(event.object)
-            if event.type == "DELETED":
-                if name in self._objects or name in changes:
-                    changes[name] = None
-            elif not _same(self._objects.get(name), event.object) or name in changes:
-                changes[name] = event.object
+            old = self._objects.get(name)
+            if name in changes:
+                # An object that is created and deleted within one batch has no other old state.
+                old = changes[name].old or changes[name].new
+            elif event.type == "DELETED":
+                if old is None:
+                    continue
+            elif _same(old, event.object):
+                continue
+            changes[name] = Change(old, None if event.type == "DELETED" else event.object)
         self._apply(changes)
         return changes
 
@@ -72,11 +89,11 @@ class Mirror:
         self.resource_version = ""
 
     def _apply(self, changes: Changes) -> None:
-        for name, item in changes.items():
-            if item is None:
+        for name, change in changes.items():
+            if change.new is None:
                 self._objects.pop(name, None)
             else:
-                self._objects[name] = item
+                self._objects[name] = change.new
 
 
 def _same(old: Object | None, new: Object) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from gatehouse.apis.resources import GATEWAYS, Resource
 from gatehouse.kube.apply import controller_of
+from gatehouse.kube.mirror import Changes
 from gatehouse.provisioner import names
 
 Object = Mapping[str, Any]
@@ -25,11 +26,10 @@ class Made:
         self._by_gateway: dict[tuple[str, str], dict[Place, Object]] = {}
         self._owners: dict[tuple[str, str, str], str] = {}
 
-    def on_changes(
-        self, resource: Resource, changes: Mapping[tuple[str, str], Object | None]
-    ) -> None:
+    def on_changes(self, resource: Resource, changes: Changes) -> None:
         """Take in changed objects of one kind."""
-        for (namespace, name), found in changes.items():
+        for (namespace, name), change in changes.items():
+            found = change.new
             place = (resource.kind, name)
             before = self._owners.pop((resource.kind, namespace, name), None)
             if before is not None:

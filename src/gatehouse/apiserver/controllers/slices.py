@@ -81,13 +81,20 @@ class Slices:
     ) -> None:
         for number in range(max(1, -(-len(pods) // MOST))):
             part = pods[number * MOST : (number + 1) * MOST]
-            await self._put(wanted(service, family, part, ports, number))
+            made = wanted(service, family, part, ports, number)
+            await self._put(made, create=not service["metadata"].get("deletionTimestamp"))
 
-    async def _put(self, obj: Object) -> None:
+    async def _put(self, obj: Object, *, create: bool) -> None:
+        """Write a slice; without ``create`` only one that exists.
+
+        The slices of a Service that is being deleted go before it. A new one would be deleted and
+        replaced for ever.
+        """
         context, metadata = self._context, obj["metadata"]
         served = context.kind(GROUP, PLURAL)
         if context.store.latest(served.key(metadata["namespace"], metadata["name"])) is None:
-            await context.create(GROUP, PLURAL, obj, MANAGER)
+            if create:
+                await context.create(GROUP, PLURAL, obj, MANAGER)
             return
 
         def change(current: Object) -> Object:

@@ -144,6 +144,7 @@ _CONTROLLER = (
     _rule("create update delete", _POLICY, "poddisruptionbudgets"),
     _rule("create update delete", _NETWORKING, "networkpolicies"),
     _rule("get create update", _COORDINATION, "leases"),
+    _rule(f"{_FOLLOW} patch", _CORE, "pods"),
     _rule("create", _GATEWAY_API, "gatewayclasses"),
     _rule("update", _GATEWAY_API, _statuses(f"gatewayclasses {_OF_GATEWAYS}")),
     _rule("update", _NGINX, _statuses(_OF_NGINX)),

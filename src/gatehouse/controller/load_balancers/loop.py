@@ -26,6 +26,7 @@ from gatehouse.frontends import external_load_balancer as front
 from gatehouse.ir.load_balancing import LoadBalancer, Machines
 from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer
+from gatehouse.kube.mirror import Changes
 from gatehouse.transports.nginx_plus import Fleet
 from gatehouse.transports.server import AgentServer
 
@@ -64,9 +65,7 @@ class LoadBalancers:
         self.balancers: dict[query.Key, Balancer] = {}
         """By the key of what asks for it."""
 
-    def on_changes(
-        self, resource: Resource, changes: Mapping[tuple[str, str], Mapping[str, Any] | None]
-    ) -> None:
+    def on_changes(self, resource: Resource, changes: Changes) -> None:
         """Take in changed objects from an informer."""
         if not self._active:
             # Asleep, this is all that anything costs.
@@ -75,8 +74,10 @@ class LoadBalancers:
             ):
                 self._asked.set()
             return
-        if resource in front.KINDS and self._put(resource.kind, changes):
-            self._woken.set()
+        if resource in front.KINDS:
+            now = {name: change.new for name, change in changes.items()}
+            if self._put(resource.kind, now):
+                self._woken.set()
         for key, balancer in self.balancers.items():
             # Somebody may have written over what was told.
             if told_at(key)[0] == resource.kind and told_at(key)[1:] in changes:

@@ -1,0 +1,109 @@
+"""The Pod label by which Services send agents to the controller that leads.
+
+Every replica is Ready, so readiness cannot tell the leader from a standby. The leader labels its
+own Pod and removes the label from all other Pods. A standby removes the label from its own Pod
+before it becomes Ready: a container that was killed while it led restarts in a labelled Pod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+
+import structlog
+
+from gatehouse.apis.resources import PODS, Resource
+from gatehouse.kube import client as kube
+from gatehouse.kube.backoff import Backoff
+from gatehouse.kube.informer import Informer
+from gatehouse.kube.mirror import Changes, Name
+
+log = structlog.get_logger("gatehouse.controller")
+
+LABEL = "gatehouse.dev/leader"
+VALUE = "true"
+
+FIRST_RETRY, LAST_RETRY = 0.25, 5.0
+"""Seconds before a failed write is repeated. Agents find no leader meanwhile."""
+
+
+def label_changes(pod: Name, leading: bool, labelled: Collection[Name]) -> Mapping[Name, bool]:
+    """Return the Pods whose label must change: True to add it, False to remove it."""
+    if not leading:
+        return {pod: False} if pod in labelled else {}
+    changes = {name: False for name in labelled if name != pod}
+    return changes if pod in labelled else {pod: True, **changes}
+
+
+class LeaderLabel:
+    """Keeps the label on the leader's Pod only, as long as it runs."""
+
+    def __init__(self, client: kube.Client, pod: Name, leading: Callable[[], bool]) -> None:
+        """``pod``: the namespace and name of the Pod that this process runs in."""
+        self._client = client
+        self._pod = pod
+        self._leading = leading
+        self._woken = asyncio.Event()
+        self._error = ""
+        self._informer = Informer(
+            client,
+            PODS,
+            on_changes=self._on_changes,
+            namespace=pod[0],
+            label_selector=f"{LABEL}={VALUE}",
+            metadata_only=True,
+        )
+
+    def not_ready(self) -> str:
+        """Return why the label of this process's own Pod is not as it must be, or nothing."""
+        if not self._informer.synced.is_set():
+            trouble = self._informer.trouble
+            return f"waiting for {PODS.kind} ({trouble})" if trouble else f"waiting for {PODS.kind}"
+        wanted = self._changes().get(self._pod)
+        if wanted is None:
+            return ""
+        what = "added to" if wanted else "removed from"
+        text = f"label {LABEL} is not yet {what} Pod {'/'.join(self._pod)}"
+        return f"{text}: {self._error}" if self._error else text
+
+    def refresh(self) -> None:
+        """Look at the labels again: this process began to lead."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Write labels until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._informer.run())
+            await self._informer.synced.wait()
+            backoff = Backoff(FIRST_RETRY, LAST_RETRY)
+            while True:
+                self._woken.clear()
+                if await self._write():
+                    backoff.reset()
+                    await self._woken.wait()
+                else:
+                    await asyncio.sleep(backoff.next_delay())
+
+    def _on_changes(self, _: Resource, __: Changes) -> None:
+        self._woken.set()
+
+    def _changes(self) -> Mapping[Name, bool]:
+        return label_changes(self._pod, self._leading(), self._informer.objects.keys())
+
+    async def _write(self) -> bool:
+        """Return whether every write succeeded; the watch shows its effect."""
+        self._error = ""
+        for name, wanted in self._changes().items():
+            patch = {"metadata": {"labels": {LABEL: VALUE if wanted else None}}}
+            try:
+                await self._client.patch(PODS, name[1], patch, name[0])
+            except kube.NotFound as error:
+                # The deletion of another Pod comes by the watch.
+                if name == self._pod:
+                    self._error = str(error)
+            except kube.ApiError as error:
+                self._error = str(error)
+                log.warning("label not written", pod="/".join(name), error=str(error))
+            else:
+                log.info("label written", pod="/".join(name), leader=wanted)
+        return not self._error

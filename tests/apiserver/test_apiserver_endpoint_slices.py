@@ -1,0 +1,44 @@
+"""EndpointSlices that the API server keeps for Services with a selector."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gatehouse.apis.resources import ENDPOINT_SLICES, SERVICES
+from gatehouse.kube import client as kube
+
+NAMES = [f"service-{number}" for number in range(8)]
+
+
+async def _counts(client: kube.Client) -> tuple[int, int]:
+    """Return how many Services of the test and how many of their slices there are."""
+    services = (await client.list(SERVICES, "default")).items
+    slices = (await client.list(ENDPOINT_SLICES, "default")).items
+    named = [each for each in services if each["metadata"]["name"] in NAMES]
+    labels = [
+        each["metadata"].get("labels", {}).get("kubernetes.io/service-name") for each in slices
+    ]
+    return len(named), len([label for label in labels if label in NAMES])
+
+
+async def _until(client: kube.Client, wanted: tuple[int, int]) -> None:
+    found = (-1, -1)
+    try:
+        async with asyncio.timeout(10):
+            while (found := await _counts(client)) != wanted:
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise AssertionError(f"services and slices: {found}, not {wanted}") from None
+
+
+async def test_services_that_are_deleted_in_the_foreground_go(client: kube.Client) -> None:
+    """A slice that is deleted before its Service is not created again."""
+    for name in NAMES:
+        spec = {"selector": {"app": name}, "ports": [{"port": 80}]}
+        await client.create(
+            SERVICES, {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+        )
+    await _until(client, (len(NAMES), len(NAMES)))
+    for name in NAMES:
+        await client.delete(SERVICES, name, "default", propagation="Foreground")
+    await _until(client, (0, 0))

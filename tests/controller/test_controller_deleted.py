@@ -1,0 +1,208 @@
+"""A controller process creates again what somebody deletes of a data plane, of every kind."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from process import ApiServer
+
+from gatehouse.apis.resources import (
+    DAEMON_SETS,
+    GATEWAYS,
+    NGINX_PROXIES,
+    SECRETS,
+    Resource,
+)
+from gatehouse.kube import client as kube
+from gatehouse.provisioner import names
+from gatehouse.provisioner.reconcile import KINDS
+from gatehouse.standalone import pki
+from gatehouse.standalone.ports import free_port
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
+
+DEPLOYMENT: dict[str, Any] = {
+    "autoscaling": {"enable": True, "minReplicas": 1, "maxReplicas": 3},
+    "podDisruptionBudget": {"minAvailable": 1},
+}
+GATEWAY_OF = {kind: "daemon" if kind is DAEMON_SETS else "web" for kind in KINDS}
+"""Which Gateway has an object of each kind."""
+
+Uids = dict[tuple[str, str], str]
+"""The uid of each object that a Gateway owns, by kind and name."""
+
+
+class Controller:
+    """A controller process over an API server, which can be stopped and started again."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self._server = server
+        self._agents = f"127.0.0.1:{free_port()}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        state = self._server.state
+        channel = state.pki.leaf(pki.CHANNEL)
+        words = (
+            *("controller", "--kubeconfig", str(state.controller_kubeconfig)),
+            *("--agent-bind", self._agents, "--agent-advertise", self._agents),
+            *("--tls-cert", str(channel.cert), "--tls-key", str(channel.key)),
+            *("--ca", str(state.pki.ca().cert)),
+            *("--network-policy", '{"enable":true}', "--copy-secret", "pull=default/registry"),
+        )
+        with (state.directory / "controller.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "gatehouse", *words], stdout=log, stderr=log
+            )
+
+    def stop(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        assert self._process.wait(60) == 0
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    made = ApiServer(tmp_path_factory.mktemp("server") / "state")
+    made.start()
+    try:
+        yield made
+    finally:
+        made.kill()
+
+
+@pytest.fixture(scope="module")
+def controller(server: ApiServer) -> Iterator[Controller]:
+    made = Controller(server)
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+async def client(server: ApiServer, controller: Controller) -> AsyncIterator[kube.Client]:
+    """Return a client of an API server with two Gateways whose objects are all there."""
+    async with kube.Client.from_kubeconfig(server.kubeconfig) as made:
+        for name, kubernetes in (
+            ("web", {"deployment": DEPLOYMENT}),
+            ("daemon", {"daemonSet": {}}),
+        ):
+            await _create(made, NGINX_PROXIES, name, spec={"kubernetes": kubernetes})
+            parameters = {"group": "gateway.nginx.org", "kind": "NginxProxy", "name": name}
+            spec = {
+                "gatewayClassName": "gatehouse-nginx",
+                "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}],
+                "infrastructure": {"parametersRef": parameters},
+            }
+            await _create(made, GATEWAYS, name, spec=spec)
+        data = {".dockerconfigjson": "e30="}
+        await _create(made, SECRETS, "registry", type="kubernetes.io/dockerconfigjson", data=data)
+        for gateway in ("web", "daemon"):
+            kinds = {kind.kind for kind, owner in GATEWAY_OF.items() if owner == gateway}
+            await _until(made, gateway, lambda now, kinds=kinds: kinds <= {kind for kind, _ in now})
+        yield made
+
+
+async def _create(client: kube.Client, resource: Resource, name: str, **fields: Any) -> None:
+    try:
+        await client.create(
+            resource, {"metadata": {"name": name, "namespace": "default"}, **fields}
+        )
+    except kube.AlreadyExists:
+        return
+
+
+async def _owned(client: kube.Client, gateway: str) -> Uids:
+    """Return what a Gateway owns and is not being deleted."""
+    label = f"{names.GATEWAY_NAME}={gateway},{names.MANAGED_BY}={names.MANAGER}"
+    return {
+        (resource.kind, found["metadata"]["name"]): found["metadata"]["uid"]
+        for resource in KINDS
+        for found in (await client.list(resource, "default", label_selector=label)).items
+        if "deletionTimestamp" not in found["metadata"]
+    }
+
+
+async def _until(client: kube.Client, gateway: str, holds: Any, seconds: float = 40) -> Uids:
+    """Wait until what a Gateway owns is as wanted and stays so for half a second."""
+    deadline, since, found = time.monotonic() + seconds, None, Uids()
+    while time.monotonic() < deadline:
+        before, found = found, await _owned(client, gateway)
+        if not holds(found) or found != before:
+            since = None
+        else:
+            since = since or time.monotonic()
+            if time.monotonic() - since > 0.5:
+                return found
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"{gateway} owns {found}")
+
+
+async def _delete(client: kube.Client, kind: str, name: str, uid: str, propagation: str) -> None:
+    resource = next(each for each in KINDS if each.kind == kind)
+    await client.delete(resource, name, "default", uid=uid, propagation=propagation)
+
+
+@pytest.mark.parametrize("propagation", ["Background", "Foreground"])
+@pytest.mark.parametrize("resource", KINDS, ids=lambda resource: resource.kind)
+async def test_a_deleted_object_is_created_again(
+    client: kube.Client, resource: Resource, propagation: str
+) -> None:
+    gateway = GATEWAY_OF[resource]
+    before = await _until(client, gateway, bool)
+    places = [place for place in before if place[0] == resource.kind]
+    assert places
+    for kind, name in places:
+        await _delete(client, kind, name, before[(kind, name)], propagation)
+    after = await _until(
+        client,
+        gateway,
+        lambda now: (
+            now.keys() == before.keys() and all(now[place] != before[place] for place in places)
+        ),
+        20,
+    )
+    # Nothing else of the Gateway is replaced.
+    assert {place for place in before if before[place] != after[place]} == set(places)
+
+
+@pytest.mark.parametrize("propagation", ["Background", "Foreground"])
+async def test_what_is_deleted_while_no_controller_runs_is_created_at_its_start(
+    client: kube.Client, controller: Controller, propagation: str
+) -> None:
+    before = {gateway: await _until(client, gateway, bool) for gateway in ("web", "daemon")}
+    kinds = {kind for owned in before.values() for kind, _ in owned}
+    assert kinds == {each.kind for each in KINDS}
+    await asyncio.to_thread(controller.stop)
+    for owned in before.values():
+        for (kind, name), uid in owned.items():
+            await _delete(client, kind, name, uid, propagation)
+    for gateway in before:
+        await _until(client, gateway, lambda now: not now)
+    controller.start()
+    for gateway, owned in before.items():
+        after = await _until(client, gateway, lambda now, o=owned: now.keys() == o.keys())
+        assert not set(after.values()) & set(owned.values())
+
+
+async def test_an_object_that_loses_its_owner_and_goes_is_created_again(
+    client: kube.Client,
+) -> None:
+    """Each state of a deleted object that the controller has seen says whose it was."""
+    before = await _until(client, "web", bool)
+    place = next(place for place in before if place[0] == "ConfigMap")
+    resource = next(each for each in KINDS if each.kind == "ConfigMap")
+    patch = {"metadata": {"ownerReferences": None, "labels": None}}
+    await client.patch(resource, place[1], patch, "default")
+    await client.delete(resource, place[1], "default")
+    after = await _until(client, "web", lambda now: now.keys() == before.keys(), 20)
+    assert after[place] != before[place]

@@ -1,0 +1,220 @@
+"""Two controllers as Pods of the chart's Deployment: Services send agents to the leader only."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from builds import Build
+from cluster import NAME, NAMESPACE, Cluster
+from installation import BACKEND, HOST_NET, PORT, address, apply, get, hello, route, until
+from kept_load import Load
+
+import gatehouse
+from gatehouse.apis import resources
+from gatehouse.controller.leader_label import LABEL
+from gatehouse.kube import client as kube
+from gatehouse.standalone import echo, processes
+from gatehouse.standalone.node import pods
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.timeout(400),
+    pytest.mark.skipif(
+        os.geteuid() != 0 or not (shutil.which("ip") and shutil.which("nft")),
+        reason="needs root, ip and nft",
+    ),
+]
+
+TAG = gatehouse.__version__
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    # Short, for the sake of Unix sockets.
+    with tempfile.TemporaryDirectory(prefix="gh-") as directory:
+        build = Build(TAG, Path(sys.prefix))
+        made = Cluster(Path(directory), {TAG: build}, f"{HOST_NET}.0/25")
+        try:
+            await made.start()
+            yield made
+        finally:
+            made.show_logs()
+            made.stop()
+
+
+class Controllers:
+    """The Pods of the controllers' Deployment, and where their Service leads."""
+
+    def __init__(self, cluster: Cluster, client: kube.Client) -> None:
+        self._cluster = cluster
+        self._client = client
+        self.two_listed = 0.0
+        """Seconds for which the Service led to more than one of them, since the last look."""
+
+    async def pods(self, selector: str = "") -> dict[str, dict[str, Any]]:
+        labels = f"app.kubernetes.io/name={NAME}{selector}"
+        found = await self._client.list(resources.PODS, NAMESPACE, label_selector=labels)
+        return {each["metadata"]["name"]: each for each in found.items}
+
+    async def ready(self) -> set[str]:
+        return {name for name, pod in (await self.pods()).items() if _is_ready(pod)}
+
+    async def labelled(self) -> set[str]:
+        return set(await self.pods(f",{LABEL}=true"))
+
+    async def listed(self) -> set[str]:
+        """Return the addresses that the Service leads to."""
+        selector = f"kubernetes.io/service-name={NAME}"
+        slices = await self._client.list(
+            resources.ENDPOINT_SLICES, NAMESPACE, label_selector=selector
+        )
+        return {
+            each["addresses"][0]
+            for found in slices.items
+            for each in found.get("endpoints") or ()
+            if each["conditions"]["ready"]
+        }
+
+    async def leaders(self) -> set[str]:
+        """Return the Pods whose own metrics say that they lead; every replica serves them."""
+        found = set()
+        for name, pod in (await self.pods()).items():
+            with contextlib.suppress(aiohttp.ClientError, TimeoutError, KeyError):
+                url = f"http://{pod['status']['podIP']}:8081/metrics"
+                limit = aiohttp.ClientTimeout(total=1)
+                async with aiohttp.ClientSession(timeout=limit) as http, http.get(url) as response:
+                    if "gatehouse_controller_leading 1.0" in await response.text():
+                        found.add(name)
+        return found
+
+    async def settled(self) -> str:
+        """Return the leader when the Service leads to it alone and every replica is Ready."""
+        labelled = await self.labelled()
+        if len(labelled) != 1 or labelled != await self.leaders():
+            return ""
+        (name,) = labelled
+        pod = (await self.pods())[name]
+        alone = await self.listed() == {pod["status"]["podIP"]}
+        return name if alone and len(await self.ready()) == 2 else ""
+
+    def process(self, name: str) -> processes.Record:
+        node = self._cluster.server.state.node
+        found = processes.recorded(pods.directory(node, NAMESPACE, name) / "process.json")
+        assert found is not None
+        return found
+
+    async def watch(self) -> None:
+        """Measure for how long two are listed at once."""
+        while True:
+            begun = time.monotonic()
+            if len(await self.listed()) > 1:
+                await asyncio.sleep(0.05)
+                self.two_listed += time.monotonic() - begun
+            await asyncio.sleep(0.02)
+
+
+def _is_ready(pod: dict[str, Any]) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+async def test_agents_are_led_to_whoever_leads_and_traffic_goes_on(cluster: Cluster) -> None:
+    async with (
+        kube.Client.from_kubeconfig(cluster.server.kubeconfig) as client,
+        echo.serve({(cluster.gateway, BACKEND[1]): "app"}),
+    ):
+        await cluster.install(client, TAG)
+        await apply(client, _estate(cluster))
+        where = await address(client)
+        await until(lambda: _answered(where, "/"))
+        controllers = Controllers(cluster, client)
+        leader = await until(controllers.settled, 60)
+        deployment = await client.get(resources.DEPLOYMENTS, NAME, NAMESPACE)
+        assert deployment["status"]["availableReplicas"] == 2
+        load = Load(where, PORT)
+        watching = asyncio.create_task(controllers.watch())
+        async with load.running():
+            await _kill(client, controllers, where, leader)
+            await _suspend(client, controllers, where, await until(controllers.settled, 60))
+        watching.cancel()
+        await asyncio.wait([watching])
+        print(dict(load.answered), dict(load.failed), controllers.two_listed)
+        assert not load.failed
+        assert load.answered.total() > 500
+        assert controllers.two_listed < 1.0
+
+
+async def _kill(client: kube.Client, controllers: Controllers, where: str, leader: str) -> None:
+    """Kill the leader's process: its Pod stays and its container is started again."""
+    former = controllers.process(leader)
+    former.signal(signal.SIGKILL)
+
+    async def ended() -> bool:
+        return not former.alive()
+
+    await until(ended)
+    await until(controllers.settled, 90)
+    await _changed(client, where, "/after-kill")
+
+
+async def _suspend(client: kube.Client, controllers: Controllers, where: str, leader: str) -> None:
+    """Suspend the leader: another one leads. It ends when it wakes, and stands by from then on."""
+    former = controllers.process(leader)
+    former.signal(signal.SIGSTOP)
+    try:
+
+        async def another_leads() -> bool:
+            return await controllers.leaders() - {leader} != set()
+
+        await until(another_leads, 90)
+
+        async def alone() -> bool:
+            listed, labelled = await controllers.listed(), await controllers.labelled()
+            return len(listed) == 1 and len(labelled) == 1 and leader not in labelled
+
+        await until(alone, 10)
+        await _changed(client, where, "/after-suspension")
+    finally:
+        former.signal(signal.SIGCONT)
+
+    async def ended() -> bool:
+        return not former.alive()
+
+    await until(ended)
+    assert await until(controllers.settled, 90) != leader
+
+
+async def _changed(client: kube.Client, where: str, path: str) -> None:
+    """Add a route, which the data plane gets from the controller that leads."""
+    await client.create(resources.HTTP_ROUTES, route(path[1:], path))
+    await until(lambda: _answered(where, path), 60)
+
+
+async def _answered(where: str, path: str) -> bool:
+    with contextlib.suppress(OSError):
+        return (await get(where, path))[1] == "app"
+    return False
+
+
+def _estate(cluster: Cluster) -> list[dict[str, Any]]:
+    """Return the example with a backend that Pods reach and a route of one path."""
+    found = hello()
+    for each in found:
+        if each["kind"] == "EndpointSlice":
+            each["endpoints"] = [{"addresses": [cluster.gateway]}]
+        if each["kind"] == "HTTPRoute":
+            exact = {"path": {"type": "Exact", "value": "/"}}
+            each["spec"]["rules"][0]["matches"] = [exact]
+    return found

@@ -41,6 +41,8 @@ class InstanceReport(msgspec.Struct, frozen=True):
     """What its agent can do beyond writing files, such as ``endpoints`` and ``connectors``."""
     refused: tuple[Refusal, ...] = ()
     """Parts that it does not take; it has confirmed a version when it has all else of it."""
+    unhealthy: str = ""
+    """Why its proxy serves nothing; empty: nothing is known of that."""
 
 
 class Equipment(msgspec.Struct, frozen=True):
@@ -93,6 +95,14 @@ class DataPlaneReport(msgspec.Struct, frozen=True, dict=True):
         for instance in self.instances:
             if instance.error and instance.desired == self.desired:
                 return f"{instance.instance}: {instance.error}"
+        return ""
+
+    @cached_property
+    def unhealthy(self) -> str:
+        """The first proxy that serves nothing: its instance, and why; empty if there is none."""
+        for instance in self.instances:
+            if instance.unhealthy:
+                return f"{instance.instance}: {instance.unhealthy}"
         return ""
 
     @cached_property

@@ -36,6 +36,17 @@ def test_an_instance_that_has_not_confirmed_does_not_make_it_blink() -> None:
     assert judge(CONFIRMED, report(desired="v2", confirmed="v1"), 1, served=False) is CONFIRMED
 
 
+def test_an_instance_whose_proxy_serves_nothing_ends_it_and_is_named() -> None:
+    dead = report(desired="v2", unhealthy="NGINX is not healthy: PID: 18 is not running")
+    standing = judge(CONFIRMED, dead, 1, served=False)
+    assert standing.state == Programming(
+        programmed=False, message="pod: NGINX is not healthy: PID: 18 is not running"
+    )
+    assert settled(dead)
+    served = judge(standing, report(desired="v2", confirmed="v2"), 1, served=True)
+    assert served == CONFIRMED
+
+
 def test_trouble_is_said_of_what_is_still_true_and_of_what_is_not_true_yet() -> None:
     confirmed = report(desired="v2", confirmed="v2")
     held = judge(CONFIRMED, confirmed, 1, Trouble("Service ns/gw: no answer"), served=True)

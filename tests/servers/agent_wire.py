@@ -32,6 +32,21 @@ def about(version: str = "1.31.3") -> command_pb2.Resource:
     return command_pb2.Resource(resource_id="pod", instances=[nginx])
 
 
+def of_the_field(
+    pid: int = 18, conf: str = "/etc/nginx/nginx.conf", *, nginx: bool = True
+) -> command_pb2.Resource:
+    """Describe a Pod as NGINX's own agent does; ``pid``: of NGINX's master, 0 if there is none."""
+    found = about() if nginx else command_pb2.Resource(resource_id="pod")
+    for each in found.instances:
+        each.instance_runtime.process_id = pid
+        each.instance_runtime.config_path = conf
+    agent = found.instances.add()
+    agent.instance_meta.instance_type = _TYPES.INSTANCE_TYPE_AGENT
+    agent.instance_runtime.config_path = "/etc/nginx-agent/nginx-agent.conf"
+    agent.instance_config.agent_config.features.extend(["configuration", "certificates"])
+    return found
+
+
 def answer(correlation: str, error: str = "") -> command_pb2.DataPlaneResponse:
     """Make the final answer to a request."""
     status = _STATUS.COMMAND_STATUS_FAILURE if error else _STATUS.COMMAND_STATUS_OK
@@ -69,9 +84,43 @@ class WireAgent:
         request = command_pb2.UpdateDataPlaneStatusRequest(resource=about(version))
         await self._unary("CommandService", request, command_pb2.UpdateDataPlaneStatusResponse)
 
-    async def say_health(self, description: str) -> None:
+    async def create_connection(self, resource: command_pb2.Resource) -> None:
+        """Make a connection, with this description."""
+        request = command_pb2.CreateConnectionRequest(resource=resource)
+        await self._unary("CommandService", request, command_pb2.CreateConnectionResponse)
+
+    async def update_status(self, resource: command_pb2.Resource) -> None:
+        """Replace the description."""
+        request = command_pb2.UpdateDataPlaneStatusRequest(resource=resource)
+        await self._unary("CommandService", request, command_pb2.UpdateDataPlaneStatusResponse)
+
+    async def update_overview(self, *names: str) -> None:
+        """Report the files that NGINX reads."""
+        files = [files_pb2.File(file_meta=files_pb2.FileMeta(name=name)) for name in names]
+        config = files_pb2.ConfigVersion(instance_id=NGINX_ID, version="its own")
+        overview = files_pb2.FileOverview(
+            files=files, config_version=config, config_path=next(iter(names), "")
+        )
+        request = files_pb2.UpdateOverviewRequest(overview=overview)
+        await self._unary("FileService", request, files_pb2.UpdateOverviewResponse)
+
+    async def get_file(self, about: files_pb2.FileMeta, correlation: str) -> bytes:
+        """Fetch a file as part of what was asked under ``correlation``."""
+        meta = common_pb2.MessageMeta(correlation_id=correlation)
+        request = files_pb2.GetFileRequest(message_meta=meta, file_meta=about)
+        reply = await self._unary("FileService", request, files_pb2.GetFileResponse)
+        content: bytes = reply.contents.contents
+        return content
+
+    async def say_health(
+        self, description: str, status: str = "INSTANCE_HEALTH_STATUS_UNSPECIFIED"
+    ) -> None:
         """Say how NGINX is."""
-        health = command_pb2.InstanceHealth(instance_id=NGINX_ID, description=description)
+        health = command_pb2.InstanceHealth(
+            instance_id=NGINX_ID,
+            description=description,
+            instance_health_status=status,
+        )
         request = command_pb2.UpdateDataPlaneHealthRequest(instance_healths=[health])
         await self._unary("CommandService", request, command_pb2.UpdateDataPlaneHealthResponse)
 

@@ -34,7 +34,7 @@ class Cluster:
         self.ca.write_bytes(state.pki.ca().cert.read_bytes())
 
     @contextlib.asynccontextmanager
-    async def controller(self) -> AsyncIterator[None]:
+    async def controller(self, *, snippets: bool = False) -> AsyncIterator[None]:
         """Run the controller."""
         pair = self.state.pki.leaf(pki.CHANNEL)
         address = f"127.0.0.1:{self.port}"
@@ -45,6 +45,7 @@ class Cluster:
             tls_cert=pair.cert,
             tls_key=pair.key,
             ca=self.ca,
+            snippets=snippets,
         )
         stop = asyncio.Event()
         task = asyncio.create_task(controller.run(options, stop))

@@ -20,7 +20,7 @@ from gatehouse.transports.agents.authentication import (
     token_in,
 )
 from gatehouse.transports.agents.fleet import STREAMS_MAX, Fleet
-from gatehouse.transports.agents.publication import Publication
+from gatehouse.transports.agents.publication import Publication, Published
 from gatehouse.transports.agents.stream import MESSAGES_MAX, Apply, Stream
 from gatehouse.transports.mpi import messages
 from gatehouse.wire.mpi.v1 import command_pb2, files_pb2
@@ -33,7 +33,8 @@ def bundle(text: str) -> Bundle:
 def test_an_apply_request_is_what_the_protocol_says() -> None:
     wanted = bundle("x" * 300)
     shared = messages.overview(wanted.files.values(), "/etc/nginx")
-    raw = messages.apply_request(shared, wanted.version, "id", "c1")
+    asked = Apply(Published(wanted), "c1", session.Register("id", "nginx/1.31.3"))
+    raw = messages.apply_request(shared, asked)
     request = command_pb2.ManagementPlaneRequest.FromString(raw)
     overview = request.config_apply_request.overview
     assert request.message_meta.correlation_id == "c1"

@@ -13,13 +13,16 @@ from gatehouse.transports.agents.session import (
     PATIENCE,
     RETRY_MAX,
     SILENT_REQUESTS,
+    UNMANAGED_MAX,
     Answer,
     Apart,
     Elapsed,
     End,
     Event,
     Fetching,
+    HasFiles,
     HasVersion,
+    Health,
     Publish,
     Reconnect,
     Register,
@@ -33,6 +36,8 @@ from gatehouse.transports.agents.session import (
 DEADLINE = 60.0
 ABOUT = Register("id", "nginx/1.31.3", features=frozenset({"endpoints"}))
 PLUS_NAME = "nginx/1.29.3 (nginx-plus-r36)"
+FIELD = Register("id", "nginx/1.31.3", main_file="/n.conf", reports_files=True)
+STOPPED = Register("id", "nginx/1.31.3", problem="no master", reports_files=True)
 PLUS = Register("id", PLUS_NAME, features=frozenset({"api-action", "configuration"}))
 
 
@@ -361,12 +366,39 @@ def test_who_does_not_take_actions_gets_everything_as_files(about: Register) -> 
     assert state.confirmed == "v1"
 
 
-ABOUTS = st.sampled_from([Register("", ""), ABOUT, PLUS])
+def test_files_that_were_once_reported_as_not_gatehouse_s_stay_so_up_to_a_limit() -> None:
+    state = session()
+    state.receive(HasFiles(("/etc/nginx/mime.types",)), 0.0)
+    state.receive(HasFiles(()), 1.0)
+    assert state.unmanaged == {"/etc/nginx/mime.types"}
+    state.receive(HasFiles(tuple(f"/etc/nginx/{n}" for n in range(UNMANAGED_MAX + 9))), 2.0)
+    assert len(state.unmanaged) == UNMANAGED_MAX
+
+
+def test_every_request_for_files_without_a_success_makes_the_next_one_another_attempt() -> None:
+    state = connected()
+    state.receive(Answer("c1"), 0.0)
+    assert state.attempt == 0
+    state.receive(Publish("v2"), 1.0)
+    state.receive(StreamClosed(1), 2.0)
+    assert state.attempt == 1
+    state.receive(StreamOpen(2), 3.0)
+    state.receive(Answer("c3", "no"), 4.0)
+    assert state.attempt == 2
+    state.receive(Elapsed(), 4.0 + DEADLINE)
+    state.receive(Elapsed(), 5.0 + 2 * DEADLINE)
+    assert state.attempt == 3
+
+
+ABOUTS = st.sampled_from([Register("", ""), ABOUT, PLUS, FIELD, STOPPED])
 
 EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.sampled_from([Publish(""), Publish("v4"), V1, V2, V3]),
     st.builds(Register, st.sampled_from(["", "id"]), st.just("p")),
+    ABOUTS,
     st.builds(Reconnect, ABOUTS),
+    st.builds(Health, st.sampled_from(["", "dead"])),
+    st.just(HasFiles(("/mime.types",))),
     st.builds(Restarted, ABOUTS),
     st.builds(HasVersion, st.sampled_from(["", "v1", "v2", "f1", "f2"])),
     st.builds(StreamOpen, st.integers(1, 5)),
@@ -394,14 +426,17 @@ def test_whatever_happens(history: list[tuple[Event, float]]) -> None:
         assert len(sends) <= 1
         if sends and busy is not None:
             assert state.in_flight is not busy
+        assert not (state.trouble and (sends or state.confirmed))
         if state.generation and state.desired and state.confirmed != state.desired:
-            assert state.wake_at is not None or not state.about.nginx_id
+            assert state.wake_at is not None or not state.about.nginx_id or state.trouble
     _converges(state, now)
 
 
 def _converges(state: Session, now: float) -> None:
     state.receive(Publish("last", lambda: Apart("f1", (("a", "a1"), ("c", "c1")))), now)
     state.receive(Register("id", "p"), now)
+    state.receive(Health(""), now)
+    state.receive(HasFiles(()), now)
     state.receive(StreamOpen(100), now)
     for _ in range(8):
         request = state.in_flight

@@ -43,9 +43,11 @@ def judge(
     unless the Gateway is newer: one more instance must not make ``Programmed`` blink.
     ``trouble`` is why the data plane could not be provisioned. What was true of this generation
     stays true, and is said with the trouble; a newer one is not in traffic while its Service or its
-    Pods are not as it asks.
+    Pods are not as it asks. A Gateway is not Programmed while the proxy of an instance is down.
     """
     confirmed = before.generation if before else 0
+    if report.unhealthy:
+        return Standing(Programming(programmed=False, message=report.unhealthy), confirmed)
     if report.error:
         return Standing(
             Programming(programmed=False, reason="Invalid", message=report.error), confirmed
@@ -75,4 +77,5 @@ def _unprovisioned(trouble: Trouble) -> Programming:
 
 def settled(report: DataPlaneReport) -> bool:
     """Whether nothing is on its way: confirmed, refused, or nobody is there to confirm."""
-    return report.programmed or bool(report.error) or not report.instances
+    stuck = report.error or report.unhealthy
+    return report.programmed or bool(stuck) or not report.instances

@@ -1,7 +1,9 @@
 """What the dialects of NGINX agents share.
 
+- :mod:`~gatehouse.transports.agents.events`: what a session hears, and what it has done.
 - :mod:`~gatehouse.transports.agents.session`: what to tell one instance, and when. Pure.
 - :mod:`~gatehouse.transports.agents.stream`: the way to one instance, however slow it is.
+- :mod:`~gatehouse.transports.agents.main_file`: the file that NGINX begins with.
 - :mod:`~gatehouse.transports.agents.publication`: the bundles of one gateway that may be fetched.
 - :mod:`~gatehouse.transports.agents.fleet`: all gateways, their sessions, and the reports.
 - :mod:`~gatehouse.transports.agents.authentication`: who a token belongs to, remembered shortly.

@@ -36,7 +36,8 @@ class _Peer:
 
     def apply(self, published: Published, correlation: str, upstream: str = "") -> Apply:
         """Give the request, as this instance is asked it."""
-        return Apply(published, correlation, self.session.about, upstream)
+        state = self.session
+        return Apply(published, correlation, state.about, upstream, state.unmanaged, state.attempt)
 
     def cancel_timers(self) -> None:
         """Let time alone change nothing more."""
@@ -162,9 +163,13 @@ class Fleet:
 
     def knows(self, identity: Identity) -> bool:
         """Whether the caller has said which NGINX it has."""
+        return bool(self.about(identity).nginx_id)
+
+    def about(self, identity: Identity) -> session.Register:
+        """Give what the caller last said of its NGINX."""
         plane = self._gateways.get(identity.gateway)
         peer = plane.peers.get(identity.instance) if plane else None
-        return peer is not None and bool(peer.session.about.nginx_id)
+        return peer.session.about if peer is not None else session.Register("", "")
 
     def asked(self, identity: Identity, correlation: str) -> Apply | None:
         """Give the request ``correlation`` again, for which the caller comes to fetch a bundle."""
@@ -310,4 +315,5 @@ def _instance_report(name: str, state: session.Session) -> InstanceReport:
         proxy=state.about.proxy,
         modules=state.about.modules,
         features=state.about.features,
+        unhealthy=state.trouble,
     )

@@ -11,6 +11,47 @@ from collections.abc import Callable
 
 import msgspec
 
+from gatehouse.transports.agents.events import (
+    Answer,
+    Apart,
+    Effect,
+    Elapsed,
+    End,
+    Event,
+    Fetching,
+    HasFiles,
+    HasVersion,
+    Health,
+    Publish,
+    Reconnect,
+    Register,
+    Restarted,
+    Send,
+    StreamClosed,
+    StreamOpen,
+)
+
+__all__ = [
+    "Answer",
+    "Apart",
+    "Effect",
+    "Elapsed",
+    "End",
+    "Event",
+    "Fetching",
+    "HasFiles",
+    "HasVersion",
+    "Health",
+    "Publish",
+    "Reconnect",
+    "Register",
+    "Restarted",
+    "Send",
+    "StreamClosed",
+    "StreamOpen",
+    "Session",
+]
+
 RETRY_FIRST = 1.0
 RETRY_MAX = 60.0
 """Seconds between attempts at one version: doubled from the first to the maximum."""
@@ -23,119 +64,15 @@ ERROR_MAX = 8192
 """Characters of a refusal that are kept: an agent may say as much as fits into a message."""
 
 
+FILES_PATIENCE = 5.0
+"""Seconds that an agent which reports its files is given to do so before its first request. The
+field's agent v3 reports them a second after it connects, and not again on later connections."""
+
+UNMANAGED_MAX = 4096
+"""Files of one instance that are remembered as not being Gatehouse's."""
+
 SILENT_REQUESTS = 5
 """So many in a row without an answer end a stream: what is written and not read is kept for it."""
-
-
-class Apart(msgspec.Struct, frozen=True):
-    """What of a version some instances get apart from its files, upstream by upstream."""
-
-    files: str
-    """The version of the files alone."""
-    upstreams: tuple[tuple[str, str], ...]
-    """Names, and what is the same as long as an upstream's servers are."""
-
-
-class Publish(msgspec.Struct, frozen=True, tag=True):
-    """The instance is to have ``version``; empty: nothing more is to be told."""
-
-    version: str
-    apart: Callable[[], Apart | None] = lambda: None  # A look at all of it, for those who need it.
-
-
-class Register(msgspec.Struct, frozen=True, tag=True):
-    """The instance said which NGINX it has; ``nginx_id`` is empty while it has found none."""
-
-    nginx_id: str
-    proxy: str
-    modules: tuple[str, ...] = ()
-    features: frozenset[str] = frozenset()
-    main_file: str = ""
-    """Path of the file that NGINX begins with."""
-
-    @property
-    def takes_actions(self) -> bool:
-        """Whether it gets the servers of upstreams apart: NGINX Plus with an agent not ours."""
-        told = "endpoints" not in self.features and "api-action" in self.features
-        return told and "nginx-plus" in self.proxy
-
-
-class Reconnect(msgspec.Struct, frozen=True, tag=True):
-    """The instance made a new connection, so it may be another process than before."""
-
-    about: Register
-
-
-class Restarted(msgspec.Struct, frozen=True, tag=True):
-    """The instance said, on its open stream, that it is a new process."""
-
-    about: Register
-
-
-class HasVersion(msgspec.Struct, frozen=True, tag=True):
-    """The instance said, unasked, which version it is serving."""
-
-    version: str
-
-
-class StreamOpen(msgspec.Struct, frozen=True, tag=True):
-    """The instance listens on stream ``generation``; a greater number is a newer stream."""
-
-    generation: int
-
-
-class StreamClosed(msgspec.Struct, frozen=True, tag=True):
-    """Stream ``generation`` ended."""
-
-    generation: int
-
-
-class Answer(msgspec.Struct, frozen=True, tag=True):
-    """The final answer to the request ``correlation``: empty ``error`` is success."""
-
-    correlation: str
-    error: str = ""
-
-
-class Fetching(msgspec.Struct, frozen=True, tag=True):
-    """The instance fetched something, so it is at work on what it was asked."""
-
-
-class Elapsed(msgspec.Struct, frozen=True, tag=True):
-    """Time passed."""
-
-
-Event = (
-    Publish
-    | Register
-    | Reconnect
-    | Restarted
-    | HasVersion
-    | StreamOpen
-    | StreamClosed
-    | Answer
-    | Fetching
-    | Elapsed
-)
-
-
-class Send(msgspec.Struct, frozen=True):
-    """Effect: ask on stream ``generation`` that ``version`` be applied."""
-
-    generation: int
-    version: str
-    correlation: str
-    upstream: str = ""
-    """Given: only the servers of this upstream are asked for; the files are there."""
-
-
-class End(msgspec.Struct, frozen=True):
-    """Effect: end stream ``generation``: a newer one replaced it, or nobody is at its end."""
-
-    generation: int
-
-
-Effect = Send | End
 
 
 class _Request(msgspec.Struct):
@@ -159,6 +96,10 @@ class Session:
         """What it said last of its NGINX."""
         self.generation = 0
         """Number of the open stream; 0: none."""
+        self.unmanaged: frozenset[str] = frozenset()
+        """Paths that it reported of files that its NGINX reads and that are not Gatehouse's."""
+        self.attempt = 0
+        """How many requests for files it has not answered with a success."""
         self.in_flight: _Request | None = None
         self._apart: Callable[[], Apart | None] = lambda: None
         self._has: dict[str, str] = {}
@@ -169,6 +110,9 @@ class Session:
         self._claimed = ""
         """What it said it was serving when it connected, until it is asked for anything."""
         self._fresh = False
+        self._had_nginx = self._files_known = False
+        self._files_until = 0.0
+        self._health = ""
         self._overdue: _Request | None = None
         self._failures = self._silent = 0
         self._retry_at = 0.0
@@ -187,24 +131,40 @@ class Session:
         return ""
 
     @property
+    def trouble(self) -> str:
+        """Why its NGINX serves nothing; empty: it does, or none was found yet."""
+        return (self.about.problem or self._health) if self._had_nginx else ""
+
+    @property
     def wake_at(self) -> float | None:
         """When :class:`Elapsed` is to be received next; None: never."""
-        waiting = self._retry_at if self._wanting else None
+        waiting = max(self._retry_at, self._wait_for_files) if self._wanting else None
         return self.in_flight.deadline if self.in_flight else waiting
 
     @property
+    def _wait_for_files(self) -> float:
+        waits = self.about.reports_files and not self._files_known
+        return self._files_until if waits else 0.0
+
+    @property
     def _wanting(self) -> bool:
-        listening = bool(self.generation and self.about.nginx_id)
+        # The field's agent v3 signals process 0 when its NGINX has no master, and so ends itself.
+        listening = bool(self.generation and self.about.nginx_id and not self.trouble)
         return listening and bool(self.desired) and self.confirmed != self.desired
 
     def receive(self, event: Event, now: float) -> list[Effect]:
         """Take in one event; give what is to be done about it, in order."""
         effects: list[Effect] = []
+        before = self.trouble
         match event:
             case Publish():
                 self._publish(event)
             case Register():
-                self._register(event)
+                self._register(event, now)
+            case Health(problem):
+                self._health = problem
+            case HasFiles(paths):
+                self._has_files(paths)
             case Reconnect(about):
                 self._reconnect(about)
             case Restarted(about):
@@ -212,7 +172,7 @@ class Session:
             case HasVersion(version):
                 self._has_version(version)
             case StreamOpen(generation):
-                effects += self._open(generation)
+                effects += self._open(generation, now)
             case StreamClosed(generation):
                 if generation == self.generation:
                     self._close()
@@ -224,8 +184,18 @@ class Session:
                     self.in_flight.deadline = max(self.in_flight.deadline, until)
             case Elapsed():
                 effects += self._expire(now)
+        self._follow_health(before)
         self._conclude()
         return effects + self._ask(now)
+
+    def _follow_health(self, before: str) -> None:
+        """Count nothing as confirmed while NGINX serves nothing; ask at once when it does again."""
+        self._had_nginx = self._had_nginx or bool(self.about.nginx_id)
+        if self.trouble:
+            self.confirmed = ""
+            self._has.clear()
+        elif before:
+            self._anew()
 
     @property
     def _parts(self) -> dict[str, str]:
@@ -268,25 +238,34 @@ class Session:
             self._told = wanted.version
 
     def _reconnect(self, about: Register) -> None:
-        self.about, self._fresh, self._claimed = about, True, ""
+        self.about, self._fresh, self._claimed, self._health = about, True, "", ""
         if about.takes_actions:
             # It says which files it has, but not which servers: they are set again.
             self._has = {part: value for part, value in self._has.items() if not part}
             self.confirmed = ""
 
-    def _register(self, said: Register) -> None:
+    def _register(self, said: Register, now: float) -> None:
         # The field's agent may register before it has found its NGINX, and again after.
         known = self.about
+        if said.nginx_id and not known.nginx_id:
+            self._files_until = now + FILES_PATIENCE
         self.about = Register(
             said.nginx_id or known.nginx_id,
             said.proxy or known.proxy,
             said.modules if said.proxy else known.modules,
             said.features or known.features,
             said.main_file or known.main_file,
+            said.problem,
+            said.reports_files or known.reports_files,
         )
 
+    def _has_files(self, paths: tuple[str, ...]) -> None:
+        # A container that starts again has the files of its image again: none is forgotten.
+        known = sorted(self.unmanaged.union(paths))
+        self.unmanaged, self._files_known = frozenset(known[:UNMANAGED_MAX]), True
+
     def _restarted(self, about: Register) -> None:
-        self.about, self._claimed = about, ""
+        self.about, self._claimed, self._health = about, "", ""
         # What its predecessor had, or may still have been about to answer, says nothing of it.
         self._anew()
         self.confirmed = ""
@@ -308,12 +287,13 @@ class Session:
             self.confirmed = self._told = version
             self.error = ""
 
-    def _open(self, generation: int) -> list[Effect]:
+    def _open(self, generation: int, now: float) -> list[Effect]:
         if generation <= self.generation:
             return [End(generation)]
         effects: list[Effect] = [End(self.generation)] if self.generation else []
         self._close()
         self.generation, self._silent = generation, 0
+        self._files_until = now + FILES_PATIENCE
         if self._fresh:
             # It did not say what it serves, so it is told what to serve; if it has that
             # already, it answers so without a reload.
@@ -325,6 +305,8 @@ class Session:
         return effects
 
     def _close(self) -> None:
+        if self.in_flight is not None:
+            self._not_done(self.in_flight)
         # The answer may still come, on the next stream.
         self._overdue = self.in_flight or self._overdue
         self.in_flight, self.generation = None, 0
@@ -358,7 +340,12 @@ class Session:
         if request.value == request.version:
             self.confirmed = request.version
 
+    def _not_done(self, request: _Request) -> None:
+        # What is on its disk now says nothing of what its NGINX has read.
+        self.attempt += 0 if request.part else 1
+
     def _refused(self, request: _Request, error: str, now: float) -> None:
+        self._not_done(request)
         if request.version != self.desired:
             return
         where = f"upstream {request.part}: " if request.part else ""
@@ -378,7 +365,7 @@ class Session:
         return [End(self.generation)] if self._silent == SILENT_REQUESTS else []
 
     def _ask(self, now: float) -> list[Effect]:
-        if self.in_flight is not None or not self._wanting:
+        if self.in_flight is not None or not self._wanting or now < self._wait_for_files:
             return []
         missing = self._missing()
         # What is refused of one upstream keeps no other from its servers.

@@ -25,6 +25,10 @@ class Apply(msgspec.Struct, frozen=True):
     about: session.Register
     upstream: str = ""
     """Given: only the servers of this upstream are asked for."""
+    unmanaged: frozenset[str] = frozenset()
+    """Paths of files that the agent is to leave alone."""
+    attempt: int = 0
+    """How many requests before this one its instance has not answered with a success."""
 
     @property
     def version(self) -> str:

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Collection
 
 import msgspec
 
 from gatehouse.bundle import Bundle, File
+from gatehouse.transports.agents import main_file
 from gatehouse.transports.agents.session import Register
-
-MAIN_ENTRY = "gatehouse/main.conf"
-HTTP_ENTRY = "gatehouse/http.conf"
-STREAM_ENTRY = "gatehouse/stream.conf"
-"""The bundle's files that are included, if it has them."""
-
-_KEEPALIVE_MIN_TIMEOUT = (1, 27, 4)
 
 _MARK = "# gatehouse: "
 _MARKED = re.compile(rf"{_MARK}(.*)$", re.MULTILINE)
@@ -29,7 +22,7 @@ def make(about: Register, bundle: Bundle) -> File:
     has not heard it reads it back from the configuration, with :func:`described`.
     """
     description = msgspec.json.encode(about).decode()
-    text = f"{_MARK}{description}\n{_render(about.proxy, bundle.files.keys())}"
+    text = f"{_MARK}{description}\n{main_file.render(about.proxy, bundle.files.keys())}"
     return File.make(posixpath.basename(about.main_file), text)
 
 
@@ -41,29 +34,3 @@ def described(configuration: str) -> Register | None:
     except msgspec.MsgspecError:
         return None
     return about if about is not None and posixpath.basename(about.main_file) else None
-
-
-def _render(proxy: str, paths: Collection[str]) -> str:
-    # User, pid, logs and temporary files stay where that NGINX was built to have them: only its
-    # image knows which of them may be written.
-    lines = [
-        "worker_processes auto;",
-        # Bounds how long websockets and streams keep an old worker, and so how many pile up.
-        "worker_shutdown_timeout 60s;",
-        *([f"include {MAIN_ENTRY};"] if MAIN_ENTRY in paths else []),
-        "events { worker_connections 4096; }",
-        "http {",
-        "    access_log off;",
-        # Keeps idle connections of an old worker open for a request that is on its way already.
-        *(["    keepalive_min_timeout 3s;"] if _version(proxy) >= _KEEPALIVE_MIN_TIMEOUT else []),
-        *([f"    include {HTTP_ENTRY};"] if HTTP_ENTRY in paths else []),
-        "}",
-    ]
-    if STREAM_ENTRY in paths:
-        lines += ["stream {", f"    include {STREAM_ENTRY};", "}"]
-    return "\n".join(lines) + "\n"
-
-
-def _version(proxy: str) -> tuple[int, ...]:
-    found = re.search(r"(\d+)\.(\d+)\.(\d+)", proxy)
-    return tuple(int(part) for part in found.groups()) if found else ()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import posixpath
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -9,13 +11,24 @@ from google.protobuf import struct_pb2
 
 from gatehouse import endpoints
 from gatehouse.bundle import Bundle, File
+from gatehouse.transports.agents import main_file
 from gatehouse.transports.agents.calls import OWNER_LABEL
-from gatehouse.transports.agents.session import Register
+from gatehouse.transports.agents.session import ERROR_MAX, HasFiles, Health, Register
+from gatehouse.transports.agents.stream import Apply
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 
 CHUNK_BYTES = 64 << 10
 """Size of the pieces of a streamed file: what a slow line carries in some seconds."""
 
+OWN_DIRECTORY = "gatehouse"
+"""Directory of a bundle's files, in that of NGINX's configuration."""
+
+_OWN_AGENT = frozenset({"connectors", "endpoints"})
+"""Features that only Gatehouse's agent has: it has a main file of its own, and starts its NGINX."""
+
+_FILE_PATH = re.compile(r"/.{0,4094}[^/]", re.DOTALL)
+
+_HEALTH = command_pb2.InstanceHealth.InstanceHealthStatus
 _STATUS = common_pb2.CommandResponse.CommandStatus
 _NGINX_TYPES = (
     command_pb2.InstanceMeta.InstanceType.INSTANCE_TYPE_NGINX,
@@ -49,16 +62,41 @@ def overview(files: Iterable[File], config_dir: str) -> bytes:
     return files_pb2.FileOverview(files=told).SerializeToString()
 
 
-def apply_request(shared: bytes, version: str, nginx_id: str, correlation: str) -> bytes:
-    """Serialise the request to apply ``version``, around the bytes of :func:`overview`.
+def main_file_of(asked: Apply) -> File | None:
+    """Make the file that NGINX begins with; None: the agent has one of its own.
+
+    The field's agent reloads NGINX only if a file differs from that on its disk. After a request
+    that did not succeed, equal files do not prove that NGINX has read them, so this one differs.
+    """
+    path = asked.about.main_file
+    if not path:
+        return None
+    again = f"# attempt {asked.attempt}\n" if asked.attempt else ""
+    text = main_file.render(asked.about.proxy, asked.files.files.keys())
+    return File.make(posixpath.basename(path), again + text)
+
+
+def config_dir_of(about: Register, default: str) -> str:
+    """Give the directory that paths in the configuration are relative to."""
+    return posixpath.dirname(about.main_file) or default
+
+
+def apply_request(shared: bytes, asked: Apply) -> bytes:
+    """Serialise the request to apply a bundle, around the bytes of :func:`overview`.
 
     The overview of 5,000 files is some 600 kB and the same for every instance, so it is built
     once, and only the few bytes around it per instance.
     """
-    own = files_pb2.FileOverview(
-        config_version=files_pb2.ConfigVersion(instance_id=nginx_id, version=version)
-    )
-    head = command_pb2.ManagementPlaneRequest(message_meta=meta(correlation))
+    about = asked.about
+    version = files_pb2.ConfigVersion(instance_id=about.nginx_id, version=asked.files.version)
+    own = files_pb2.FileOverview(config_version=version)
+    main = main_file_of(asked)
+    if main is not None:
+        own.files.add(file_meta=file_meta(main, posixpath.dirname(about.main_file)))
+        for path in sorted(asked.unmanaged):
+            left_alone = files_pb2.FileMeta(name=path, permissions="0644")
+            own.files.add(file_meta=left_alone, unmanaged=True)
+    head = command_pb2.ManagementPlaneRequest(message_meta=meta(asked.correlation))
     # Fields may come in any order, so two serialised overviews, one after the other, are one.
     body = _embedded(1, shared + own.SerializeToString())
     return head.SerializeToString() + _embedded(5, body)
@@ -127,6 +165,7 @@ def nginx_of(instances: Sequence[command_pb2.Instance]) -> Register:
         for instance in instances
         for feature in instance.instance_config.agent_config.features
     )
+    field = _is_of_the_field(instances, features)
     for instance in instances:
         about = instance.instance_meta
         if about.instance_type in _NGINX_TYPES:
@@ -135,9 +174,61 @@ def nginx_of(instances: Sequence[command_pb2.Instance]) -> Register:
                 *runtime.nginx_runtime_info.dynamic_modules,
                 *runtime.nginx_plus_runtime_info.dynamic_modules,
             )
-            proxy = f"nginx/{about.version}"
-            return Register(about.instance_id, proxy, modules, features)
-    return Register("", "", features=features)
+            stopped = field and not runtime.process_id
+            # Without a place for the main file nothing can be sent, so it counts as not found.
+            usable = not field or _FILE_PATH.fullmatch(runtime.config_path)
+            return Register(
+                about.instance_id if usable else "",
+                f"nginx/{about.version}",
+                modules,
+                features,
+                main_file=runtime.config_path if field else "",
+                problem="NGINX is not healthy: it has no master process" if stopped else "",
+                reports_files=field,
+            )
+    problem = "NGINX is not healthy: its agent finds no process" if field else ""
+    return Register("", "", features=features, problem=problem, reports_files=field)
+
+
+def _is_of_the_field(instances: Sequence[command_pb2.Instance], features: frozenset[str]) -> bool:
+    """Tell NGINX's own agent, which names its configuration, from Gatehouse's, of any version."""
+    agent = command_pb2.InstanceMeta.InstanceType.INSTANCE_TYPE_AGENT
+    configured = any(
+        instance.instance_meta.instance_type == agent and instance.instance_runtime.config_path
+        for instance in instances
+    )
+    return configured and not features & _OWN_AGENT
+
+
+def health_of(about: Register, healths: Iterable[command_pb2.InstanceHealth]) -> Health | None:
+    """Give what is said of the health of the NGINX ``about``; None: nothing that counts."""
+    for health in healths:
+        if not about.reports_files or health.instance_id != about.nginx_id:
+            continue
+        match health.instance_health_status:
+            case _HEALTH.INSTANCE_HEALTH_STATUS_UNHEALTHY:
+                why = health.description or "the agent gave no reason"
+                return Health(f"NGINX is not healthy: {why}"[:ERROR_MAX])
+            case _HEALTH.INSTANCE_HEALTH_STATUS_HEALTHY | _HEALTH.INSTANCE_HEALTH_STATUS_DEGRADED:
+                return Health("")
+    return None
+
+
+def files_of(about: Register, reported: files_pb2.FileOverview) -> HasFiles | None:
+    """Give which files of those that NGINX reads are not Gatehouse's; None: nobody asks."""
+    # It may report the files of an NGINX before the NGINX.
+    main = about.main_file or reported.config_path
+    if not about.reports_files or not main:
+        return None
+    own = f"{posixpath.dirname(main)}/{OWN_DIRECTORY}/"
+    names = (file.file_meta.name for file in reported.files)
+    return HasFiles(
+        tuple(
+            name
+            for name in names
+            if _FILE_PATH.fullmatch(name) and name != main and not name.startswith(own)
+        )
+    )
 
 
 def owners(instances: Sequence[command_pb2.Instance]) -> list[str]:

@@ -81,12 +81,15 @@ class Services:
         await self._callers.check_owner(context, identity, owners)
         return identity
 
-    def _overview(self, published: Published, files: Bundle) -> bytes:
-        key = ("overview", files is published.bundle)
+    def _overview(self, published: Published, files: Bundle, config_dir: str) -> bytes:
+        key = ("overview", files is published.bundle, config_dir)
 
         def write(some: Iterable[File]) -> bytes:
-            return messages.overview(some, self._config_dir)
+            return messages.overview(some, config_dir)
 
+        if config_dir != self._config_dir:
+            # What is kept by chunk is kept for each directory, and agents choose theirs.
+            return published.derive(key, lambda: write(files.files.values()))
         return published.derive(key, lambda: b"".join(published.by_chunk(key, files, write)))
 
     async def _create_connection(
@@ -110,14 +113,17 @@ class Services:
         self, request: command_pb2.UpdateDataPlaneHealthRequest, context: Context
     ) -> command_pb2.UpdateDataPlaneHealthResponse:
         identity = await self._identify(context)
+        health = messages.health_of(self._fleet.about(identity), request.instance_healths)
+        if health is not None:
+            self._fleet.receive(identity, health)
         states = command_pb2.InstanceHealth.InstanceHealthStatus
-        for health in request.instance_healths:
+        for each in request.instance_healths:
             log.info(
                 "instance health",
                 gateway=identity.gateway,
                 instance=identity.instance,
-                health=states.Name(health.instance_health_status),
-                description=health.description,
+                health=states.Name(each.instance_health_status),
+                description=each.description,
             )
         return command_pb2.UpdateDataPlaneHealthResponse()
 
@@ -135,13 +141,14 @@ class Services:
 
     def apply_request(self, asked: Apply) -> bytes:
         """Serialise what an instance is asked."""
-        nginx_id = asked.about.nginx_id
         if asked.upstream:
+            nginx_id = asked.about.nginx_id
             return messages.servers_request(
                 asked.published.bundle, asked.upstream, nginx_id, asked.correlation
             )
-        shared = self._overview(asked.published, asked.files)
-        return messages.apply_request(shared, asked.files.version, nginx_id, asked.correlation)
+        config_dir = messages.config_dir_of(asked.about, self._config_dir)
+        shared = self._overview(asked.published, asked.files, config_dir)
+        return messages.apply_request(shared, asked)
 
     async def _read_answers(
         self, stream: Stream, answers: AsyncIterator[command_pb2.DataPlaneResponse]
@@ -162,7 +169,7 @@ class Services:
             holder = "" if self._fleet.published(identity, version) else holder
             why = "there is no such version"
             await self._callers.missing(context, identity, "a configuration", holder, why)
-        shared = self._overview(current, current.bundle)
+        shared = self._overview(current, current.bundle, self._config_dir)
         return messages.overview_response(shared, request.config_version)
 
     async def _update_overview(
@@ -171,17 +178,26 @@ class Services:
         identity = await self._identify(context)
         version = request.overview.config_version.version
         self._fleet.receive(identity, session.HasVersion(version))
+        found = messages.files_of(self._fleet.about(identity), request.overview)
+        if found is not None:
+            self._fleet.receive(identity, found)
         return files_pb2.UpdateOverviewResponse()
 
     async def _file(self, request: files_pb2.GetFileRequest, context: Context) -> File:
         identity = await self._identify(context)
-        file = self._fleet.find(identity, request.file_meta.hash)
+        digest = request.file_meta.hash
+        file = self._fleet.find(identity, digest) or self._main_file(identity, request)
         if file is None:
-            digest = request.file_meta.hash
             holder = self._fleet.holder(lambda published: published.find(digest))
             why = f"no {request.file_meta.name} with this hash"
             await self._callers.missing(context, identity, "a file", holder, why)
         return file
+
+    def _main_file(self, identity: Identity, request: files_pb2.GetFileRequest) -> File | None:
+        """Give the main file of what the caller was asked, if that is what it fetches."""
+        asked = self._fleet.asked(identity, request.message_meta.correlation_id)
+        main = messages.main_file_of(asked) if asked is not None else None
+        return main if main is not None and main.digest == request.file_meta.hash else None
 
     async def _get_file(self, request: files_pb2.GetFileRequest, context: Context) -> bytes:
         return messages.file_response(await self._file(request, context))

@@ -1,0 +1,239 @@
+"""What NGINX's own agent v3 is asked, which is more than Gatehouse's agent is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from agent_control_plane import ControlPlane, answering
+from agent_wire import Request, WireAgent, answer, of_the_field, wire_agent
+
+from gatehouse.transports.agents import session
+from gatehouse.wire.mpi.v1 import command_pb2, files_pb2
+
+MAIN = "/etc/nginx/nginx.conf"
+OF_THE_PACKAGE = ("/etc/nginx/mime.types", "/etc/nginx/conf.d/default.conf")
+UNHEALTHY, HEALTHY = "INSTANCE_HEALTH_STATUS_UNHEALTHY", "INSTANCE_HEALTH_STATUS_HEALTHY"
+
+ONE, TWO = answering(8080, "one"), answering(8080, "two")
+
+
+@pytest.fixture
+async def plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
+    plane = ControlPlane(tmp_path)
+    await plane.start()
+    yield plane
+    await plane.server.stop(0.1)
+
+
+class Subscribed:
+    """An agent's stream."""
+
+    def __init__(self, agent: WireAgent) -> None:
+        self._call = agent.subscribe()
+
+    async def asked(self, seconds: float = 10.0) -> Request:
+        """Wait for the next request."""
+        async with asyncio.timeout(seconds):
+            request: Request = await self._call.read()
+        assert isinstance(request, Request)
+        return request
+
+    async def is_asked_nothing(self, seconds: float = 0.3) -> bool:
+        """Wait for a request that must not come; the stream cannot be read after that."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._call.read(), seconds)
+            return False
+        return True
+
+    async def answer(self, request: Request, error: str = "") -> None:
+        """Answer finally."""
+        await self._call.write(answer(request.message_meta.correlation_id, error))
+
+    def end(self) -> None:
+        """End it."""
+        self._call.cancel()
+
+
+def files(request: Request) -> dict[str, files_pb2.File]:
+    overview = request.config_apply_request.overview
+    return {file.file_meta.name: file for file in overview.files}
+
+
+@pytest.fixture
+async def agent(plane: ControlPlane) -> AsyncIterator[WireAgent]:
+    async with wire_agent(plane, "good:pod-1") as found:
+        yield found
+
+
+async def served(plane: ControlPlane, agent: WireAgent) -> Subscribed:
+    """Have the agent apply the first configuration."""
+    plane.server.publish("shop/web", ONE)
+    await agent.create_connection(of_the_field())
+    stream = Subscribed(agent)
+    await agent.update_overview(MAIN, *OF_THE_PACKAGE)
+    await stream.answer(await stream.asked())
+    await plane.until(lambda report: report.programmed)
+    return stream
+
+
+async def test_it_is_given_a_main_file_and_told_to_leave_the_package_s_files(
+    plane: ControlPlane, agent: WireAgent
+) -> None:
+    plane.server.publish("shop/web", ONE)
+    await agent.create_connection(of_the_field())
+    stream = Subscribed(agent)
+    old = "/etc/nginx/gatehouse/servers/old.conf"
+    await agent.update_overview(MAIN, *OF_THE_PACKAGE, old)
+    request = await stream.asked()
+    asked = files(request)
+    assert [name for name, file in asked.items() if file.unmanaged] == sorted(OF_THE_PACKAGE)
+    assert set(asked) == {MAIN, *OF_THE_PACKAGE, *(f"/etc/nginx/{path}" for path in ONE.files)}
+    # The agent checks the permissions of all.
+    assert {file.file_meta.permissions for file in asked.values()} == {"0644"}
+    main = asked[MAIN].file_meta
+    text = (await agent.get_file(main, request.message_meta.correlation_id)).decode()
+    assert "include gatehouse/http.conf;" in text
+    assert len(text) == main.size
+
+
+async def test_paths_follow_where_its_nginx_has_its_configuration(
+    plane: ControlPlane, agent: WireAgent
+) -> None:
+    plane.server.publish("shop/web", ONE)
+    await agent.create_connection(of_the_field(conf="/opt/n/conf/main.conf"))
+    stream = Subscribed(agent)
+    await agent.update_overview("/opt/n/conf/main.conf")
+    request = await stream.asked()
+    assert set(files(request)) == {
+        "/opt/n/conf/main.conf",
+        *(f"/opt/n/conf/{path}" for path in ONE.files),
+    }
+
+
+async def test_files_that_are_reported_before_their_nginx_count(
+    plane: ControlPlane, agent: WireAgent
+) -> None:
+    plane.server.publish("shop/web", ONE)
+    await agent.create_connection(of_the_field(nginx=False))
+    stream = Subscribed(agent)
+    await agent.update_overview(MAIN, *OF_THE_PACKAGE)
+    await agent.update_status(of_the_field())
+    asked = files(await stream.asked(seconds=3.0))
+    assert set(OF_THE_PACKAGE) < set(asked)
+
+
+async def test_an_nginx_without_a_path_of_its_configuration_is_asked_nothing(
+    plane: ControlPlane, agent: WireAgent
+) -> None:
+    plane.server.publish("shop/web", ONE)
+    await agent.create_connection(of_the_field(conf="nginx.conf"))
+    stream = Subscribed(agent)
+    await agent.update_overview("nginx.conf")
+    assert await stream.is_asked_nothing()
+
+
+async def test_it_is_asked_when_it_has_reported_its_files_or_has_had_the_time_to(
+    plane: ControlPlane, agent: WireAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "FILES_PATIENCE", 0.5)
+    plane.server.publish("shop/web", ONE)
+    await agent.create_connection(of_the_field())
+    started = asyncio.get_running_loop().time()
+    await Subscribed(agent).asked()
+    assert asyncio.get_running_loop().time() - started >= 0.5
+
+
+async def test_the_files_of_an_agent_with_a_main_file_of_its_own_are_the_bundle_s(
+    plane: ControlPlane, agent: WireAgent
+) -> None:
+    plane.server.publish("shop/web", ONE)
+    own = of_the_field(pid=0)
+    own.instances[-1].instance_config.agent_config.features.append("connectors")
+    await agent.create_connection(own)
+    stream = Subscribed(agent)
+    assert set(files(await stream.asked())) == {f"/etc/nginx/{path}" for path in ONE.files}
+
+
+@pytest.mark.parametrize(
+    ("dead", "words"),
+    [
+        (of_the_field(pid=0), "it has no master process"),
+        (of_the_field(nginx=False), "its agent finds no process"),
+        (None, "PID: 18 is not running"),
+    ],
+)
+async def test_an_nginx_that_is_dead_is_asked_nothing_and_its_gateway_is_not_programmed(
+    plane: ControlPlane, agent: WireAgent, dead: command_pb2.Resource | None, words: str
+) -> None:
+    stream = await served(plane, agent)
+    if dead is None:
+        await agent.say_health("PID: 18 is not running", UNHEALTHY)
+    else:
+        await agent.update_status(dead)
+    report = await plane.until(lambda report: not report.programmed)
+    assert report.unhealthy == f"pod-1: NGINX is not healthy: {words}"
+    plane.server.publish("shop/web", TWO)
+    assert await stream.is_asked_nothing()
+    stream = Subscribed(agent)
+    # A new process of NGINX, then its health.
+    await agent.update_status(of_the_field(pid=19))
+    await agent.say_health("", HEALTHY)
+    request = await stream.asked()
+    assert request.config_apply_request.overview.config_version.version == TWO.version
+    await stream.answer(request)
+    await plane.until(lambda report: report.programmed and not report.unhealthy)
+
+
+async def test_what_was_confirmed_before_it_died_is_confirmed_again_before_it_counts(
+    plane: ControlPlane, agent: WireAgent
+) -> None:
+    stream = await served(plane, agent)
+    await agent.say_health("PID: 18 is not running", UNHEALTHY)
+    await plane.until(lambda report: bool(report.unhealthy))
+    await agent.say_health("", HEALTHY)
+    report = await plane.until(lambda report: not report.unhealthy)
+    assert not report.programmed
+    await stream.answer(await stream.asked())
+    await plane.until(lambda report: report.programmed)
+
+
+async def test_a_new_agent_without_its_nginx_is_no_data_plane_that_serves(
+    plane: ControlPlane, agent: WireAgent
+) -> None:
+    stream = await served(plane, agent)
+    stream.end()
+    await plane.until(lambda report: not report.instances)
+    await agent.create_connection(of_the_field(nginx=False))
+    stream = Subscribed(agent)
+    report = await plane.until(lambda report: bool(report.unhealthy))
+    assert not report.programmed
+    assert await stream.is_asked_nothing()
+
+
+async def test_equal_files_are_no_answer_after_one_that_never_came(
+    plane: ControlPlane, agent: WireAgent
+) -> None:
+    """An agent that was killed between writing and reloading finds nothing to change afterwards."""
+    stream = await served(plane, agent)
+    plane.server.publish("shop/web", TWO)
+    first = files(await stream.asked())
+    stream.end()
+    await plane.until(lambda report: not report.instances)
+    await agent.create_connection(of_the_field())
+    stream = Subscribed(agent)
+    again = files(await stream.asked())
+    changed = {n for n, file in again.items() if file.file_meta.hash != first[n].file_meta.hash}
+    assert changed == {MAIN}
+
+
+async def test_health_of_another_instance_or_of_no_meaning_changes_nothing(
+    plane: ControlPlane, agent: WireAgent
+) -> None:
+    await served(plane, agent)
+    await agent.say_health("no workers yet", "INSTANCE_HEALTH_STATUS_DEGRADED")
+    await agent.say_health("cannot tell", "INSTANCE_HEALTH_STATUS_UNSPECIFIED")
+    assert plane.server.report("shop/web").programmed

@@ -53,12 +53,13 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Reject a test whose own settings would make a run differ from the next one."""
+    chosen = settings.get_profile(settings.get_current_profile_name())
     for item in items:
         test = getattr(item, "obj", None)
         used = getattr(test, "_hypothesis_internal_use_settings", None)
         if used is None:
             continue
-        if used.derandomize != settings.default.derandomize or used.database is not None:
+        if used.derandomize != chosen.derandomize or used.database is not None:
             raise pytest.UsageError(f"{item.nodeid}: @settings override the Hypothesis profile")
 
 

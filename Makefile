@@ -19,8 +19,9 @@ demo: env  ## Start Gatehouse, apply examples/cafe, show real requests (ARGS=--o
 test: env-dev  ## Run the test suite
 	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS)
 
-long: env-dev  ## Run the tests that take minutes: whole estates, benchmarks in small
-	@$(BIN)/pytest -n 2 --dist loadfile -m long $(ARGS)
+long: env-dev  ## Run the tests that take minutes, and property tests with other examples
+	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-random} \
+	  $(BIN)/pytest -n 2 --dist loadfile -m "long or hypothesis" $(ARGS)
 
 check: lint types contracts  ## All checks that run nothing: lint, types, contracts
 

@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import random
+
 import pytest
+from hypothesis import HealthCheck, settings
 from kube_apiserver import kube_apiserver
 
 __all__ = ["kube_apiserver"]
+
+SLOW = (HealthCheck.too_slow,)
+settings.register_profile(
+    "fixed",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=SLOW,
+)
+"""The same examples in every run: what a change breaks is broken by the change."""
+settings.register_profile(
+    "random", database=None, deadline=None, print_blob=True, suppress_health_check=SLOW
+)
+"""Other examples in every run; the seed is in the header of pytest's report."""
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -15,3 +35,37 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=False,
         help="rewrite the expected output in the golden files instead of comparing",
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose a seed where none is given, so that the report can name it."""
+    if _profile(config) == "random" and config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(random.SystemRandom().randrange(1 << 32))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    profile = _profile(config)
+    if profile != "random":
+        return f"hypothesis: profile {profile}"
+    return (
+        f"hypothesis: profile random; the same examples again: "
+        f"HYPOTHESIS_PROFILE=random pytest --hypothesis-seed={config.option.hypothesis_seed}"
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Reject a test whose own settings would make a run differ from the next one."""
+    chosen = settings.get_profile(settings.get_current_profile_name())
+    for item in items:
+        test = getattr(item, "obj", None)
+        used = getattr(test, "_hypothesis_internal_use_settings", None)
+        if used is None:
+            continue
+        if used.derandomize != chosen.derandomize or used.database is not None:
+            raise pytest.UsageError(f"{item.nodeid}: @settings override the Hypothesis profile")
+
+
+def _profile(config: pytest.Config) -> str:
+    chosen: str = config.getoption("--hypothesis-profile") or settings.get_current_profile_name()
+    return chosen

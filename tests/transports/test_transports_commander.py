@@ -8,7 +8,7 @@ import random
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc.aio
 import pytest
@@ -16,8 +16,13 @@ from agent_control_plane import GATEWAY, ControlPlane
 from agent_v2 import AgentV2, Config, channel, unzipped
 
 from gatehouse.bundle import Bundle, File
-from gatehouse.transports.agents.session import Answer, Register
+from gatehouse.transports.agents.authentication import Identity
+from gatehouse.transports.agents.calls import Callers
+from gatehouse.transports.agents.fleet import Fleet
+from gatehouse.transports.agents.session import Answer, Elapsed, Register
+from gatehouse.transports.agents.stream import Apply
 from gatehouse.transports.commander import main_file, messages, payload
+from gatehouse.transports.commander.services import Services
 from gatehouse.wire.agent_sdk import commander_pb2 as sdk
 
 ABOUT = Register("id", "nginx/1.27.4", ("http_auth_request_module",), main_file="/opt/n/main.conf")
@@ -60,6 +65,16 @@ class Seen:
         return [
             unzipped(each["zconfig"])["gatehouse/http.conf"][0].decode() for each in self.configs
         ]
+
+
+class Known(Callers):
+    """Lets everybody in as one instance."""
+
+    def __init__(self, identity: Identity) -> None:
+        self._identity = identity
+
+    async def identify(self, context: object) -> Identity:
+        return self._identity
 
 
 @contextlib.asynccontextmanager
@@ -300,7 +315,44 @@ async def test_only_who_was_asked_may_download(control_plane: ControlPlane) -> N
             assert refused.value.code() == code
 
 
-async def test_a_download_that_is_cut_is_asked_for_again(control_plane: ControlPlane) -> None:
+async def test_a_download_that_goes_on_is_waited_for() -> None:
+    now, identity = 0.0, Identity("ns/gw", "pod-1")
+    fleet = Fleet(60.0, lambda: now, lambda _gateway: None)
+    fleet.publish("ns/gw", bundle("one", File.make("a", random.Random(1).randbytes(3 << 20))))
+    fleet.greet(identity, ABOUT)
+    stream = fleet.open(identity)
+    assert stream is not None
+    asked = await stream.next()
+    assert isinstance(asked, Apply)
+    services = Services(fleet, Known(identity))
+    download = services._download(
+        sdk.DownloadRequest(meta=messages.meta(asked.correlation)), cast(Any, None)
+    )
+    pieces = 0
+    async for _ in download:
+        pieces, now = pieces + 1, now + 45.0
+        fleet.receive(identity, Elapsed())
+        assert fleet.report("ns/gw").error == ""
+    assert pieces >= 3
+    # It has all of it, and says nothing for longer than the deadline.
+    now += 61.0
+    fleet.receive(identity, Elapsed())
+    assert fleet.report("ns/gw").error == "pod-1: no answer within 60 s"
+    fleet.publish("ns/gw", None)
+    fleet.close(stream)
+
+
+async def test_a_download_that_is_cut_is_asked_for_again(tmp_path: Path) -> None:
+    # On a busy machine a download takes longer than the deadline of the other tests.
+    control_plane = ControlPlane(tmp_path)
+    await control_plane.start()
+    try:
+        await _cut_and_asked_again(control_plane)
+    finally:
+        await control_plane.server.stop(0.1)
+
+
+async def _cut_and_asked_again(control_plane: ControlPlane) -> None:
     seen = Seen()
     noise = File.make("gatehouse/noise", random.Random(1).randbytes(3 << 20))
     async with channel(control_plane.port, control_plane.cert, "control.plane") as made:

@@ -181,35 +181,74 @@ def _name(item: Object) -> str:
 @click.argument("gateway", metavar="NAMESPACE/NAME")
 @click.option("--state-dir", type=PATH, default=None, help="Default: $XDG_STATE_HOME/gatehouse.")
 def config(gateway: str, state_dir: Path | None) -> None:
-    """Print the NGINX configuration that a Gateway's data plane serves now (standalone)."""
+    """Print the configuration that a Gateway's data plane serves now (standalone).
+
+    For NGINX, its files. For Envoy, its resources as YAML, by type and name; private keys,
+    tokens and passwords are left out.
+    """
     namespace, _, name = gateway.partition("/")
     if not namespace or not name:
         raise Trouble(f"{gateway!r} is not of the form namespace/name")
     state = State(state_dir or default_directory(os.environ))
     try:
-        found = asyncio.run(_data_planes(state.kubeconfig, namespace, name))
+        found, planes = asyncio.run(_data_planes(state.kubeconfig, namespace, name))
     except (kube.ApiError, ConfigError) as error:
         raise Trouble(str(error)) from error
-    for pod in found:
-        current = pods.directory(state.node, namespace, pod) / "volumes" / "data" / "current"
-        if current.is_dir():
-            _print_files(current)
+    if not planes:
+        raise Trouble(f"Gateway {gateway} has no data plane: {_why_none(found)}")
+    for pod in planes:
+        data = pods.directory(state.node, namespace, pod) / "volumes" / "data"
+        if (data / "current").is_dir():
+            _print_files(data / "current")
             return
-    raise Trouble(f"Gateway {gateway} has no data plane on this machine")
+        if (data / "envoy.db").is_file():
+            _print_resources(data / "envoy.db", gateway)
+            return
+    raise Trouble(
+        f"Gateway {gateway} has the data plane {', '.join(planes)}, "
+        f"which has no configuration below {state.node}"
+    )
 
 
-async def _data_planes(kubeconfig: Path, namespace: str, name: str) -> list[str]:
+async def _data_planes(kubeconfig: Path, namespace: str, name: str) -> tuple[Object, list[str]]:
+    """Give a Gateway, and the names of its Pods."""
     async with kube.Client.from_kubeconfig(kubeconfig) as client:
-        await client.get(resources.GATEWAYS, name, namespace=namespace)
+        gateway = await client.get(resources.GATEWAYS, name, namespace=namespace)
         selector = f"gateway.networking.k8s.io/gateway-name={name}"
         found = await client.list(resources.PODS, namespace, label_selector=selector)
-    return [pod["metadata"]["name"] for pod in found.items]
+    return gateway, [pod["metadata"]["name"] for pod in found.items]
+
+
+def _why_none(gateway: Object) -> str:
+    """Say why a Gateway has no data plane, in the words of its status where it has one."""
+    conditions = (gateway.get("status") or {}).get("conditions")
+    for kind in ("Accepted", "Programmed"):
+        status, message = _condition(conditions, kind)
+        if status == "False":
+            return f"{kind} is False: {message}"
+    name = gateway["spec"]["gatewayClassName"]
+    if _condition(conditions, "Accepted")[0] != "True":
+        return f"no controller has accepted it; its gatewayClassName is {name}"
+    return "it is accepted, and its Pod does not exist yet"
 
 
 def _print_files(current: Path) -> None:
     for path in sorted(current.rglob("*.conf")):
         click.echo(f"# {path.relative_to(current)}")
         click.echo(path.read_text(encoding="utf-8"))
+
+
+def _print_resources(database: Path, gateway: str) -> None:
+    # Most commands need none of Envoy's messages.
+    from gatehouse.cli import envoy_config
+
+    try:
+        found = envoy_config.read(database)
+    except OSError as error:
+        raise Trouble(str(error)) from error
+    if not found:
+        raise Trouble(f"the Envoy of Gateway {gateway} has accepted no configuration yet")
+    click.echo(envoy_config.dump(found), nl=False)
 
 
 COMMANDS = (status, config)

@@ -135,7 +135,9 @@ def _tls(found: ir.Cluster, wanted: ir.BackendTls, capabilities: Capabilities) -
         checked.trusted_ca.CopyFrom(base_pb2.DataSource(filename=capabilities.system_trust))
         common.validation_context.CopyFrom(checked)
     return secrets.socket(
-        tls_pb2.UpstreamTlsContext(common_tls_context=common, sni=quoting.text(wanted.server_name))
+        tls_pb2.UpstreamTlsContext(
+            common_tls_context=common, sni=quoting.server_name(wanted.server_name)
+        )
     )
 
 

@@ -14,12 +14,18 @@ from gatehouse.ir import http as ir
 _OVERWRITE = base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
 _APPEND = base_pb2.HeaderValueOption.APPEND_IF_EXISTS_OR_ADD
 
+MOST_CHANGES = 950
+"""Headers that a route or a share sets, adds or removes; Envoy takes 1000 of each, and those that
+the compiler adds come on top."""
+
 
 def option(name: str, value: str, *, append: bool = False, kept: bool = False) -> Any:
     """Set or add a header; ``value`` may hold Envoy's own format, so it is one of ours.
 
-    ``kept``: also if the value is empty.
+    ``kept``: also if the value is empty. Raises UnwritableError for a header that is too long.
     """
+    quoting.limited(name, quoting.LONGEST_HEADER, "the name of a header")
+    quoting.limited(value, quoting.LONGEST_HEADER, f"the value of the header {name}")
     return base_pb2.HeaderValueOption(
         header=base_pb2.HeaderValue(key=name, value=value),
         append_action=_APPEND if append else _OVERWRITE,
@@ -57,7 +63,15 @@ def joined(first: ir.HeaderEdit, second: ir.HeaderEdit) -> ir.HeaderEdit:
 
 
 def apply(made: Any, kind: str, edit: ir.HeaderEdit) -> None:
-    """Write an edit into a route or a share; ``kind`` is ``request`` or ``response``."""
+    """Write an edit into a route or a share; ``kind`` is ``request`` or ``response``.
+
+    Raises UnwritableError.
+    """
+    changes = max(len(edit.remove), len(edit.set) + len(edit.add))
+    if changes > MOST_CHANGES:
+        raise quoting.UnwritableError(
+            f"a rule changes {changes} headers of a {kind}, and Envoy takes at most {MOST_CHANGES}"
+        )
     removed = getattr(made, f"{kind}_headers_to_remove")
     added = getattr(made, f"{kind}_headers_to_add")
     removed.extend(quoting.changed_header(name) for name in edit.remove)

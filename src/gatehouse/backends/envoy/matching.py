@@ -105,13 +105,13 @@ def _parameter(made: Any, item: ir.ValueMatch) -> None:
         wanted = item.value
     else:
         wanted = quoting.encoded(quoting.text(item.value), space="+")
-    if _NAME.fullmatch(item.name):
+    if _NAME.fullmatch(quoting.parameter_name(item.name)):
         made.query_parameters.add(name=item.name, string_match=_regex(wanted))
         if item.regex and quoting.matches_nothing(item.value):
             made.query_parameters.add(name=item.name, string_match=_regex(".+"))
         return
     # Envoy compares names as they are written, and these can be written in several ways.
-    name = quoting.encoded(quoting.text(item.name), space="+")
+    name = quoting.encoded(item.name, space="+")
     if item.regex:
         # An expression would have to be kept from looking beyond the value.
         raise quoting.UnwritableError(

@@ -27,6 +27,15 @@ _PLAIN = re.compile(r"[A-Za-z0-9_/~-]")
 _UNTOUCHABLE = ("host", "x-gh-scope")
 """Headers of Envoy's own; the front end refuses those that belong to a connection."""
 
+LONGEST_HEADER = 16_384
+"""Bytes of the name and of the value of a header that Envoy sets; its rules allow no more."""
+
+LONGEST_PARAMETER_NAME = 1024
+"""Bytes of the name of a query parameter that Envoy compares; its rules allow no more."""
+
+LONGEST_SERVER_NAME = 255
+"""Bytes of the name in a TLS handshake with a server; Envoy's rules allow no more."""
+
 LONGEST_TIME = 315_576_000.0
 """Seconds; more is no limit that anybody means."""
 
@@ -40,6 +49,24 @@ def text(value: str) -> str:
     except UnicodeEncodeError as error:
         raise UnwritableError("a value is no valid Unicode") from error
     return value
+
+
+def limited(value: str, longest: int, what: str) -> str:
+    """Check that a value has at most ``longest`` bytes; ``what`` names it in the error."""
+    size = len(text(value).encode())
+    if size > longest:
+        raise UnwritableError(f"{what} has {size} bytes, and Envoy takes at most {longest}")
+    return value
+
+
+def parameter_name(value: str) -> str:
+    """Check the name of a query parameter that Envoy compares."""
+    return limited(value, LONGEST_PARAMETER_NAME, "the name of a query parameter")
+
+
+def server_name(value: str) -> str:
+    """Check the name that a TLS handshake asks a server for."""
+    return limited(value, LONGEST_SERVER_NAME, "the server name for TLS to a backend")
 
 
 def lines(value: str) -> str:

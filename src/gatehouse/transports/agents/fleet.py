@@ -133,11 +133,16 @@ class Fleet:
         plane = self._gateways.get(identity.gateway)
         if plane is None:
             return None
-        peer = plane.peers.get(identity.instance)
+        self.fetching(identity)
+        return plane.publication.find(digest)
+
+    def fetching(self, identity: Identity) -> None:
+        """Give the caller more time to answer, for it fetches what it was asked to apply."""
+        plane = self._gateways.get(identity.gateway)
+        peer = plane.peers.get(identity.instance) if plane else None
         if peer is not None:
             # It moves a deadline at most, which the timer finds out when it rings.
             peer.session.receive(session.Fetching(), self._clock())
-        return plane.publication.find(digest)
 
     def current(self, identity: Identity) -> Published | None:
         """Give what the caller's gateway is to have."""

@@ -108,6 +108,7 @@ class Services:
                 "nothing was asked under this id",
             )
         for chunk in payload.chunks(await _document(asked), messages.meta(correlation)):
+            self._fleet.fetching(identity)
             yield chunk
 
     async def _upload(

@@ -269,7 +269,7 @@ def _tls(cluster: ir.ApiCluster, wanted: ir.UpstreamTls, copy: Copy) -> Any:
         max_session_keys=number(0),
     )
     if _is_name(wanted.server_name):
-        made.sni = quoting.text(wanted.server_name)
+        made.sni = quoting.server_name(wanted.server_name)
     return secrets.socket(made)
 
 

@@ -1,0 +1,167 @@
+"""The configuration of an Envoy data plane as YAML: its resources by type, without key material."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sqlite3
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from google.protobuf import any_pb2, json_format, symbol_database
+from google.protobuf.message import DecodeError
+from udpa.annotations import sensitive_pb2
+
+from gatehouse.xds import companions
+from gatehouse.xds.resources import COMPANION, LEAVING, Resource
+
+REDACTED = "[redacted]"
+
+_SECRET_HEADERS = ("authorization", "proxy-authorization", "cookie", "set-cookie")
+_SECRET_FIELDS = ("envoy.extensions.filters.http.jwt_authn.v3.JwtProvider.local_jwks",)
+"""Fields that may hold keys, and that Envoy's messages do not mark as sensitive."""
+
+_SOURCE = "envoy.config.core.v3.DataSource"
+_HEADER = "envoy.config.core.v3.HeaderValue"
+
+Object = dict[str, Any]
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes text of several lines, such as certificates, as a block."""
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in value else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+def _fields(dumper: yaml.SafeDumper, found: OrderedDict[str, Any]) -> yaml.MappingNode:
+    return dumper.represent_dict(found.items())
+
+
+_Dumper.add_representer(str, _text)
+_Dumper.add_representer(OrderedDict, _fields)
+
+
+def read(database: Path) -> list[Resource]:
+    """Read what Envoy accepted last, from the file of its agent. Raises OSError."""
+    # Another process writes to the file; a connection that may not write leaves it as it is.
+    uri = f"{database.absolute().as_uri()}?mode=ro"
+    try:
+        with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
+            rows = connection.execute("SELECT type_url, name, body, version FROM resources")
+            return [Resource(*row) for row in rows]
+    except sqlite3.Error as error:
+        raise OSError(f"{database}: {error}") from error
+
+
+def dump(resources: list[Resource]) -> str:
+    """Write resources as YAML: types, then names, then each resource's fields."""
+    # The messages must be known before those packed in others can be read.
+    importlib.import_module("gatehouse.backends.envoy")
+    by_type: dict[str, Object] = {}
+    types = {type_url: place for place, type_url in enumerate(LEAVING)}
+    last = len(types)
+    for each in sorted(resources, key=lambda one: (types.get(one.type_url, last), one.key)):
+        short = each.type_url.rpartition(".")[2] if each.type_url != COMPANION else "Companion"
+        by_type.setdefault(short, {})[each.name] = _shown(each)
+    return yaml.dump(by_type, Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True)
+
+
+def _shown(resource: Resource) -> Object:
+    if resource.type_url == COMPANION:
+        return _files(resource)
+    packed = any_pb2.Any(type_url=resource.type_url, value=resource.body)
+    message = _unpacked(packed)
+    if message is None:
+        return {"unreadable": f"{len(resource.body)} bytes of {resource.type_url}"}
+    _redact(message)
+    found: Object = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    return found
+
+
+def _files(resource: Resource) -> Object:
+    """Show which files a companion has; any of them may hold secrets."""
+    try:
+        found = companions.files(resource)
+    except ValueError as error:
+        return {"unreadable": str(error)}
+    return {"files": {path: f"{REDACTED} ({len(body)} bytes)" for path, body in found.items()}}
+
+
+def _unpacked(packed: any_pb2.Any) -> Any:
+    """Read a packed message; None if its type is not known or its bytes are damaged."""
+    try:
+        made = symbol_database.Default().GetSymbol(packed.type_url.rpartition("/")[2])()
+        made.ParseFromString(packed.value)
+    except (KeyError, DecodeError):
+        return None
+    return made
+
+
+def _redact(message: Any) -> None:
+    """Replace key material within a message, also in those that are packed in it."""
+    kind = message.DESCRIPTOR.full_name
+    if kind == "google.protobuf.Any":
+        _redact_packed(message)
+        return
+    if kind == _HEADER and message.key.lower() in _SECRET_HEADERS:
+        message.value, message.raw_value = REDACTED, b""
+    if kind == _SOURCE:
+        _readable(message)
+    for field, value in message.ListFields():
+        if _is_secret(field):
+            message.ClearField(field.name)
+            _mark(message, field)
+            continue
+        for each in _messages(field, value):
+            _redact(each)
+
+
+def _redact_packed(packed: any_pb2.Any) -> None:
+    inner = _unpacked(packed)
+    if inner is None:
+        # It would not be readable, and may hold anything.
+        packed.CopyFrom(any_pb2.Any())
+        return
+    _redact(inner)
+    packed.value = inner.SerializeToString(deterministic=True)
+
+
+def _is_secret(field: Any) -> bool:
+    marked: bool = field.GetOptions().Extensions[sensitive_pb2.sensitive]
+    return marked or field.full_name in _SECRET_FIELDS
+
+
+def _mark(message: Any, field: Any) -> None:
+    """Show that a field was there, where its type can say so."""
+    kind = field.message_type.full_name if field.message_type is not None else ""
+    if kind == _SOURCE and not field.is_repeated:
+        getattr(message, field.name).inline_string = REDACTED
+    elif kind == _SOURCE:
+        getattr(message, field.name).add(inline_string=REDACTED)
+    elif field.type == field.TYPE_STRING and not field.is_repeated:
+        setattr(message, field.name, REDACTED)
+
+
+def _readable(source: Any) -> None:
+    """Show text that stands in bytes, such as a certificate, as text."""
+    if source.WhichOneof("specifier") == "inline_bytes":
+        with contextlib.suppress(UnicodeDecodeError):
+            source.inline_string = source.inline_bytes.decode()
+
+
+def _messages(field: Any, value: Any) -> Iterator[Any]:
+    """Give the messages that a field holds."""
+    if field.message_type is None:
+        return
+    if field.message_type.GetOptions().map_entry:
+        yield from (each for each in value.values() if hasattr(each, "ListFields"))
+    elif field.is_repeated:
+        yield from value
+    else:
+        yield value

@@ -1,0 +1,114 @@
+"""`gatehouse config` for Envoy: readable resources, and nothing secret among them."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+import yaml
+from authority import Authority
+
+from gatehouse.agent.envoy.disk import Disk
+from gatehouse.agent.envoy.holdings import Kept
+from gatehouse.backends import envoy
+from gatehouse.cli import envoy_config
+from gatehouse.ir import gateway as ir_gateway
+from gatehouse.ir import http as ir
+from gatehouse.ir import kubernetes as ir_kubernetes
+from gatehouse.ir.authentication import Jwt
+from gatehouse.xds import companions
+from gatehouse.xds.resources import Resource
+
+KEYS = b'{"keys": [{"kty": "oct", "alg": "HS256", "k": "c3ltbWV0cmljLWtleQ"}]}'
+
+
+def everything_secret(tmp_path: Path) -> list[Resource]:
+    """Give resources that hold a private key, a token, a symmetric key and a user's header."""
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("h.example")
+    shown = ir_gateway.Certificate(
+        "c", certificate.read_bytes(), ir_gateway.SecretBytes(key.read_bytes())
+    )
+    secrets = (
+        ir_gateway.SecretFile("keys", ir_gateway.SecretBytes(KEYS)),
+        ir_gateway.SecretFile("t", ir_gateway.SecretBytes(b"bearer-token")),
+    )
+    edit = ir.HeaderEdit(set=(ir.HeaderValue("Authorization", "Basic dXNlcjpwYXNz"),))
+    route = ir.Route(
+        "ns/r/0/0", ir.Match(ir.PathPrefix("/shop")), ir.Forward((ir.Backend("c-shop"),)), edit,
+        authentication=Jwt("realm", "keys"),
+    )  # fmt: skip
+    server = ir_kubernetes.Server("https://10.0.0.1", "10.0.0.1", 443)
+    cluster = ir_kubernetes.ApiCluster("kube", ("k.example",), (server,), (), token="t")
+    gateway = ir_gateway.Gateway(
+        "ns/gw",
+        listeners=(
+            ir_gateway.Listener(8080, "HTTP", (ir.VirtualHost("h.example", (route,)),)),
+        ),
+        apis=(ir_kubernetes.ApiListener(6443, (cluster,), ("c",)),),
+        clusters=(ir.Cluster("c-shop", (ir.Endpoint("10.0.0.7", 80),)),),
+        certificates=(shown,), secrets=secrets,
+    )  # fmt: skip
+    generated = envoy.Generator(envoy.Capabilities()).generate(gateway)
+    found = [each for named in generated.resources.by_type.values() for each in named.values()]
+    return [*found, companions.resource("authenticator", "realm", {"secrets/users": b"a:passwd"})]
+
+
+SECRETS = (
+    "PRIVATE KEY", "bearer-token", "c3ltbWV0cmljLWtleQ", "dXNlcjpwYXNz", "a:passwd",
+)  # fmt: skip
+
+
+def test_resources_are_shown_by_type_and_name_without_secrets(tmp_path: Path) -> None:
+    resources = everything_secret(tmp_path)
+    bodies = b"".join(each.body for each in resources)
+    assert all(each.encode() in bodies for each in SECRETS[:4])
+    text = envoy_config.dump(resources)
+    assert [each for each in SECRETS if each in text] == []
+    found = yaml.safe_load(text)
+    assert set(found) == {
+        "Listener", "ScopedRouteConfiguration", "Cluster", "ClusterLoadAssignment", "Secret",
+        "Companion",
+    }  # fmt: skip
+    assert sum(map(len, found.values())) == len(resources)
+    assert found["Cluster"]["c-shop"]["name"] == "c-shop"
+    secret = next(each for each in found["Secret"].values() if "tls_certificate" in each)
+    assert secret["tls_certificate"]["private_key"] == {"inline_string": "[redacted]"}
+    assert "-----BEGIN CERTIFICATE-----\n" in text
+    assert found["Companion"]["authenticator/realm"]["files"] == {
+        "secrets/users": "[redacted] (8 bytes)"
+    }
+    scopes = yaml.dump(found["ScopedRouteConfiguration"])
+    assert "path_separated_prefix: /shop" in scopes
+    assert "[redacted]" in scopes
+
+
+def test_a_resource_of_an_unknown_type_is_not_shown_as_bytes() -> None:
+    unknown = Resource.make("type.googleapis.com/envoy.not.Known", "a", b"secret")
+    assert yaml.safe_load(envoy_config.dump([unknown])) == {
+        "Known": {"a": {"unreadable": "6 bytes of type.googleapis.com/envoy.not.Known"}}
+    }
+
+
+def test_what_an_agent_keeps_is_read_while_it_is_open(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "envoy.db")
+    resources = [Resource.make("type.googleapis.com/t", name, b"x") for name in ("a", "b")]
+    disk.write([Kept(tuple(resources), ())])
+    before = {path.name for path in tmp_path.iterdir()}
+    assert envoy_config.read(tmp_path / "envoy.db") == resources
+    assert {path.name for path in tmp_path.iterdir()} == before
+    disk.close()
+    assert envoy_config.read(tmp_path / "envoy.db") == resources
+
+
+def test_a_file_that_is_damaged_or_absent_is_an_error(tmp_path: Path) -> None:
+    damaged = tmp_path / "envoy.db"
+    damaged.write_bytes(b"no database" * 100)
+    with pytest.raises(OSError, match="file is not a database"):
+        envoy_config.read(damaged)
+    with pytest.raises(OSError, match="unable to open database file"):
+        envoy_config.read(tmp_path / "none.db")
+    sqlite3.connect(tmp_path / "empty.db").close()
+    with pytest.raises(OSError, match="no such table"):
+        envoy_config.read(tmp_path / "empty.db")

@@ -1,0 +1,107 @@
+"""`gatehouse config` beside a running Envoy, and what it says where there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from authority import Authority
+from installation import Installation, apply, hello, holds
+
+from gatehouse.kube import client as kube
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(scope="module")
+def gateway_class() -> str:
+    return "gatehouse-envoy"
+
+
+async def config(installation: Installation, *words: str) -> subprocess.CompletedProcess[str]:
+    command = (sys.executable, "-m", "gatehouse", "config", *words)
+    return await asyncio.to_thread(
+        subprocess.run, (*command, "--state-dir", str(installation.state)),
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def certificate(directory: Path) -> dict[str, Any]:
+    files = dict(zip(("tls.crt", "tls.key"), Authority(directory).issue("h.example"), strict=True))
+    return {
+        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+        "metadata": {"name": "shown", "namespace": "default"},
+        "data": {k: base64.b64encode(path.read_bytes()).decode() for k, path in files.items()},
+    }  # fmt: skip
+
+
+async def test_an_envoy_shows_its_resources_and_no_key(
+    installation: Installation, client: kube.Client, tmp_path: Path
+) -> None:
+    manifests = hello("gatehouse-envoy")
+    tls = {"certificateRefs": [{"name": "shown"}]}
+    manifests[0]["spec"]["listeners"].append(
+        {"name": "https", "port": 8443, "protocol": "HTTPS", "tls": tls}
+    )
+    await apply(client, [certificate(tmp_path), *manifests])
+    await holds(client, "Gateway", "web", "Programmed")
+    await holds(client, "HTTPRoute", "app", "Accepted")
+    done = await config(installation, "default/web")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = yaml.safe_load(done.stdout)
+    assert {"tcp/8080", "tcp/8443"} <= set(found["Listener"])
+    assert any("default-app" in name for name in found["Cluster"])
+    assert "PRIVATE KEY" not in done.stdout
+    assert "-----BEGIN CERTIFICATE-----" in done.stdout
+    (secret,) = (s for s in found["Secret"].values() if "tls_certificate" in s)
+    assert secret["tls_certificate"]["private_key"] == {"inline_string": "[redacted]"}
+
+
+def gateway(name: str, gateway_class: str) -> dict[str, Any]:
+    made = hello(gateway_class)[0]
+    made["metadata"]["name"] = name
+    return made
+
+
+async def test_a_gateway_without_a_data_plane_is_told_why(
+    installation: Installation, client: kube.Client
+) -> None:
+    parameters = {"group": "gatehouse.dev", "kind": "DataPlane", "name": "none"}
+    broken = gateway("broken", "gatehouse-envoy")
+    broken["spec"]["infrastructure"] = {"parametersRef": parameters}
+    await apply(client, [gateway("foreign", "somebody-else"), broken])
+    await holds(client, "Gateway", "broken", "Accepted", "False")
+    expected = {
+        "web": "'web' is not of the form namespace/name",
+        "default/absent": 'gateways.gateway.networking.k8s.io "absent" not found',
+        "default/foreign": (
+            "Gateway default/foreign has no data plane: no controller has accepted it; "
+            "its gatewayClassName is somebody-else"
+        ),
+        "default/broken": "Gateway default/broken has no data plane: Accepted is False: ",
+    }
+    for words, message in expected.items():
+        done = await config(installation, words)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith(f"gatehouse: {message}"), done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+async def test_a_state_directory_without_the_data_plane_is_named(
+    installation: Installation, client: kube.Client, tmp_path: Path
+) -> None:
+    await apply(client, hello("gatehouse-envoy"))
+    await holds(client, "Gateway", "web", "Programmed")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "kubeconfig").write_bytes(installation.kubeconfig.read_bytes())
+    done = await config(Installation(elsewhere), "default/web")
+    assert done.returncode == 1
+    assert done.stderr.startswith("gatehouse: Gateway default/web has the data plane web-")
+    assert f"has no configuration below {elsewhere}/node" in done.stderr

@@ -27,10 +27,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gatehouse.bundle import Bundle, File
-from gatehouse.delivery import DataPlaneReport
+from gatehouse.dataplane.delivery import DataPlaneReport
+from gatehouse.dataplane.file_set import Bundle, File
 from gatehouse.standalone import pki
-from gatehouse.standalone.ports import free_port
+from gatehouse.standalone.free_ports import free_port
 from gatehouse.transports.server import AgentServer, Identity
 
 GATEWAY = "bench/web"

@@ -32,7 +32,7 @@ from typing import Any
 import route_propagation as propagation
 
 from gatehouse.standalone import pki
-from gatehouse.standalone.ports import free_port
+from gatehouse.standalone.free_ports import free_port
 
 HERE = Path(__file__).parent
 LIMIT_SECONDS = 600

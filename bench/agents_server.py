@@ -21,13 +21,13 @@ import uvloop
 
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
+from gatehouse.compiler.frontends import gateway_api
 from gatehouse.controller.compilation import Compilation
-from gatehouse.controller.lines import nginx_line
 from gatehouse.controller.loop import Loop
-from gatehouse.controller.publication import Publisher
-from gatehouse.frontends import gateway_api
-from gatehouse.kube.mirror import Change
-from gatehouse.query import Key
+from gatehouse.controller.pipelines import nginx_line
+from gatehouse.controller.publisher import Publisher
+from gatehouse.incremental.query import Key
+from gatehouse.kube.store import Change
 from gatehouse.transports.server import AgentServer, Identity
 
 REVIEW_SECONDS = 0.002

@@ -23,7 +23,7 @@ import grpc
 import grpc.aio
 import uvloop
 
-from gatehouse.bundle import digest_of
+from gatehouse.dataplane.file_set import digest_of
 from gatehouse.standalone.pki import CONTROLLER_NAME
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 

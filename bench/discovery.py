@@ -33,11 +33,11 @@ from envoy_running import (
     routes,
 )
 
-from gatehouse.agent.envoy import supervision
-from gatehouse.standalone.ports import free_port
-from gatehouse.xds import delta
-from gatehouse.xds.conversation import Response
-from gatehouse.xds.resources import Resource, Resources
+from gatehouse.agent.envoy import supervisor as supervision
+from gatehouse.dataplane.xds import delta
+from gatehouse.dataplane.xds.ads_session import Response
+from gatehouse.dataplane.xds.resources import Resource, Resources
+from gatehouse.standalone.free_ports import free_port
 
 
 class Counting:

@@ -35,9 +35,10 @@ from cryptography import x509
 from envoy_running import EnvoyControlPlane
 
 from gatehouse.agent.nginx import binary as nginx_binary
-from gatehouse.backends import envoy
-from gatehouse.frontends import gateway_api, joined
-from gatehouse.query import Engine, Key, Snapshot
+from gatehouse.compiler.backends import envoy
+from gatehouse.compiler.frontends import combined as joined
+from gatehouse.compiler.frontends import gateway_api
+from gatehouse.incremental.query import Engine, Key, Snapshot
 
 ADDRESS, PORT, BACKEND = "127.99.0.1", 8443, 9443
 LARGE = 64 << 20

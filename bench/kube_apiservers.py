@@ -41,9 +41,9 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import (
     http_connection_manager_pb2 as manager_pb2,
 )
 
-from gatehouse.ir import kubernetes as ir
-from gatehouse.standalone.ports import free_port
-from gatehouse.xds.resources import LISTENER, Resource, Resources
+from gatehouse.compiler.ir import kube_apiserver as ir
+from gatehouse.dataplane.xds.resources import LISTENER, Resource, Resources
+from gatehouse.standalone.free_ports import free_port
 
 ROOT = Path(__file__).parents[1]
 HOST, PORT = kube_serving.HOST, kube_serving.PORT

@@ -21,7 +21,7 @@ import h2.connection
 import h2.events
 import kube_serving
 
-from gatehouse.ir import kubernetes as ir
+from gatehouse.compiler.ir import kube_apiserver as ir
 
 HOST, PORT = kube_serving.HOST, kube_serving.PORT
 

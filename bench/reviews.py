@@ -26,8 +26,8 @@ from typing import cast
 import msgspec
 import uvloop
 
-from gatehouse.companion import control
-from gatehouse.reviewer import description
+from gatehouse.sidecars.base import control
+from gatehouse.sidecars.reviewer import config as description
 
 CLAIMS = {
     "aud": ["https://kubernetes.default.svc.cluster.local"],
@@ -142,7 +142,7 @@ class Reviewer:
         directory = home / description.SOCKETS
         directory.mkdir()
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "gatehouse.reviewer", str(directory), "5"]
+            [sys.executable, "-P", "-m", "gatehouse.sidecars.reviewer", str(directory), "5"]
         )
         self._directory = directory
 

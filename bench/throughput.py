@@ -26,16 +26,16 @@ import msgspec
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.agent.nginx.nameserver import HOST as HOST_OF_NAMES
 from gatehouse.agent.nginx.nameserver import Nameserver
-from gatehouse.authenticator import cookies
-from gatehouse.authenticator import description as authenticating
-from gatehouse.authenticator.sessions import Keeper, Session
-from gatehouse.backends import nginx
-from gatehouse.companion import control
-from gatehouse.connector import description as connecting
-from gatehouse.endpoints import Endpoint
-from gatehouse.ir import gateway as ir_gateway
-from gatehouse.ir import http as ir
-from gatehouse.ir.authentication import Oidc
+from gatehouse.compiler.backends import nginx
+from gatehouse.compiler.ir import gateway as ir_gateway
+from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.authentication import Oidc
+from gatehouse.dataplane.endpoints import Endpoint
+from gatehouse.sidecars.authenticator import config as authenticating
+from gatehouse.sidecars.authenticator import cookies
+from gatehouse.sidecars.authenticator.sessions import Keeper, Session
+from gatehouse.sidecars.base import control
+from gatehouse.sidecars.tls_connector import config as connecting
 from gatehouse.standalone.pki import Leaf, Pki, issue
 
 ADDRESS, PORT, BACKEND = "127.88.0.1", 8080, 9080

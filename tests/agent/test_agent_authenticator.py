@@ -14,14 +14,15 @@ from authority import Authority
 from test_agent_connector import ADDRESS, agent, without
 from test_agent_process import spawn, until
 
-from gatehouse.agent import lifetimes, processes
-from gatehouse.backends import nginx
-from gatehouse.bundle import Bundle, File
-from gatehouse.companion import control
-from gatehouse.ir import gateway as ir_gateway
-from gatehouse.ir import http as ir
-from gatehouse.ir.authentication import Oidc
-from gatehouse.standalone.ports import free_port
+from gatehouse.agent import timeouts as lifetimes
+from gatehouse.compiler.backends import nginx
+from gatehouse.compiler.ir import gateway as ir_gateway
+from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.authentication import Oidc
+from gatehouse.dataplane.file_set import Bundle, File
+from gatehouse.runtime import procfs as processes
+from gatehouse.sidecars.base import control
+from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

@@ -16,9 +16,9 @@ from authority import Authority
 from click.testing import CliRunner
 from cryptography import x509
 
-from gatehouse.bundle import Bundle, File
 from gatehouse.cli.certs import certs
-from gatehouse.delivery import DataPlaneReport
+from gatehouse.dataplane.delivery import DataPlaneReport
+from gatehouse.dataplane.file_set import Bundle, File
 from gatehouse.standalone import pki
 from gatehouse.transports.server import AgentServer, Identity
 

@@ -14,14 +14,15 @@ from authority import Authority
 from envoy_running import EnvoyControlPlane, backend, get, website
 from test_agent_envoy import envoys, options, running, spawn, until
 
-from gatehouse.agent import companions as owners
-from gatehouse.agent import lifetimes, processes
-from gatehouse.authenticator import description
-from gatehouse.authenticator.description import Party
-from gatehouse.companion import control
-from gatehouse.standalone.ports import free_port
-from gatehouse.xds import companions
-from gatehouse.xds.resources import COMPANION, Resource
+from gatehouse.agent import sidecars as owners
+from gatehouse.agent import timeouts as lifetimes
+from gatehouse.dataplane.xds import sidecar_configs as companions
+from gatehouse.dataplane.xds.resources import COMPANION, Resource
+from gatehouse.runtime import procfs as processes
+from gatehouse.sidecars.authenticator import config as description
+from gatehouse.sidecars.authenticator.config import Party
+from gatehouse.sidecars.base import control
+from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 
@@ -188,7 +189,7 @@ async def test_one_that_hangs_is_said_replaced_and_told_again(
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
         monkeypatch.setattr(owners, "TELL_SECONDS", 0.3)
-        monkeypatch.setattr("gatehouse.agent.envoy.company.AGAIN_SECONDS", 1.0)
+        monkeypatch.setattr("gatehouse.agent.envoy.sidecar_manager.AGAIN_SECONDS", 1.0)
         both = (party("p", authority), party("q", authority))
         plane.publish(website(port, two, *both))
         report = await plane.until(lambda report: bool(report.instances[0].refused))

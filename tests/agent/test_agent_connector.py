@@ -22,15 +22,17 @@ from cryptography import x509
 from https_server import serving
 from test_agent_process import running, spawn, until
 
-from gatehouse.agent import companions, lifetimes, processes
+from gatehouse.agent import sidecars as companions
+from gatehouse.agent import timeouts as lifetimes
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.agent.nginx import main
-from gatehouse.backends import nginx
-from gatehouse.bundle import Bundle
-from gatehouse.companion import control
-from gatehouse.ir import gateway as ir_gateway
-from gatehouse.ir import http as ir
-from gatehouse.standalone.ports import free_port
+from gatehouse.compiler.backends import nginx
+from gatehouse.compiler.ir import gateway as ir_gateway
+from gatehouse.compiler.ir import http as ir
+from gatehouse.dataplane.file_set import Bundle
+from gatehouse.runtime import procfs as processes
+from gatehouse.sidecars.base import control
+from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

@@ -14,22 +14,23 @@ from hypothesis import strategies as st
 
 from gatehouse.agent.channel import Token
 from gatehouse.agent.error_log import ErrorLog, emergencies
-from gatehouse.agent.nginx import main_conf, places
+from gatehouse.agent.nginx import main_conf
+from gatehouse.agent.nginx import paths as places
 from gatehouse.agent.nginx.binary import NginxBinary, NginxMissingError, find, probe
-from gatehouse.agent.nginx.generations import Generations
-from gatehouse.agent.nginx.mailbox import Mailbox
+from gatehouse.agent.nginx.coalescing_queue import Mailbox
+from gatehouse.agent.nginx.file_overview import Overviews
 from gatehouse.agent.nginx.manifests import Entry, Manifest, entry_of
-from gatehouse.agent.nginx.overviews import Overviews
+from gatehouse.agent.nginx.revision_store import Generations
 from gatehouse.agent.options import (
     KEYS,
     OptionsError,
     load_options,
     options_from_environment,
 )
-from gatehouse.agent.private import Refused
 from gatehouse.agent.run_directory import SOCKET_PATH_MAX
-from gatehouse.bundle import digest_of
+from gatehouse.agent.secure_files import Refused
 from gatehouse.cli.agent import agent_command, flag
+from gatehouse.dataplane.file_set import digest_of
 from gatehouse.wire.mpi.v1 import files_pb2
 
 REQUIRED = {

@@ -18,15 +18,15 @@ from agent_control_plane import GATEWAY, ControlPlane
 from aiohttp import web
 from test_agent_process import get, master_pid, running, spawn, until
 
-from gatehouse.agent import processes
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.agent.nginx import main, nameserver
-from gatehouse.backends import nginx
-from gatehouse.bundle import Bundle
-from gatehouse.delivery import DataPlaneReport
-from gatehouse.ir import gateway as ir_gateway
-from gatehouse.ir import http as ir
-from gatehouse.standalone.ports import free_port
+from gatehouse.compiler.backends import nginx
+from gatehouse.compiler.ir import gateway as ir_gateway
+from gatehouse.compiler.ir import http as ir
+from gatehouse.dataplane.delivery import DataPlaneReport
+from gatehouse.dataplane.file_set import Bundle
+from gatehouse.runtime import procfs as processes
+from gatehouse.standalone.free_ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(150)]
 

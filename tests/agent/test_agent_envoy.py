@@ -33,13 +33,13 @@ from envoy_running import (
     website,
 )
 
-from gatehouse.agent import processes
-from gatehouse.agent.envoy import supervision
+from gatehouse.agent.envoy import supervisor as supervision
 from gatehouse.agent.envoy.main import run
 from gatehouse.agent.options import Options, options_from_environment
-from gatehouse.standalone.ports import free_port
-from gatehouse.xds.conversation import Conversation, Response
-from gatehouse.xds.resources import CLUSTER, COMPANION, LISTENER, Resource, Resources
+from gatehouse.dataplane.xds.ads_session import Conversation, Response
+from gatehouse.dataplane.xds.resources import CLUSTER, COMPANION, LISTENER, Resource, Resources
+from gatehouse.runtime import procfs as processes
+from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

@@ -12,10 +12,10 @@ from envoy_running import EnvoyControlPlane, get
 
 from gatehouse.agent.envoy.main import run
 from gatehouse.agent.options import options_from_environment
-from gatehouse.backends import envoy
-from gatehouse.ir import gateway as ir_gateway
-from gatehouse.ir import http as ir
-from gatehouse.standalone.ports import free_port
+from gatehouse.compiler.backends import envoy
+from gatehouse.compiler.ir import gateway as ir_gateway
+from gatehouse.compiler.ir import http as ir
+from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

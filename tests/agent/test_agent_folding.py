@@ -11,7 +11,7 @@ from agent_control_plane import GATEWAY, ControlPlane, answering
 from test_agent_process import get, running
 
 from gatehouse.agent.nginx import main
-from gatehouse.standalone.ports import free_port
+from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

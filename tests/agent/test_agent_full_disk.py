@@ -17,9 +17,9 @@ from test_agent_endpoints import Backends, forwarding
 from test_agent_killed import assert_tidy, connected
 from test_agent_process import get, until
 
-from gatehouse.agent import processes
-from gatehouse.bundle import File
-from gatehouse.standalone.ports import free_port
+from gatehouse.dataplane.file_set import File
+from gatehouse.runtime import procfs as processes
+from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

@@ -14,10 +14,10 @@ from dying_agent import DyingAgent, dying_agent
 from load import Load
 from test_agent_process import get, until
 
-from gatehouse.agent.nginx.generations import Generations
-from gatehouse.agent.nginx.steps import Step
-from gatehouse.delivery import DataPlaneReport
-from gatehouse.standalone.ports import free_port
+from gatehouse.agent.nginx.apply_steps import Step
+from gatehouse.agent.nginx.revision_store import Generations
+from gatehouse.dataplane.delivery import DataPlaneReport
+from gatehouse.standalone.free_ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.long]
 

@@ -18,13 +18,13 @@ from authority import Authority
 from envoy_running import EnvoyControlPlane
 from test_agent_envoy import envoys, options, running
 
-from gatehouse.agent.envoy import kubernetes
-from gatehouse.backends import envoy
-from gatehouse.companion import control
-from gatehouse.ir import gateway as ir_gateway
-from gatehouse.ir import kubernetes as ir
-from gatehouse.reviewer import description
-from gatehouse.standalone.ports import free_port
+from gatehouse.agent.envoy import kube_metrics as kubernetes
+from gatehouse.compiler.backends import envoy
+from gatehouse.compiler.ir import gateway as ir_gateway
+from gatehouse.compiler.ir import kube_apiserver as ir
+from gatehouse.sidecars.base import control
+from gatehouse.sidecars.reviewer import config as description
+from gatehouse.standalone.free_ports import free_port
 
 HOST = "a.kube.test"
 

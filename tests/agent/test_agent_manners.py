@@ -20,10 +20,10 @@ from agent_control_plane import GATEWAY, ControlPlane, answering
 from prometheus_client.parser import text_string_to_metric_families
 from test_agent_process import get, until
 
-from gatehouse.agent import processes
-from gatehouse.bundle import Bundle, File
-from gatehouse.delivery import DataPlaneReport
-from gatehouse.standalone.ports import free_port
+from gatehouse.dataplane.delivery import DataPlaneReport
+from gatehouse.dataplane.file_set import Bundle, File
+from gatehouse.runtime import procfs as processes
+from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

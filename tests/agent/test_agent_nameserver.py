@@ -16,7 +16,7 @@ import pytest
 
 from gatehouse.agent.nginx import nameserver
 from gatehouse.agent.nginx.nameserver import Nameserver
-from gatehouse.endpoints import Endpoint, Endpoints, decode, name_of
+from gatehouse.dataplane.endpoints import Endpoint, Endpoints, decode, name_of
 
 TWO: Endpoints = (Endpoint("10.0.0.1", 8080, 3), Endpoint("fd00::1", 8081))
 SOCKETS = contextlib.ExitStack()

@@ -15,9 +15,9 @@ from load import Load
 from test_agent_process import get, master_pid, running
 
 from gatehouse.agent.nginx import main
-from gatehouse.bundle import Bundle, File
-from gatehouse.delivery import DataPlaneReport
-from gatehouse.standalone.ports import free_port
+from gatehouse.dataplane.delivery import DataPlaneReport
+from gatehouse.dataplane.file_set import Bundle, File
+from gatehouse.standalone.free_ports import free_port
 from gatehouse.transports.agents.fleet import Fleet
 
 pytestmark = pytest.mark.process

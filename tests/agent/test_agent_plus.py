@@ -16,10 +16,10 @@ from plus_running import FakeProgram, figure, forwarding, streaming, unreloaded
 from test_agent_endpoints import Backends, Load, connected
 from test_agent_process import get, master_pid, running, until
 
-from gatehouse.agent import processes
 from gatehouse.agent.nginx import apply, main
-from gatehouse.bundle import File
-from gatehouse.standalone.ports import free_port
+from gatehouse.dataplane.file_set import File
+from gatehouse.runtime import procfs as processes
+from gatehouse.standalone.free_ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 

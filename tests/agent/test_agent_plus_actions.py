@@ -15,10 +15,10 @@ from plus_running import FakeProgram, forwarding, unreloaded
 from test_agent_endpoints import Backends, connected
 from test_agent_process import get, running
 
-from gatehouse.agent.nginx import descriptions
-from gatehouse.backends import nginx
-from gatehouse.bundle import Bundle
-from gatehouse.standalone.ports import free_port
+from gatehouse.agent.nginx import instance_info as descriptions
+from gatehouse.compiler.backends import nginx
+from gatehouse.dataplane.file_set import Bundle
+from gatehouse.standalone.free_ports import free_port
 from gatehouse.wire.mpi.v1 import command_pb2
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]

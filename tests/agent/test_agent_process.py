@@ -22,10 +22,10 @@ from agent_control_plane import (
     write_certificate,
 )
 
-from gatehouse.agent import processes
 from gatehouse.agent.nginx import main
-from gatehouse.bundle import Bundle, File
-from gatehouse.standalone.ports import free_port
+from gatehouse.dataplane.file_set import Bundle, File
+from gatehouse.runtime import procfs as processes
+from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

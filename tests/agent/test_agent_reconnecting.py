@@ -8,7 +8,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from gatehouse.agent.reconnecting import Backoff, Reconnecting
+from gatehouse.agent.reconnect import Backoff, Reconnecting
 
 BACKOFF = Backoff(first=1.0, most=10.0)
 

@@ -16,11 +16,12 @@ from envoy_running import EnvoyControlPlane, backend, website
 from reviewer_running import Upstream, review
 from test_agent_envoy import envoys, options, running, until
 
-from gatehouse.agent import lifetimes, processes
-from gatehouse.companion import control
-from gatehouse.reviewer import description
-from gatehouse.standalone.ports import free_port
-from gatehouse.xds import companions
+from gatehouse.agent import timeouts as lifetimes
+from gatehouse.dataplane.xds import sidecar_configs as companions
+from gatehouse.runtime import procfs as processes
+from gatehouse.sidecars.base import control
+from gatehouse.sidecars.reviewer import config as description
+from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

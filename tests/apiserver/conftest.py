@@ -9,7 +9,7 @@ import pytest
 from inprocess import Server
 
 from gatehouse.kube import client as kube
-from gatehouse.standalone.state import State
+from gatehouse.standalone.state_directory import State
 
 
 @pytest.fixture

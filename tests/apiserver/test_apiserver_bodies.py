@@ -17,7 +17,7 @@ import aiohttp
 import pytest
 from inprocess import Server
 
-from gatehouse.standalone.state import State
+from gatehouse.standalone.state_directory import State
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 MAPS = "/api/v1/namespaces/default/configmaps"

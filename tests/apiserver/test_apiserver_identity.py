@@ -14,12 +14,12 @@ import pytest
 from inprocess import Server
 
 from gatehouse.apis import resources
-from gatehouse.apiserver.identity import keys as token_keys
-from gatehouse.apiserver.identity import static
-from gatehouse.apiserver.identity.keys import Keys
+from gatehouse.apiserver.identity import signing_keys as token_keys
+from gatehouse.apiserver.identity import static_tokens as static
+from gatehouse.apiserver.identity.signing_keys import Keys
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
-from gatehouse.standalone.state import State
+from gatehouse.standalone.state_directory import State
 
 WHOAMI = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 

@@ -19,7 +19,7 @@ from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import from_kubeconfig
 from gatehouse.standalone import pki
-from gatehouse.standalone.state import State
+from gatehouse.standalone.state_directory import State
 
 
 def config_map(name: str, **data: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.apiserver.http.log_times import LogTimes, Stamps
+from gatehouse.apiserver.http.log_timestamps import LogTimes, Stamps
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gatehouse.apiserver.builtin import networks
+from gatehouse.apiserver.builtin import network_policies as networks
 
 
 def policy(**spec: Any) -> dict[str, Any]:

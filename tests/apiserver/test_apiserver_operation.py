@@ -18,7 +18,7 @@ from gatehouse.apiserver.http import watches
 from gatehouse.apiserver.http.handler import Limits
 from gatehouse.apiserver.storage import store as stores
 from gatehouse.apiserver.storage.store import Store
-from gatehouse.standalone.state import State
+from gatehouse.standalone.state_directory import State
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 

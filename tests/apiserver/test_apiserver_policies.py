@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from inprocess import Server
 
-from gatehouse.apiserver.policies.matching import Asked, matches
-from gatehouse.apiserver.policies.policy import check
+from gatehouse.apiserver.admission_policies.matching import Asked, matches
+from gatehouse.apiserver.admission_policies.policy import check
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"

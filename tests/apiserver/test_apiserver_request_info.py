@@ -22,7 +22,7 @@ from gatehouse.apiserver.http import requests, selectors
 from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver.rbac.authorizer import Authorizer
 from gatehouse.apiserver.rbac.rules import Attributes
-from gatehouse.standalone.state import State
+from gatehouse.standalone.state_directory import State
 
 GROUP = "rbac.authorization.k8s.io"
 NS = "/api/v1/namespaces/ns"

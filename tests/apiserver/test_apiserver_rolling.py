@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.apiserver.controllers.rolling import Held, bounds, scales
+from gatehouse.apiserver.controllers.rolling_update import Held, bounds, scales
 
 
 def spec(replicas: int, surge: Any = "25%", missing: Any = "25%") -> dict[str, Any]:

@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 from process import Etcd
 
-from gatehouse.apiserver.storage import encryption, opening, transfer
+from gatehouse.apiserver.storage import backup as transfer
+from gatehouse.apiserver.storage import encryption
+from gatehouse.apiserver.storage import factory as opening
 from gatehouse.apiserver.storage import store as stores
 from gatehouse.apiserver.storage.encryption import EncryptionError
 from gatehouse.apiserver.storage.entries import (

@@ -13,7 +13,7 @@ import pytest
 from kube_apiserver import KubeApiserver
 from kubectls import Kubectl, newest
 
-from gatehouse.apiserver.objects import definitions
+from gatehouse.apiserver.objects import crds as definitions
 
 BUNDLED = Path(__file__).parents[2] / "src" / "gatehouse" / "apiserver" / "bundled"
 ANY: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}

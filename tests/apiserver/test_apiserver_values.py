@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from gatehouse.apiserver.builtin import protobufs
+from gatehouse.apiserver.builtin import protobuf as protobufs
 from gatehouse.apiserver.errors import ApiError
 from gatehouse.apiserver.http import selectors
-from gatehouse.apiserver.objects import ages, jsonpath
+from gatehouse.apiserver.objects import jsonpath
+from gatehouse.apiserver.objects import timestamps as ages
 from gatehouse.apiserver.quantities import canonical
 
 OBJECT = {

@@ -18,10 +18,10 @@ from gatehouse.apiserver.builtin.kinds import KINDS
 from gatehouse.apiserver.controllers.bootstrap import bundled
 from gatehouse.apiserver.errors import ApiError
 from gatehouse.apiserver.objects.admission import Admission
-from gatehouse.apiserver.objects.calls import Call, Options
-from gatehouse.apiserver.objects.definitions import served_by
+from gatehouse.apiserver.objects.crds import served_by
 from gatehouse.apiserver.objects.registry import Registry
-from gatehouse.apiserver.objects.served import Served
+from gatehouse.apiserver.objects.served_resource import Served
+from gatehouse.apiserver.objects.write_request import Call, Options
 from gatehouse.apiserver.storage.sqlite.log import Log
 from gatehouse.apiserver.storage.sqlite.store import SqliteStore
 

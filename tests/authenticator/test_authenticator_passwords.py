@@ -9,8 +9,10 @@ import aiohttp
 import pytest
 from authenticator_running import Running
 
-from gatehouse.authenticator import description, hashes, realm
-from gatehouse.authenticator.description import Realm
+from gatehouse.sidecars.authenticator import basic_auth as realm
+from gatehouse.sidecars.authenticator import config as description
+from gatehouse.sidecars.authenticator import password_hashes as hashes
+from gatehouse.sidecars.authenticator.config import Realm
 
 LONG = "a much longer password than sixteen bytes"
 

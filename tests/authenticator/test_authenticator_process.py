@@ -17,7 +17,7 @@ from authenticator_running import ORIGIN, Running, query_of, relying, running
 from authority import Authority
 from oidc_provider import CLIENT, OidcProvider
 
-from gatehouse.authenticator.description import SOCKET, Claim, Rule
+from gatehouse.sidecars.authenticator.config import SOCKET, Claim, Rule
 
 pytestmark = pytest.mark.process
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oidc_provider import CLIENT
 
-from gatehouse.authenticator import claims, cookies, urls
-from gatehouse.authenticator.description import COOKIES, Claim, Party, Rule
-from gatehouse.authenticator.sealing import Seal
-from gatehouse.authenticator.sessions import Keeper, Login, Session
+from gatehouse.sidecars.authenticator import claims, cookies, urls
+from gatehouse.sidecars.authenticator.config import COOKIES, Claim, Party, Rule
+from gatehouse.sidecars.authenticator.cookie_cipher import Seal
+from gatehouse.sidecars.authenticator.sessions import Keeper, Login, Session
 
 SECRET = b"of tests"
 

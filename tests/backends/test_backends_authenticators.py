@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gatehouse.authenticator import description
-from gatehouse.backends import nginx
-from gatehouse.ir import gateway as ir_gateway
-from gatehouse.ir import http as ir
-from gatehouse.ir.authentication import Oidc
+from gatehouse.compiler.backends import nginx
+from gatehouse.compiler.ir import gateway as ir_gateway
+from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.authentication import Oidc
+from gatehouse.sidecars.authenticator import config as description
 
 ISSUER = "https://id.example"
 USERS = Oidc(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gatehouse.backends.nginx import Capabilities, upstreams
-from gatehouse.ir.settings import UpstreamSettings
+from gatehouse.compiler.backends.nginx import Capabilities, upstreams
+from gatehouse.compiler.ir.settings import UpstreamSettings
 
 PLUS = "nginx/1.29.3 (nginx-plus-r36-p1)"
 

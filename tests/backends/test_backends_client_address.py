@@ -14,9 +14,9 @@ from envoy.config.listener.v3 import listener_components_pb2, listener_pb2
 from envoy_serving import backend, host, plain, to
 from proxies import PORT, Runner
 
-from gatehouse.backends.envoy import clients
-from gatehouse.ir import http as ir
-from gatehouse.ir.settings import ClientAddress, Edge
+from gatehouse.compiler.backends.envoy import client_ip as clients
+from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.settings import ClientAddress, Edge
 
 RUNNERS = [
     pytest.param(proxies.with_nginx, id="nginx"),

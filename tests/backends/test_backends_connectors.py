@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gatehouse.backends import nginx
-from gatehouse.connector import description
-from gatehouse.ir import gateway as ir_gateway
-from gatehouse.ir import http as ir
+from gatehouse.compiler.backends import nginx
+from gatehouse.compiler.ir import gateway as ir_gateway
+from gatehouse.compiler.ir import http as ir
+from gatehouse.sidecars.tls_connector import config as description
 
 TLS = ir.BackendTls("front.internal", "", (ir.SubjectName("uri", "spiffe://real"),))
 ROUTE = ir.Route("a/b/0/0", ir.Match(), ir.Forward((ir.Backend("c-app"),)))

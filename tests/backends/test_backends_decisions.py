@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 import re
 
-from gatehouse.backends.nginx.conditions import Condition, conditions
-from gatehouse.backends.nginx.decisions import CHUNK, Candidate
-from gatehouse.backends.nginx.dispatch import DEEPEST, chain
-from gatehouse.backends.nginx.tree import Directive
-from gatehouse.ir import http as ir
+from gatehouse.compiler.backends.nginx.decision_plan import CHUNK, Candidate
+from gatehouse.compiler.backends.nginx.directives import Directive
+from gatehouse.compiler.backends.nginx.map_chains import DEEPEST, chain
+from gatehouse.compiler.backends.nginx.match_conditions import Condition, conditions
+from gatehouse.compiler.ir import http as ir
 
 WORDS = (
     "v", "V", "vv", "default", "DEFAULT", "hostnames", "~", "~v", "\\", "\\v", "a b", "a+b", "100%",

@@ -10,10 +10,10 @@ import envoy_rules
 import envoys
 import pytest
 
-from gatehouse.backends import envoy
-from gatehouse.ir import gateway as ir_gateway
-from gatehouse.ir import http as ir
-from gatehouse.ir import kubernetes as ir_kubernetes
+from gatehouse.compiler.backends import envoy
+from gatehouse.compiler.ir import gateway as ir_gateway
+from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir import kube_apiserver as ir_kubernetes
 
 FORWARD = ir.Forward((ir.Backend("c"),))
 PLAIN = ir.Cluster("c", (ir.Endpoint("10.0.0.1", 80),))

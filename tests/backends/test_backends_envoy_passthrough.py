@@ -18,11 +18,11 @@ from authority import Authority
 from cryptography import x509
 from envoy_serving import serving
 
-from gatehouse.ir import gateway as ir_gateway
-from gatehouse.ir import http as ir
-from gatehouse.ir.gateway import Destination, StreamBackend, StreamHost, TunnelListener
-from gatehouse.ir.settings import ClientAddress, Edge
-from gatehouse.xds.resources import CLUSTER, ENDPOINTS, LISTENER
+from gatehouse.compiler.ir import gateway as ir_gateway
+from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.gateway import Destination, StreamBackend, StreamHost, TunnelListener
+from gatehouse.compiler.ir.settings import ClientAddress, Edge
+from gatehouse.dataplane.xds.resources import CLUSTER, ENDPOINTS, LISTENER
 
 pytestmark = pytest.mark.process
 

@@ -17,9 +17,9 @@ from authority import Authority
 from cryptography import x509
 from envoy_serving import Served, host, listening, serving, to
 
-from gatehouse.ir import gateway as ir_gateway
-from gatehouse.ir import http as ir
-from gatehouse.xds.resources import SECRET
+from gatehouse.compiler.ir import gateway as ir_gateway
+from gatehouse.compiler.ir import http as ir
+from gatehouse.dataplane.xds.resources import SECRET
 
 pytestmark = pytest.mark.process
 

@@ -13,11 +13,17 @@ import jwt
 import pytest
 from envoy_serving import backend, host, listening, plain, serving, to
 
-from gatehouse.ir import http as ir
-from gatehouse.ir.authentication import Authorization, Basic, Claim, Jwt, Requirement
-from gatehouse.ir.gateway import SecretBytes, SecretFile
-from gatehouse.ir.settings import Attribute, ClientSettings, RateLimit, RateLimits, Settings
-from gatehouse.xds.resources import CLUSTER, ENDPOINTS, SCOPE
+from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.authentication import Authorization, Basic, Claim, Jwt, Requirement
+from gatehouse.compiler.ir.gateway import SecretBytes, SecretFile
+from gatehouse.compiler.ir.settings import (
+    Attribute,
+    ClientSettings,
+    RateLimit,
+    RateLimits,
+    Settings,
+)
+from gatehouse.dataplane.xds.resources import CLUSTER, ENDPOINTS, SCOPE
 
 pytestmark = pytest.mark.process
 

@@ -5,14 +5,21 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from gatehouse.authenticator.description import FILE, PASSWORDS, Party, Realm
-from gatehouse.authenticator.sessions import Keeper, Session
-from gatehouse.backends import envoy, nginx
-from gatehouse.ir import gateway as ir_gateway
-from gatehouse.ir import http as ir
-from gatehouse.ir.authentication import Authorization, Basic, Claim, Logout, Oidc, Requirement
-from gatehouse.xds import companions
-from gatehouse.xds.resources import CLUSTER, COMPANION, LISTENER, Resources
+from gatehouse.compiler.backends import envoy, nginx
+from gatehouse.compiler.ir import gateway as ir_gateway
+from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.authentication import (
+    Authorization,
+    Basic,
+    Claim,
+    Logout,
+    Oidc,
+    Requirement,
+)
+from gatehouse.dataplane.xds import sidecar_configs as companions
+from gatehouse.dataplane.xds.resources import CLUSTER, COMPANION, LISTENER, Resources
+from gatehouse.sidecars.authenticator.config import FILE, PASSWORDS, Party, Realm
+from gatehouse.sidecars.authenticator.sessions import Keeper, Session
 
 ABLE = envoy.Capabilities(authenticators=True)
 

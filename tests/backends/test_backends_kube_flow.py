@@ -12,8 +12,8 @@ import pytest_asyncio
 from cryptography import x509
 from kube_serving import ALL, EVERYTHING, HOST, Answer, World, world
 
-from gatehouse.ir import kubernetes as ir
-from gatehouse.xds.resources import LISTENER
+from gatehouse.compiler.ir import kube_apiserver as ir
+from gatehouse.dataplane.xds.resources import LISTENER
 
 pytestmark = pytest.mark.process
 

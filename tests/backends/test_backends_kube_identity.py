@@ -12,8 +12,8 @@ import pytest
 import pytest_asyncio
 from kube_serving import ALL, EVERYTHING, HOST, PORT, Answer, World, world
 
-from gatehouse.ir import gateway as ir_gateway
-from gatehouse.ir import kubernetes as ir
+from gatehouse.compiler.ir import gateway as ir_gateway
+from gatehouse.compiler.ir import kube_apiserver as ir
 
 pytestmark = pytest.mark.process
 

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 from kube_serving import ALL, EVERYTHING, HOST, World, world
 
-from gatehouse.ir import kubernetes as ir
+from gatehouse.compiler.ir import kube_apiserver as ir
 
 pytestmark = pytest.mark.process
 

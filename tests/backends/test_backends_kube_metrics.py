@@ -13,10 +13,10 @@ import pytest_asyncio
 import yarl
 from kube_serving import ALL, EVERYTHING, HOST, World, world
 
-from gatehouse.agent.envoy import kubernetes
+from gatehouse.agent.envoy import kube_metrics as kubernetes
 from gatehouse.agent.envoy.metrics import FAMILIES
-from gatehouse.backends.envoy.kubernetes import measures
-from gatehouse.ir import kubernetes as ir
+from gatehouse.compiler.backends.envoy.kube_apiserver import stats as measures
+from gatehouse.compiler.ir import kube_apiserver as ir
 
 pytestmark = pytest.mark.process
 

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from kube_serving import EVERYTHING, World, world
 
-from gatehouse.ir import kubernetes as ir
+from gatehouse.compiler.ir import kube_apiserver as ir
 
 pytestmark = pytest.mark.process
 

@@ -16,9 +16,9 @@ import pytest_asyncio
 from cryptography import x509
 from kube_serving import ALL, EVERYTHING, HOST, PORT, Connection, World, world
 
-from gatehouse.ir import gateway as ir_gateway
-from gatehouse.ir import kubernetes as ir
-from gatehouse.xds.resources import CLUSTER, LISTENER, SCOPE
+from gatehouse.compiler.ir import gateway as ir_gateway
+from gatehouse.compiler.ir import kube_apiserver as ir
+from gatehouse.dataplane.xds.resources import CLUSTER, LISTENER, SCOPE
 
 pytestmark = pytest.mark.process
 
@@ -296,7 +296,7 @@ async def test_only_what_a_policy_wants_is_logged(one: World) -> None:
 async def test_a_script_that_fails_lets_nothing_through(
     one: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gatehouse.backends.envoy.kubernetes import script
+    from gatehouse.compiler.backends.envoy.kube_apiserver import script
 
     broken = re.sub(r"local function sender\(", "local function sender_of(", script.TEXT)
     monkeypatch.setattr(script, "TEXT", broken)

@@ -11,7 +11,7 @@ import pytest
 from envoy.service.ratelimit.v3 import rls_pb2, rls_pb2_grpc
 from kube_serving import EVERYTHING, HOST, world
 
-from gatehouse.ir import kubernetes as ir
+from gatehouse.compiler.ir import kube_apiserver as ir
 
 pytestmark = pytest.mark.process
 

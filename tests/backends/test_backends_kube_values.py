@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kube_serving import EVERYTHING, HOST, Answer, World, world
 
-from gatehouse.backends import envoy
-from gatehouse.backends.envoy.kubernetes import policies
-from gatehouse.ir import gateway as ir_gateway
-from gatehouse.ir import kubernetes as ir
-from gatehouse.xds.resources import LISTENER, SCOPE
+from gatehouse.compiler.backends import envoy
+from gatehouse.compiler.backends.envoy.kube_apiserver import policy_metadata as policies
+from gatehouse.compiler.ir import gateway as ir_gateway
+from gatehouse.compiler.ir import kube_apiserver as ir
+from gatehouse.dataplane.xds.resources import LISTENER, SCOPE
 
 HOSTILE = (
     "]]", "]==]", "\\", '"', "'", "\n", "\r\nX: y", "\0", "\x1b", "%REQ(:path)%", "%%", "{}", "*",

@@ -14,10 +14,10 @@ from urllib.parse import parse_qsl, quote
 import pytest
 
 from gatehouse.agent.nginx import binary as nginx_binary
-from gatehouse.backends import nginx
-from gatehouse.ir import gateway as ir_gateway
-from gatehouse.ir import http as ir
-from gatehouse.standalone.ports import free_port
+from gatehouse.compiler.backends import nginx
+from gatehouse.compiler.ir import gateway as ir_gateway
+from gatehouse.compiler.ir import http as ir
+from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

@@ -15,11 +15,11 @@ from apiservers import apiserver, asked, version_1
 from authority import Authority
 
 from gatehouse.agent.nginx import binary as nginx_binary
-from gatehouse.backends import nginx
-from gatehouse.ir import gateway as ir_gateway
-from gatehouse.ir import http as ir
-from gatehouse.ir.gateway import Destination, StreamBackend, StreamHost, TunnelListener
-from gatehouse.ir.settings import ClientAddress, Edge
+from gatehouse.compiler.backends import nginx
+from gatehouse.compiler.ir import gateway as ir_gateway
+from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.gateway import Destination, StreamBackend, StreamHost, TunnelListener
+from gatehouse.compiler.ir.settings import ClientAddress, Edge
 
 pytestmark = pytest.mark.process
 

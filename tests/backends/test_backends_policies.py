@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.backends import nginx
-from gatehouse.backends.nginx import settings, snippets
-from gatehouse.ir import gateway, http
-from gatehouse.ir.settings import Buffers, ProxySettings, Snippet
+from gatehouse.compiler.backends import nginx
+from gatehouse.compiler.backends.nginx import snippets
+from gatehouse.compiler.backends.nginx import traffic_settings as settings
+from gatehouse.compiler.ir import gateway, http
+from gatehouse.compiler.ir.settings import Buffers, ProxySettings, Snippet
 
 SIZES = st.none() | st.integers(1, 1 << 24)
 

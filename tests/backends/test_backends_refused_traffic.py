@@ -17,7 +17,7 @@ import pytest
 from one_route import BACKEND, GATEWAY, Object, engine
 from proxies import PORT, Runner
 
-from gatehouse.frontends import gateway_api
+from gatehouse.compiler.frontends import gateway_api
 
 pytestmark = pytest.mark.process
 

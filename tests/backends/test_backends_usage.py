@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gatehouse.backends.nginx import usage as block
-from gatehouse.backends.nginx.capabilities import Capabilities
-from gatehouse.backends.nginx.snippets import outermost
-from gatehouse.backends.nginx.tree import write
-from gatehouse.controller import usage
-from gatehouse.provisioner.copies import Source
+from gatehouse.compiler.backends.nginx import usage_reporting as block
+from gatehouse.compiler.backends.nginx.capabilities import Capabilities
+from gatehouse.compiler.backends.nginx.directives import write
+from gatehouse.compiler.backends.nginx.snippets import outermost
+from gatehouse.controller import plus_usage as usage
+from gatehouse.controller.provisioner.copied_secrets import Source
 
 LICENSE = [Source.parse("license=system/plus")]
 R33, R36 = (Capabilities.parse(f"1.27.2 (nginx-plus-r{release})") for release in (33, 36))

@@ -19,7 +19,7 @@ from pod_security import violations
 
 from gatehouse.apis.resources import Resource
 from gatehouse.apiserver.builtin import schemas
-from gatehouse.apiserver.objects.served import Served
+from gatehouse.apiserver.objects.served_resource import Served
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "gatehouse"

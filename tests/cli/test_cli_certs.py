@@ -16,7 +16,7 @@ from inprocess import Server
 from gatehouse.apis import resources
 from gatehouse.cli.certs import certs
 from gatehouse.standalone import pki
-from gatehouse.standalone.state import State
+from gatehouse.standalone.state_directory import State
 
 NAMES = ["control.example", "control"]
 

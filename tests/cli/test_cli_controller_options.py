@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from gatehouse.apis.workload import NetworkOptions
+from gatehouse.apis.data_plane_workload import NetworkOptions
 from gatehouse.cli import controller
 from gatehouse.controller import options
 
@@ -25,7 +25,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Any:
         return taken[-1]
 
     monkeypatch.setattr("gatehouse.controller.options.Options", keep)
-    monkeypatch.setattr("gatehouse.cli.running.run", lambda *_, **__: None)
+    monkeypatch.setattr("gatehouse.cli.run.run", lambda *_, **__: None)
 
     def runs(*words: str) -> options.Options | str:
         done = CliRunner().invoke(controller.controller_command, [*NEEDED, *words])

@@ -9,16 +9,16 @@ import pytest
 import yaml
 from authority import Authority
 
-from gatehouse.agent.envoy.disk import Disk
-from gatehouse.agent.envoy.holdings import Kept
-from gatehouse.backends import envoy
+from gatehouse.agent.envoy.resource_cache import Kept
+from gatehouse.agent.envoy.resource_store import Disk
 from gatehouse.cli import envoy_config
-from gatehouse.ir import gateway as ir_gateway
-from gatehouse.ir import http as ir
-from gatehouse.ir import kubernetes as ir_kubernetes
-from gatehouse.ir.authentication import Jwt
-from gatehouse.xds import companions
-from gatehouse.xds.resources import Resource
+from gatehouse.compiler.backends import envoy
+from gatehouse.compiler.ir import gateway as ir_gateway
+from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir import kube_apiserver as ir_kubernetes
+from gatehouse.compiler.ir.authentication import Jwt
+from gatehouse.dataplane.xds import sidecar_configs as companions
+from gatehouse.dataplane.xds.resources import Resource
 
 KEYS = b'{"keys": [{"kty": "oct", "alg": "HS256", "k": "c3ltbWV0cmljLWtleQ"}]}'
 

@@ -15,7 +15,7 @@ from inprocess import Server
 from gatehouse.apis import resources
 from gatehouse.cli.errors import Trouble
 from gatehouse.cli.explain import explain
-from gatehouse.standalone.state import State
+from gatehouse.standalone.state_directory import State
 
 CLUSTER = """
 apiVersion: proxy.kubegateway.io/v1alpha1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gatehouse.companion.failures import AGAIN_SECONDS, MOST, Failures
+from gatehouse.sidecars.base.failure_log import AGAIN_SECONDS, MOST, Failures
 
 ONE = "connector: cluster c-a, endpoint [::1]:443"
 

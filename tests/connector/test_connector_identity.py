@@ -11,8 +11,8 @@ import pytest
 from authority import Authority
 from cryptography import x509
 
-from gatehouse.connector import identity
-from gatehouse.connector.description import Name
+from gatehouse.sidecars.tls_connector import san_match as identity
+from gatehouse.sidecars.tls_connector.config import Name
 
 DNS: Literal["dns"] = "dns"
 URI: Literal["uri"] = "uri"

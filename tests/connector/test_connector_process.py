@@ -19,11 +19,12 @@ from authority import Authority
 from connector_running import SERVER_NAME, Endpoint, Running, echo, to
 from cryptography import x509
 
-from gatehouse.companion.failures import Failures
-from gatehouse.connector import description, relay
-from gatehouse.connector import listening as listening_module
-from gatehouse.connector.description import Connector
-from gatehouse.connector.listening import Listening
+from gatehouse.sidecars.base.failure_log import Failures
+from gatehouse.sidecars.tls_connector import config as description
+from gatehouse.sidecars.tls_connector import listeners as listening_module
+from gatehouse.sidecars.tls_connector import relay
+from gatehouse.sidecars.tls_connector.config import Connector
+from gatehouse.sidecars.tls_connector.listeners import Listening
 
 pytestmark = pytest.mark.process
 

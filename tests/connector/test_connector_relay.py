@@ -13,8 +13,8 @@ from authority import Authority
 from connector_running import to
 from cryptography import x509
 
-from gatehouse.companion.failures import Failures
-from gatehouse.connector.relay import Near, Target, UntrustedError
+from gatehouse.sidecars.base.failure_log import Failures
+from gatehouse.sidecars.tls_connector.relay import Near, Target, UntrustedError
 
 ANSWER = b"HTTP/1.1 200 OK\r\n\r\n"
 

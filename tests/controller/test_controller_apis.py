@@ -19,9 +19,9 @@ from gatehouse.apis.resources import (
     SERVICES,
     Resource,
 )
-from gatehouse.controller.watching import BUNDLE_VERSION
+from gatehouse.controller.informers import BUNDLE_VERSION
 from gatehouse.kube import client as kube
-from gatehouse.standalone.state import State
+from gatehouse.standalone.state_directory import State
 
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
 CONTROLLER_ROLE = "system:gatehouse:controller"

@@ -17,7 +17,7 @@ from replica import Replica
 
 from gatehouse.apis.resources import EVENTS, UPSTREAM_CLUSTERS
 from gatehouse.kube import client as kube
-from gatehouse.standalone.state import State
+from gatehouse.standalone.state_directory import State
 
 NAME = "a.example"
 

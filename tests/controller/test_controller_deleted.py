@@ -20,11 +20,11 @@ from gatehouse.apis.resources import (
     SECRETS,
     Resource,
 )
+from gatehouse.controller.provisioner import names
+from gatehouse.controller.provisioner.reconcile import KINDS
 from gatehouse.kube import client as kube
-from gatehouse.provisioner import names
-from gatehouse.provisioner.reconcile import KINDS
 from gatehouse.standalone import pki
-from gatehouse.standalone.ports import free_port
+from gatehouse.standalone.free_ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 

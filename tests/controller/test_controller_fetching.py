@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from key_server import KeyServer, key_server
 
-from gatehouse.controller import fetching
-from gatehouse.controller.fetching import LARGEST, Fetcher
-from gatehouse.frontends.gateway_api import Fetch, Fetched
+from gatehouse.compiler.frontends.gateway_api import Fetch, Fetched
+from gatehouse.controller import url_fetcher as fetching
+from gatehouse.controller.url_fetcher import LARGEST, Fetcher
 
 
 class Told:

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.controller.holding import LONGEST, Holding
-from gatehouse.query import Key
+from gatehouse.controller.deferred_status import LONGEST, Holding
+from gatehouse.incremental.query import Key
 
 GATEWAYS: tuple[Key, ...] = tuple(("Gateway", "ns", name) for name in "abc")
 OBJECTS: tuple[Key, ...] = tuple(("HTTPRoute", "ns", name) for name in "rst")

@@ -14,16 +14,16 @@ from installation import until
 from upstream_worlds import spec
 
 from gatehouse.apis import resources
+from gatehouse.compiler.frontends.upstream_cluster import Allocation
+from gatehouse.compiler.frontends.upstream_cluster.flow_control import Spread
+from gatehouse.compiler.ir.kube_apiserver import InFlight
 from gatehouse.controller.compilation import Pass
-from gatehouse.controller.keeping import Keeping
-from gatehouse.frontends.upstream_cluster import Allocation
-from gatehouse.frontends.upstream_cluster.limits import Spread
-from gatehouse.ir.kubernetes import InFlight
+from gatehouse.controller.owned_resources import Keeping
+from gatehouse.incremental.query import Key
+from gatehouse.incremental.table import Table
 from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer
-from gatehouse.query import Key
-from gatehouse.standalone.state import State
-from gatehouse.table import Table
+from gatehouse.standalone.state_directory import State
 
 Object = dict[str, Any]
 

@@ -13,12 +13,12 @@ from inprocess import Server
 from replica import Replica
 
 from gatehouse.apis.resources import LEASES, PODS, Resource
+from gatehouse.controller.leader_election import Lease
 from gatehouse.controller.leader_label import LABEL, label_changes
-from gatehouse.controller.leadership import Lease
 from gatehouse.kube import client as kube
-from gatehouse.kube.leases import Elector, Timing
-from gatehouse.standalone.ports import is_free
-from gatehouse.standalone.state import State
+from gatehouse.kube.leader_election import Elector, Timing
+from gatehouse.standalone.free_ports import is_free
+from gatehouse.standalone.state_directory import State
 
 LEASE = Lease("default", "controller")
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)

@@ -12,8 +12,8 @@ from inprocess import Server
 from replica import Replica
 
 from gatehouse.apis import resources
-from gatehouse.controller.leadership import LeadershipLostError, Lease
-from gatehouse.standalone.state import State
+from gatehouse.controller.leader_election import LeadershipLostError, Lease
+from gatehouse.standalone.state_directory import State
 
 LEASE = Lease("default", "controller")
 

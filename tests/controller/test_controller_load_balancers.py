@@ -9,12 +9,12 @@ import pytest
 from inprocess import Server
 
 from gatehouse.apis import resources
+from gatehouse.compiler.frontends import external_load_balancer as front
 from gatehouse.controller.load_balancers import LoadBalancers
 from gatehouse.controller.load_balancers.loop import SHARED
-from gatehouse.frontends import external_load_balancer as front
 from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer
-from gatehouse.standalone.state import State
+from gatehouse.standalone.state_directory import State
 from gatehouse.transports.server import AgentServer, Denied, Identity
 
 

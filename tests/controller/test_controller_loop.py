@@ -17,19 +17,19 @@ from authority import Authority
 from cryptography import x509
 
 from gatehouse.apis import resources
-from gatehouse.bundle import Bundle
+from gatehouse.compiler.frontends import gateway_api
+from gatehouse.compiler.frontends.upstream_cluster import replicas
 from gatehouse.controller import loop
 from gatehouse.controller.compilation import Compilation
-from gatehouse.controller.lines import nginx_line
 from gatehouse.controller.loop import Loop
-from gatehouse.controller.programming import Trouble
-from gatehouse.controller.publication import Publisher
-from gatehouse.delivery import DataPlaneReport, InstanceReport, Refusal
-from gatehouse.frontends import gateway_api
-from gatehouse.frontends.upstream_cluster import replicas
-from gatehouse.kube.mirror import Change
-from gatehouse.provisioner.manifests import Plan
-from gatehouse.query import Key
+from gatehouse.controller.pipelines import nginx_line
+from gatehouse.controller.programmed_condition import Trouble
+from gatehouse.controller.provisioner.manifests import Plan
+from gatehouse.controller.publisher import Publisher
+from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport, Refusal
+from gatehouse.dataplane.file_set import Bundle
+from gatehouse.incremental.query import Key
+from gatehouse.kube.store import Change
 
 BASE = """
 apiVersion: gateway.networking.k8s.io/v1

@@ -15,19 +15,20 @@ import pytest
 from installation import until
 from outside_machines import Machine
 
-from gatehouse.controller.health import registry
+from gatehouse.compiler.frontends import external_load_balancer as front
+from gatehouse.compiler.ir import gateway as ir
+from gatehouse.compiler.ir import http
+from gatehouse.compiler.ir import load_balancing as lb
 from gatehouse.controller.load_balancers import machines
 from gatehouse.controller.load_balancers.balancer import Balancer
-from gatehouse.controller.load_balancers.figures import figures
+from gatehouse.controller.load_balancers.metrics import figures
+from gatehouse.controller.metrics import registry
 from gatehouse.controller.options import SERVER_NAME
-from gatehouse.frontends import external_load_balancer as front
-from gatehouse.health import HealthServer
-from gatehouse.ir import gateway as ir
-from gatehouse.ir import http
-from gatehouse.ir import load_balancing as lb
-from gatehouse.machines import Machine as Name
+from gatehouse.dataplane import upstream_name
+from gatehouse.dataplane.machine_identity import Machine as Name
+from gatehouse.runtime.health import HealthServer
 from gatehouse.standalone import pki
-from gatehouse.standalone.ports import free_port
+from gatehouse.standalone.free_ports import free_port
 from gatehouse.transports import nginx_plus
 from gatehouse.transports.server import AgentServer, Denied, Identity, Unavailable
 
@@ -77,7 +78,7 @@ def asked(*hosts: str, port: int = 0, endpoint: int = 9) -> lb.Machines:
     route = http.Route("r", http.Match(), http.Forward((http.Backend("http-web"),)))
     listener = ir.Listener(port or free_port(), "HTTP", (http.VirtualHost("", (route,)),))
     gateway = ir.Gateway(BALANCER, "127.0.0.1", (listener,), clusters=(cluster,))
-    upstream = lb.UpstreamSet(lb.Name("http", "web"), ())
+    upstream = lb.UpstreamSet(upstream_name.Name("http", "web"), ())
     return lb.Machines(BALANCER, "nginx", tuple(map(lb.Machine, hosts)), (upstream,), gateway)
 
 

@@ -12,9 +12,9 @@ import pytest
 from authority import Authority
 from gateway_estate import ENVOY, NGINX, Estate, changes, endpoints, gateway, route
 
-from gatehouse import table
 from gatehouse.apis import resources
-from gatehouse.frontends import gateway_api
+from gatehouse.compiler.frontends import gateway_api
+from gatehouse.incremental import table
 
 FEW, MANY = 20, 200
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gatehouse.controller.moments import LONGEST, Moments
-from gatehouse.frontends.upstream_cluster import passed
-from gatehouse.query import Key
-from gatehouse.table import Table
+from gatehouse.compiler.frontends.upstream_cluster import passed
+from gatehouse.controller.deadlines import LONGEST, Moments
+from gatehouse.incremental.query import Key
+from gatehouse.incremental.table import Table
 
 CLUSTER: Key = ("UpstreamCluster", "", "a.example")
 

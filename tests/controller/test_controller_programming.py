@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gatehouse.controller.programming import Standing, Trouble, judge, settled
-from gatehouse.delivery import DataPlaneReport, InstanceReport
-from gatehouse.frontends.gateway_api import Programming
+from gatehouse.compiler.frontends.gateway_api import Programming
+from gatehouse.controller.programmed_condition import Standing, Trouble, judge, settled
+from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport
 
 CONFIRMED = Standing(Programming(programmed=True), generation=1)
 

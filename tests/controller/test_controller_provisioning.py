@@ -13,6 +13,7 @@ import pytest
 from process import ApiServer
 from replica import Replica
 
+from gatehouse.apis.data_plane_workload import NetworkOptions
 from gatehouse.apis.resources import (
     DEPLOYMENTS,
     DISRUPTION_BUDGETS,
@@ -24,9 +25,8 @@ from gatehouse.apis.resources import (
     SERVICES,
     Resource,
 )
-from gatehouse.apis.workload import NetworkOptions
+from gatehouse.controller.provisioner.reconcile import KINDS
 from gatehouse.kube import client as kube
-from gatehouse.provisioner.reconcile import KINDS
 
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
 POLICIES = Resource(

@@ -18,7 +18,7 @@ import pytest
 from counter_running import NAME, OK, OVER, Counter, Envoy, Redis, limit
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from gatehouse.counter.answering import SERVICE
+from gatehouse.ratelimit.service import SERVICE
 from gatehouse.standalone import pki
 
 pytestmark = pytest.mark.process

@@ -10,9 +10,9 @@ from counter_running import descriptor, limit
 from envoy.service.ratelimit.v3 import rls_pb2
 from google.protobuf import wrappers_pb2
 
-from gatehouse.counter import descriptors
-from gatehouse.counter.descriptors import MOST, Draw, MalformedError
-from gatehouse.counter.outages import PAUSE_FIRST, PAUSE_MAX, STEADY_SECONDS, Outages
+from gatehouse.ratelimit import descriptors
+from gatehouse.ratelimit.descriptors import MOST, Draw, MalformedError
+from gatehouse.ratelimit.redis_health import PAUSE_FIRST, PAUSE_MAX, STEADY_SECONDS, Outages
 
 
 def _request(*found: Any, **fields: Any) -> rls_pb2.RateLimitRequest:

@@ -13,9 +13,9 @@ from pathlib import Path
 import envoys
 
 from gatehouse.agent.nginx import binary as nginx_binary
-from gatehouse.backends import envoy, nginx
-from gatehouse.bundle import Bundle
-from gatehouse.ir.gateway import Gateway
+from gatehouse.compiler.backends import envoy, nginx
+from gatehouse.compiler.ir.gateway import Gateway
+from gatehouse.dataplane.file_set import Bundle
 
 PORT = 8080
 STARTS = 90.0

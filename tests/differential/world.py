@@ -19,9 +19,9 @@ from exchange import Object
 from population import LISTENERS, SERVICES
 from proxies import PORT, Runner
 
-from gatehouse.frontends import gateway_api
-from gatehouse.ir.gateway import Gateway
-from gatehouse.query import Engine, Key, Snapshot
+from gatehouse.compiler.frontends import gateway_api
+from gatehouse.compiler.ir.gateway import Gateway
+from gatehouse.incremental.query import Engine, Key, Snapshot
 from gatehouse.standalone import pki
 
 Addresses = dict[str, list[tuple[str, int]]]

@@ -23,10 +23,10 @@ from installation import (
     until,
 )
 
-from gatehouse.agent import processes
 from gatehouse.apis import resources
-from gatehouse.companion import control
 from gatehouse.kube import client as kube
+from gatehouse.runtime import procfs as processes
+from gatehouse.sidecars.base import control
 
 pytestmark = pytest.mark.process
 

@@ -23,7 +23,7 @@ from installation import (
 
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
-from gatehouse.standalone import processes
+from gatehouse.standalone import process_records as processes
 
 pytestmark = pytest.mark.process
 

@@ -17,7 +17,7 @@ from podless import Cluster, client, cluster, give_address, token
 
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
-from gatehouse.standalone.ports import free_port
+from gatehouse.standalone.free_ports import free_port
 
 __all__ = ["client", "cluster"]
 

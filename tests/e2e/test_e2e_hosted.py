@@ -20,7 +20,7 @@ from cryptography import x509
 from installation import Installation, apply, holds, until
 
 from gatehouse.apis import resources
-from gatehouse.ir.http import Endpoint
+from gatehouse.compiler.ir.http import Endpoint
 from gatehouse.kube import client as kube
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]

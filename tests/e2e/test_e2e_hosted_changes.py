@@ -23,7 +23,7 @@ from watching import Watch, answers, watch
 
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
-from gatehouse.standalone.ports import free_port
+from gatehouse.standalone.free_ports import free_port
 
 __all__ = ["address", "clusters", "estate", "installation", "node_proxy"]
 

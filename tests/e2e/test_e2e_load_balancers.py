@@ -18,7 +18,7 @@ from process import ApiServer, environment
 
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
-from gatehouse.standalone.ports import free_port
+from gatehouse.standalone.free_ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.long]
 

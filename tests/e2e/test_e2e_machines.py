@@ -24,7 +24,7 @@ from gatehouse.apis import resources
 from gatehouse.cli.certs import certs
 from gatehouse.kube import client as kube
 from gatehouse.standalone import echo
-from gatehouse.standalone.ports import free_port
+from gatehouse.standalone.free_ports import free_port
 
 __all__ = ["authority", "cluster", "installation", "place"]
 

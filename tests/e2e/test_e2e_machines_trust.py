@@ -18,10 +18,10 @@ from outside_running import MARKS, OUTSIDE, authority, cluster, installation, lo
 from outside_traffic import node, web
 
 from gatehouse.apis import resources
-from gatehouse.bundle import digest_of
 from gatehouse.controller.options import SERVER_NAME
+from gatehouse.dataplane.file_set import digest_of
+from gatehouse.dataplane.machine_identity import Machine as Name
 from gatehouse.kube import client as kube
-from gatehouse.machines import Machine as Name
 from gatehouse.standalone import pki
 
 __all__ = ["authority", "cluster", "installation", "place"]

@@ -25,14 +25,14 @@ from installation import apply, get, hello, holds, route, traffic, until
 from podless import SUFFIX, Cluster, client, cluster, give_address, token
 
 from gatehouse.apis import resources
-from gatehouse.apiserver.identity import keys
-from gatehouse.bundle import digest_of
+from gatehouse.apiserver.identity import signing_keys as keys
+from gatehouse.controller import main as controller
 from gatehouse.controller import options as controller_options
-from gatehouse.controller import run as controller
+from gatehouse.dataplane.file_set import digest_of
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
-from gatehouse.standalone.ports import free_port
-from gatehouse.transports.agents import authentication
+from gatehouse.standalone.free_ports import free_port
+from gatehouse.transports.agents import token_auth as authentication
 
 __all__ = ["client", "cluster"]
 

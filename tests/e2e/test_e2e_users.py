@@ -19,8 +19,8 @@ import pytest
 from installation import PORT, Installation, address, apply, hello, holds, route, until
 from oidc_provider import CLIENT, SECRET, OidcProvider, oidc_provider
 
-from gatehouse.companion import control
 from gatehouse.kube import client as kube
+from gatehouse.sidecars.base import control
 
 pytestmark = [pytest.mark.process, pytest.mark.long]
 

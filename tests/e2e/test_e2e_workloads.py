@@ -26,8 +26,8 @@ from installation import Installation, until
 
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
-from gatehouse.standalone import processes
-from gatehouse.standalone.node.networks import Networks
+from gatehouse.standalone import process_records as processes
+from gatehouse.standalone.node.pod_networks import Networks
 
 pytestmark = [
     pytest.mark.process,

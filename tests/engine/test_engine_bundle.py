@@ -6,9 +6,9 @@ import pickle
 
 import pytest
 
-from gatehouse.bundle import Bundle, File, digest_of
-from gatehouse.delivery import DataPlaneReport, InstanceReport
-from gatehouse.ir.gateway import SecretBytes
+from gatehouse.compiler.ir.gateway import SecretBytes
+from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport
+from gatehouse.dataplane.file_set import Bundle, File, digest_of
 
 
 def test_digest_is_base64_of_sha256_as_nginx_agent_writes_it() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.query import Ask, Engine, IdentityMemo, Key, QueryCycleError, Snapshot
+from gatehouse.incremental.query import Ask, Engine, IdentityMemo, Key, QueryCycleError, Snapshot
 
 
 def route(number: int) -> Key:

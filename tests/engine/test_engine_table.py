@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.grouping import Grouping, Union, grouped, united
-from gatehouse.query import Ask, Engine, Key, Snapshot
-from gatehouse.table import CHUNK, Table, difference
+from gatehouse.incremental.grouping import Grouping, Union, grouped, united
+from gatehouse.incremental.query import Ask, Engine, Key, Snapshot
+from gatehouse.incremental.table import CHUNK, Table, difference
 
 KEYS = st.integers(0, 400).map(lambda number: f"k{number:03}")
 EDITS = st.lists(st.dictionaries(KEYS, st.none() | st.integers(0, 3), max_size=60), max_size=6)

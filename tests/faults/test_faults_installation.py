@@ -32,10 +32,11 @@ from installation import (
 )
 from key_server import key_server
 
-from gatehouse.agent import processes as agents
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
-from gatehouse.standalone import echo, processes
+from gatehouse.runtime import procfs as agents
+from gatehouse.standalone import echo
+from gatehouse.standalone import process_records as processes
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 

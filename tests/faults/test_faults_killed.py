@@ -18,9 +18,9 @@ from test_agent_killed import (
 )
 from test_agent_process import get, until
 
-from gatehouse.agent.nginx.steps import Step
-from gatehouse.bundle import Bundle
-from gatehouse.standalone.ports import free_port
+from gatehouse.agent.nginx.apply_steps import Step
+from gatehouse.dataplane.file_set import Bundle
+from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 

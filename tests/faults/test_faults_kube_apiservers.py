@@ -25,8 +25,8 @@ from kube_estate import PORT, Cluster, Estate, said
 from kube_writing import Writer, together
 
 from gatehouse.apis import resources
-from gatehouse.companion import control
 from gatehouse.kube import client as kube
+from gatehouse.sidecars.base import control
 
 pytestmark = [
     pytest.mark.process,

@@ -26,11 +26,11 @@ from installation import (
 )
 from process import ApiServer
 
-from gatehouse.agent import processes as agents
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
+from gatehouse.runtime import procfs as agents
 from gatehouse.standalone import echo, pki
-from gatehouse.standalone.ports import free_port
+from gatehouse.standalone.free_ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 

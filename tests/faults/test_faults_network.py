@@ -16,7 +16,7 @@ from test_agent_network import connected, fetched, noise, options
 from test_agent_process import get, running
 
 from gatehouse.agent.nginx import main
-from gatehouse.standalone.ports import free_port
+from gatehouse.standalone.free_ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 

@@ -25,7 +25,8 @@ import gatehouse
 from gatehouse.apis import resources
 from gatehouse.controller.leader_label import LABEL
 from gatehouse.kube import client as kube
-from gatehouse.standalone import echo, processes
+from gatehouse.standalone import echo
+from gatehouse.standalone import process_records as processes
 from gatehouse.standalone.node import pods
 
 pytestmark = [

@@ -7,8 +7,8 @@ from importlib import resources
 import msgspec
 import pytest
 
-from gatehouse.controller.watching import bundle_of
-from gatehouse.frontends.gateway_api import bundle
+from gatehouse.compiler.frontends.gateway_api import crd_version as bundle
+from gatehouse.controller.informers import bundle_of
 
 
 @pytest.mark.parametrize(

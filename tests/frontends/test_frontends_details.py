@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatehouse.apis import core, meta, routes
-from gatehouse.frontends import gateway_api
-from gatehouse.frontends.gateway_api import hostnames
-from gatehouse.frontends.gateway_api.findings import Condition
-from gatehouse.frontends.gateway_api.listening import certificates
-from gatehouse.frontends.gateway_api.reporting.statuses import ParentStatus, RouteStatus
-from gatehouse.frontends.gateway_api.routing import durations, precedence
-from gatehouse.ir.gateway import Certificate
-from gatehouse.query import Engine, Snapshot
+from gatehouse.compiler.frontends import gateway_api
+from gatehouse.compiler.frontends.gateway_api import hostnames
+from gatehouse.compiler.frontends.gateway_api.findings import Condition
+from gatehouse.compiler.frontends.gateway_api.listeners import certificates
+from gatehouse.compiler.frontends.gateway_api.routes import durations, precedence
+from gatehouse.compiler.frontends.gateway_api.status.types import ParentStatus, RouteStatus
+from gatehouse.compiler.ir.gateway import Certificate
+from gatehouse.incremental.query import Engine, Snapshot
 
 LABELS = st.sampled_from(["a", "b", "example"])
 EXACT = st.lists(LABELS, min_size=1, max_size=4).map(".".join)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from one_route import BACKEND, GATEWAY, ROUTE, Object, conditions, engine
 
-from gatehouse.frontends import gateway_api
-from gatehouse.frontends.gateway_api.reporting.gateway_status import unsupported_ports
-from gatehouse.ir.http import LEFT_OUT
+from gatehouse.compiler.frontends import gateway_api
+from gatehouse.compiler.frontends.gateway_api.status.gateway_status import unsupported_ports
+from gatehouse.compiler.ir.http import LEFT_OUT
 
 GOOD: Object = {"backendRefs": [BACKEND]}
 BAD: Object = {

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatehouse.frontends import gateway_api
-from gatehouse.frontends.gateway_api import hostnames
-from gatehouse.query import Engine, Key, Snapshot
+from gatehouse.compiler.frontends import gateway_api
+from gatehouse.compiler.frontends.gateway_api import hostnames
+from gatehouse.incremental.query import Engine, Key, Snapshot
 
 NAMES = ("", "a.example", "b.example", "c.b.example", "*.b.example", "*.example", "x.test")
 ROUTES = st.dictionaries(

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from one_route import BACKEND, Object, conditions, engine, routes
 
-from gatehouse.frontends import gateway_api
-from gatehouse.ir import http as ir
+from gatehouse.compiler.frontends import gateway_api
+from gatehouse.compiler.ir import http as ir
 
 RESERVED = (
     "Connection",

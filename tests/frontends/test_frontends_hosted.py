@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from gatehouse.frontends import gateway_api, hosted_apiserver, joined
-from gatehouse.frontends.hosted_apiserver.dns import Record, pointed
-from gatehouse.frontends.hosted_apiserver.inputs import wanted
-from gatehouse.query import Engine, Key, Snapshot
+from gatehouse.compiler.frontends import combined as joined
+from gatehouse.compiler.frontends import gateway_api, hosted_apiserver
+from gatehouse.compiler.frontends.hosted_apiserver.dns import Record, pointed
+from gatehouse.compiler.frontends.hosted_apiserver.inputs import wanted
+from gatehouse.incremental.query import Engine, Key, Snapshot
 
 Object = dict[str, Any]
 OLD, YOUNG = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"

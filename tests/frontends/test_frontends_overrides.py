@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from admitted import admitted
 
+from gatehouse.compiler.frontends import gateway_api
+from gatehouse.compiler.frontends.gateway_api.extensions import overrides
+from gatehouse.compiler.frontends.gateway_api.status.types import GatewayStatus
 from gatehouse.controller.compilation import Compilation
-from gatehouse.frontends import gateway_api
-from gatehouse.frontends.gateway_api.extensions import overrides
-from gatehouse.frontends.gateway_api.reporting.statuses import GatewayStatus
-from gatehouse.provisioner.manifests import Plan
-from gatehouse.query import Key
+from gatehouse.controller.provisioner.manifests import Plan
+from gatehouse.incremental.query import Key
 
 GATEWAY: Key = ("Gateway", "ns", "gw")
 

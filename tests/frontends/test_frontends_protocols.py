@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gatehouse.frontends import gateway_api
-from gatehouse.query import Engine, Key, Snapshot
+from gatehouse.compiler.frontends import gateway_api
+from gatehouse.incremental.query import Engine, Key, Snapshot
 
 KUBE = "gatehouse.dev/KubeAPIServer"
 GATEWAY: Key = ("Gateway", "ns", "gw")

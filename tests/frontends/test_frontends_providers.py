@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from gatehouse.apis import nginx_authentication as api
-from gatehouse.frontends.gateway_api.extensions import providers
-from gatehouse.frontends.gateway_api.extensions.values import ValueProblem
-from gatehouse.ir.authentication import Logout, Oidc
+from gatehouse.compiler.frontends.gateway_api.extensions import oidc as providers
+from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import ValueProblem
+from gatehouse.compiler.ir.authentication import Logout, Oidc
 
 
 def relying(**fields: Any) -> Oidc:

@@ -25,14 +25,15 @@ from envoy.config.listener.v3 import listener_pb2
 
 from gatehouse.agent import system_trust
 from gatehouse.agent.nginx import binary as nginx_binary
-from gatehouse.backends import envoy, nginx
-from gatehouse.bundle import Bundle
-from gatehouse.controller import usage
-from gatehouse.frontends import gateway_api, joined
-from gatehouse.ir.gateway import Gateway
-from gatehouse.provisioner.copies import Source
-from gatehouse.query import Engine, Key, Snapshot
-from gatehouse.xds.resources import LISTENER, Resource, Resources
+from gatehouse.compiler.backends import envoy, nginx
+from gatehouse.compiler.frontends import combined as joined
+from gatehouse.compiler.frontends import gateway_api
+from gatehouse.compiler.ir.gateway import Gateway
+from gatehouse.controller import plus_usage as usage
+from gatehouse.controller.provisioner.copied_secrets import Source
+from gatehouse.dataplane.file_set import Bundle
+from gatehouse.dataplane.xds.resources import LISTENER, Resource, Resources
+from gatehouse.incremental.query import Engine, Key, Snapshot
 
 HERE = Path(__file__).parent
 CASES = sorted(path.parent.name for path in HERE.glob("*/input.yaml"))

@@ -113,7 +113,7 @@ def test_only_its_own_proxy_is_there(image: Image) -> None:
 
 def test_everything_can_be_imported(image: Image) -> None:
     modules = {
-        "controller": "gatehouse.controller.run, gatehouse.cli.certs, gatehouse.nodeproxy.life",
+        "controller": "gatehouse.controller.main, gatehouse.cli.certs, gatehouse.nodeproxy.main",
         "nginx": "gatehouse.agent.nginx.main",
         "envoy": "gatehouse.agent.envoy.main",
     }

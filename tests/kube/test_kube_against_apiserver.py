@@ -18,14 +18,14 @@ from gatehouse.apis.resources import (
     SERVICE_ACCOUNTS,
     SERVICES,
 )
-from gatehouse.apiserver import serve
+from gatehouse.apiserver import main as serve
+from gatehouse.controller.provisioner.manifests import Plan, ProvisionerSettings
+from gatehouse.controller.provisioner.reconcile import gateway_of, reconcile, sweep
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import Configuration
 from gatehouse.kube.credentials import StaticToken
 from gatehouse.kube.informer import Informer
-from gatehouse.kube.leases import Create, Elector, Renew
-from gatehouse.provisioner.manifests import Plan, ProvisionerSettings
-from gatehouse.provisioner.reconcile import gateway_of, reconcile, sweep
+from gatehouse.kube.leader_election import Create, Elector, Renew
 
 SETTINGS = ProvisionerSettings({"nginx": "image"}, "host", 1, "name", "PEM", "agents")
 

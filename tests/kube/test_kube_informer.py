@@ -15,7 +15,7 @@ from gatehouse.apis.resources import CONFIG_MAPS, Resource
 from gatehouse.kube.backoff import Backoff
 from gatehouse.kube.client import Client
 from gatehouse.kube.informer import Informer
-from gatehouse.kube.mirror import Name
+from gatehouse.kube.store import Name
 
 
 class Follower:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from gatehouse.apis.resources import Resource
-from gatehouse.kube import leases
+from gatehouse.kube import leader_election as leases
 from gatehouse.kube.client import AlreadyExists, Client, Conflict, NotFound, Unavailable
 from gatehouse.kube.config import Configuration
 from gatehouse.kube.credentials import StaticToken
-from gatehouse.kube.leases import Create, Elector, Observed, Renew, Take, Timing, Wait
+from gatehouse.kube.leader_election import Create, Elector, Observed, Renew, Take, Timing, Wait
 
 TIMING = Timing()
 

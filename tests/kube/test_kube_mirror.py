@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.kube.lines import EventDecoder, WatchEvent
-from gatehouse.kube.mirror import Changes, Mirror, Name
+from gatehouse.kube.store import Changes, Mirror, Name
+from gatehouse.kube.watch_decoder import EventDecoder, WatchEvent
 
 
 def thing(name: str, version: int, uid: str = "u") -> dict[str, Any]:

@@ -14,8 +14,8 @@ from inprocess import Server
 from gatehouse.apis.resources import NAMESPACES
 from gatehouse.kube import config
 from gatehouse.kube.client import Client
-from gatehouse.kube.proxies import proxy_for
-from gatehouse.standalone.state import State
+from gatehouse.kube.http_proxy import proxy_for
+from gatehouse.standalone.state_directory import State
 
 HTTPS = {"HTTPS_PROXY": "http://proxy:3128"}
 

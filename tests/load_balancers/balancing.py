@@ -6,9 +6,10 @@ import base64
 from collections.abc import Iterable
 from typing import Any
 
-from gatehouse import query
-from gatehouse.frontends import external_load_balancer as front
-from gatehouse.ir.load_balancing import LoadBalancer, Name
+from gatehouse.compiler.frontends import external_load_balancer as front
+from gatehouse.compiler.ir.load_balancing import LoadBalancer
+from gatehouse.dataplane.upstream_name import Name
+from gatehouse.incremental import query
 
 Object = dict[str, Any]
 

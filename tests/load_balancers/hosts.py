@@ -10,11 +10,12 @@ from typing import Any
 
 from nginx_plus import FakePlus, Plus, Upstream
 
-from gatehouse.delivery import HostReport
-from gatehouse.ir import load_balancing as ir
-from gatehouse.ir.gateway import SecretBytes
-from gatehouse.plus_api import Holdings, Server
-from gatehouse.plus_api import Upstream as Wanted
+from gatehouse.compiler.ir import load_balancing as ir
+from gatehouse.compiler.ir.gateway import SecretBytes
+from gatehouse.dataplane import upstream_name
+from gatehouse.dataplane.delivery import HostReport
+from gatehouse.dataplane.nginx_plus import Holdings, Server
+from gatehouse.dataplane.nginx_plus import Upstream as Wanted
 from gatehouse.transports.nginx_plus.worker import Worker
 
 JITTER = 0.5
@@ -53,9 +54,9 @@ class Clock:
             self._moved.notify_all()
 
 
-def name(text: str) -> ir.Name:
+def name(text: str) -> upstream_name.Name:
     context, _, rest = text.partition("/")
-    return ir.Name("http" if context == "http" else "stream", rest)
+    return upstream_name.Name("http" if context == "http" else "stream", rest)
 
 
 def holdings(

@@ -13,11 +13,11 @@ import pytest
 from hosts import JITTER, Clock, holdings, hosted, plus
 from nginx_plus import FakePlus, Fault, Plus
 
-from gatehouse.delivery import HostReport
-from gatehouse.ir import load_balancing as ir
-from gatehouse.standalone.ports import free_port
+from gatehouse.compiler.ir import load_balancing as ir
+from gatehouse.dataplane.delivery import HostReport
+from gatehouse.standalone.free_ports import free_port
 from gatehouse.transports.nginx_plus import Fleet, client
-from gatehouse.transports.nginx_plus.knowledge import retry_delay
+from gatehouse.transports.nginx_plus.host_state import retry_delay
 from gatehouse.transports.nginx_plus.worker import RealClock, Worker
 
 WEB = "http/web"

@@ -18,7 +18,7 @@ from balancing import (
     service,
 )
 
-from gatehouse.frontends import external_load_balancer as front
+from gatehouse.compiler.frontends import external_load_balancer as front
 
 NODES = (node("a", "10.0.0.1"), node("b", "10.0.0.2"))
 

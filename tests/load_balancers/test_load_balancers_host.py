@@ -8,7 +8,7 @@ import pytest
 from hosts import JITTER, Host, holdings, hosted, plus
 from nginx_plus import Fault, Upstream
 
-from gatehouse.plus_api import Server
+from gatehouse.dataplane.nginx_plus import Server
 from gatehouse.transports.nginx_plus.client import Client
 
 WEB = "http/web"

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from balancing import EDGE, Object, World, balancer, endpoint, endpoints, node, port, service
 
+from gatehouse.compiler.frontends import external_load_balancer as front
+from gatehouse.compiler.ir.load_balancing import Machines
 from gatehouse.controller.load_balancers.balancer import Balancer
-from gatehouse.frontends import external_load_balancer as front
-from gatehouse.ir.load_balancing import Machines
 
 NODES = (node("a", "10.0.0.1"), node("b", "fd00::2"))
 STREAM = {"nginxinc.io/nlk-db": "stream", "nginxinc.io/nlk-dns": "stream"}

@@ -7,9 +7,9 @@ from typing import Any
 from balancing import World, balancer, node, port, service
 from hosts import name
 
+from gatehouse.compiler.frontends import external_load_balancer as front
 from gatehouse.controller.load_balancers.balancer import Balancer
-from gatehouse.delivery import HostReport
-from gatehouse.frontends import external_load_balancer as front
+from gatehouse.dataplane.delivery import HostReport
 
 HOSTS = [{"url": "http://a/api"}, {"url": "http://b/api"}]
 OBJECTS = (node("n", "10.0.0.1"), service("ingress", port("nlk-web"), port("nlk-api", 30081)))

@@ -8,11 +8,11 @@ from balancing import EDGE, World, balancer, endpoint, endpoints, key_of, nlk, n
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatehouse import query
-from gatehouse.frontends import external_load_balancer as front
-from gatehouse.ir.gateway import Gateway
-from gatehouse.ir.http import Forward
-from gatehouse.ir.load_balancing import Machines
+from gatehouse.compiler.frontends import external_load_balancer as front
+from gatehouse.compiler.ir.gateway import Gateway
+from gatehouse.compiler.ir.http import Forward
+from gatehouse.compiler.ir.load_balancing import Machines
+from gatehouse.incremental import query
 
 Object = dict[str, Any]
 SOURCES = (

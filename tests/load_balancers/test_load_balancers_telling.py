@@ -12,18 +12,18 @@ from hosts import hosted, name, plus
 from rich.console import Console
 from test_load_balancers_faults import fleet, held, until
 
-from gatehouse.backends.plus import Renderer
-from gatehouse.cli import load_balancers as cli
-from gatehouse.controller.health import registry
-from gatehouse.controller.load_balancers import telling
+from gatehouse.cli import status_load_balancers as cli
+from gatehouse.compiler.backends.nginx_plus import Renderer
+from gatehouse.compiler.frontends import external_load_balancer as front
+from gatehouse.compiler.ir.load_balancing import LoadBalancer
+from gatehouse.controller.load_balancers import status_reporter as telling
 from gatehouse.controller.load_balancers.balancer import Balancer
-from gatehouse.controller.load_balancers.figures import figures
-from gatehouse.delivery import HostReport
-from gatehouse.frontends import external_load_balancer as front
-from gatehouse.health import HealthServer
-from gatehouse.ir.load_balancing import LoadBalancer
-from gatehouse.plus_api import Server, seconds
-from gatehouse.standalone.ports import free_port
+from gatehouse.controller.load_balancers.metrics import figures
+from gatehouse.controller.metrics import registry
+from gatehouse.dataplane.delivery import HostReport
+from gatehouse.dataplane.nginx_plus import Server, seconds
+from gatehouse.runtime.health import HealthServer
+from gatehouse.standalone.free_ports import free_port
 
 NOW = "2026-01-01T00:00:00Z"
 URLS = ("http://a/api", "http://b/api")

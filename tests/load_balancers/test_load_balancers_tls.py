@@ -11,8 +11,8 @@ from authority import DAY, Authority
 from cryptography import x509
 from hosts import hosted, plus
 
-from gatehouse.ir.gateway import SecretBytes
-from gatehouse.ir.load_balancing import Tls
+from gatehouse.compiler.ir.gateway import SecretBytes
+from gatehouse.compiler.ir.load_balancing import Tls
 
 A = "10.0.0.1:30080"
 WEB = "http/web"

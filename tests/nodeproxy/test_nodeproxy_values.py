@@ -16,9 +16,11 @@ from click.testing import CliRunner
 
 from gatehouse.cli.errors import Trouble
 from gatehouse.cli.main import command
-from gatehouse.nodeproxy import haproxy, names, nginx, proxies, sockets
+from gatehouse.nodeproxy import coredns as names
+from gatehouse.nodeproxy import haproxy, nginx, proxies
+from gatehouse.nodeproxy import socket_stats as sockets
 from gatehouse.nodeproxy.options import Options, parse_addresses, parse_gateway
-from gatehouse.standalone.ports import free_port
+from gatehouse.standalone.free_ports import free_port
 
 FOUR, SIX = "10.1.2.3", "fd00::3"
 

@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nginx_plus import FakePlus, Fault, Plus, Upstream
 
-from gatehouse.agent.nginx.plus import actions, api, metrics, servers, upstreams
-from gatehouse.endpoints import Endpoint
+from gatehouse.agent.nginx.plus import actions, metrics, upstreams
+from gatehouse.agent.nginx.plus import client as api
+from gatehouse.agent.nginx.plus import server_diff as servers
+from gatehouse.dataplane.endpoints import Endpoint
 from gatehouse.wire.mpi.v1 import command_pb2
 
 ONE, TWO, THREE = (Endpoint(f"10.0.0.{n}", 80) for n in (1, 2, 3))

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import strategies as st
 
-from gatehouse.query import Key
+from gatehouse.incremental.query import Key
 
 Object = dict[str, Any]
 Edit = st.SearchStrategy[tuple[Key, Object | None]]

@@ -19,22 +19,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatehouse.backends import envoy, nginx
-from gatehouse.bundle import Bundle
-from gatehouse.frontends import gateway_api, hosted_apiserver, joined
-from gatehouse.frontends.gateway_api import needs
-from gatehouse.ir import gateway as ir_gateway
-from gatehouse.ir import http as ir
-from gatehouse.ir.authentication import Authorization, Claim, Jwt, Requirement
-from gatehouse.ir.settings import Attribute, RateLimit, RateLimits, Settings
-from gatehouse.query import Engine, Key, Snapshot
-from gatehouse.transports.agents.authentication import Identity
-from gatehouse.transports.agents.calls import Callers
+from gatehouse.compiler.backends import envoy, nginx
+from gatehouse.compiler.frontends import combined as joined
+from gatehouse.compiler.frontends import gateway_api, hosted_apiserver
+from gatehouse.compiler.frontends.gateway_api import dependencies as needs
+from gatehouse.compiler.ir import gateway as ir_gateway
+from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.authentication import Authorization, Claim, Jwt, Requirement
+from gatehouse.compiler.ir.settings import Attribute, RateLimit, RateLimits, Settings
+from gatehouse.dataplane.file_set import Bundle
+from gatehouse.dataplane.xds.snapshot_cache import Publication
+from gatehouse.incremental.query import Engine, Key, Snapshot
+from gatehouse.transports.agents.call_auth import Callers
 from gatehouse.transports.agents.fleet import Fleet
 from gatehouse.transports.agents.session import Register
 from gatehouse.transports.agents.stream import Apply
+from gatehouse.transports.agents.token_auth import Identity
 from gatehouse.transports.mpi.services import Services
-from gatehouse.xds.publication import Publication
 
 Object = dict[str, Any]
 NGINX = nginx.Capabilities((1, 31, 3), named_endpoints=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatehouse.backends import envoy
-from gatehouse.frontends.gateway_api import hostnames
-from gatehouse.ir import gateway as ir_gateway
-from gatehouse.ir import http as ir
-from gatehouse.ir.gateway import Destination, StreamBackend, StreamHost, TunnelListener
-from gatehouse.xds.resources import CLUSTER
+from gatehouse.compiler.backends import envoy
+from gatehouse.compiler.frontends.gateway_api import hostnames
+from gatehouse.compiler.ir import gateway as ir_gateway
+from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.gateway import Destination, StreamBackend, StreamHost, TunnelListener
+from gatehouse.dataplane.xds.resources import CLUSTER
 
 NAMES = ("", "*.a.b", "*.b", "x.a.b", "y.a.b", "x.b", "z.other")
 ADDRESSES = ("10.0.0.1", "10.0.0.2", "fd00::5")

@@ -14,13 +14,13 @@ import pytest
 import yaml
 from admitted import admitted
 
-from gatehouse.apis.workload import NetworkOptions
+from gatehouse.apis.data_plane_workload import NetworkOptions
+from gatehouse.compiler.frontends import gateway_api
 from gatehouse.controller.compilation import Compilation
-from gatehouse.frontends import gateway_api
-from gatehouse.provisioner.copies import Copied
-from gatehouse.provisioner.manifests import ProvisionerSettings, desired
-from gatehouse.provisioner.network import Server
-from gatehouse.provisioner.patching import PatchError
+from gatehouse.controller.provisioner.copied_secrets import Copied
+from gatehouse.controller.provisioner.manifests import ProvisionerSettings, desired
+from gatehouse.controller.provisioner.network_policy import Server
+from gatehouse.controller.provisioner.patches import PatchError
 
 HERE = Path(__file__).parent / "cases"
 CASES = sorted(path.parent.name for path in HERE.glob("*/input.yaml"))

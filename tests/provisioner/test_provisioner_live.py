@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from process import ApiServer
 
+from gatehouse.apis.data_plane_workload import Workload
 from gatehouse.apis.resources import (
     AUTOSCALERS,
     DAEMON_SETS,
@@ -24,13 +25,12 @@ from gatehouse.apis.resources import (
     SERVICES,
     Resource,
 )
-from gatehouse.apis.workload import Workload
-from gatehouse.controller.programming import Trouble
-from gatehouse.controller.provisioning import Provisioning
+from gatehouse.controller.gateway_provisioner import Provisioning
+from gatehouse.controller.programmed_condition import Trouble
+from gatehouse.controller.provisioner.copied_secrets import Copied, Source, read_all
+from gatehouse.controller.provisioner.manifests import Plan, ProvisionerSettings
+from gatehouse.controller.provisioner.reconcile import reconcile
 from gatehouse.kube import client as kube
-from gatehouse.provisioner.copies import Copied, Source, read_all
-from gatehouse.provisioner.manifests import Plan, ProvisionerSettings
-from gatehouse.provisioner.reconcile import reconcile
 
 # So that no other controller of the API server writes to what is made.
 SETTINGS = ProvisionerSettings(

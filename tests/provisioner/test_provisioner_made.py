@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gatehouse.apis.resources import CONFIG_MAPS, DEPLOYMENTS
-from gatehouse.kube.mirror import Change, Changes
-from gatehouse.provisioner import names
-from gatehouse.provisioner.made import Made
+from gatehouse.controller.provisioner import names
+from gatehouse.controller.provisioner.owned_objects import Made
+from gatehouse.kube.store import Change, Changes
 
 
 def obj(name: str, gateway: str = "g", version: str = "1", **labels: str) -> dict[str, Any]:

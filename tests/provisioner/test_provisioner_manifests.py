@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gatehouse.apis.workload import ContainerOptions, Image
-from gatehouse.provisioner.manifests import Plan, ProvisionerSettings, desired
-from gatehouse.provisioner.pod import Proxy, image
-from gatehouse.provisioner.service import Ports
+from gatehouse.apis.data_plane_workload import ContainerOptions, Image
+from gatehouse.controller.provisioner.manifests import Plan, ProvisionerSettings, desired
+from gatehouse.controller.provisioner.pod import Proxy, image
+from gatehouse.controller.provisioner.service import Ports
 
 SETTINGS = ProvisionerSettings(
     images={"nginx": "example.com/gatehouse:1", "envoy": "example.com/gatehouse-envoy:1"},

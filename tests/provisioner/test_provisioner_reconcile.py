@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from gatehouse.apis.resources import DEPLOYMENTS, SERVICE_ACCOUNTS, SERVICES, Resource
+from gatehouse.controller.provisioner.manifests import Plan, ProvisionerSettings
+from gatehouse.controller.provisioner.pod import Proxy
+from gatehouse.controller.provisioner.reconcile import ReconcileError, gateway_of, reconcile, sweep
 from gatehouse.kube.client import Client, Conflict, Forbidden, ListResult, NotFound
 from gatehouse.kube.config import Configuration
 from gatehouse.kube.credentials import StaticToken
-from gatehouse.provisioner.manifests import Plan, ProvisionerSettings
-from gatehouse.provisioner.pod import Proxy
-from gatehouse.provisioner.reconcile import ReconcileError, gateway_of, reconcile, sweep
 
 IMAGES: dict[Proxy, str] = {"nginx": "image", "envoy": "other"}
 SETTINGS = ProvisionerSettings(IMAGES, "host", 1, "name", "PEM", "audience")

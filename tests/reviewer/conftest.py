@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from reviewer_running import Running, Upstream, running
 
-from gatehouse.reviewer import description
+from gatehouse.sidecars.reviewer import config as description
 
 
 @pytest.fixture

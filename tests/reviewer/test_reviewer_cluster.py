@@ -18,8 +18,8 @@ from reviewer_running import CLUSTER, Running, Upstream, running
 
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
-from gatehouse.reviewer import description
-from gatehouse.standalone.state import State
+from gatehouse.sidecars.reviewer import config as description
+from gatehouse.standalone.state_directory import State
 
 pytestmark = pytest.mark.process
 

@@ -16,8 +16,8 @@ import pytest
 from aiohttp import web
 from reviewer_running import CLUSTER, Answer, Fault, Running, Upstream, review, running
 
-from gatehouse.reviewer import description
-from gatehouse.reviewer.turns import AT_ONCE, WAITING
+from gatehouse.sidecars.reviewer import config as description
+from gatehouse.sidecars.reviewer.concurrency import AT_ONCE, WAITING
 
 pytestmark = pytest.mark.process
 

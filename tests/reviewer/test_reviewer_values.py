@@ -13,14 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.reviewer import impersonation, reviews, tokens, wire
-from gatehouse.reviewer.asking import Asking
-from gatehouse.reviewer.impersonation import Permission
-from gatehouse.reviewer.memory import Keep, Memory
-from gatehouse.reviewer.reviews import NoReviewError, Verdict
-from gatehouse.reviewer.turns import BusyError, Turns
-from gatehouse.reviewer.upstream import Upstream
-from gatehouse.reviewer.wire import MalformedError, User
+from gatehouse.sidecars.reviewer import impersonation, reviews, tokens
+from gatehouse.sidecars.reviewer import user_headers as wire
+from gatehouse.sidecars.reviewer.cache import Keep, Memory
+from gatehouse.sidecars.reviewer.caching_reviewer import Asking
+from gatehouse.sidecars.reviewer.concurrency import BusyError, Turns
+from gatehouse.sidecars.reviewer.impersonation import Permission
+from gatehouse.sidecars.reviewer.review_client import Upstream
+from gatehouse.sidecars.reviewer.reviews import NoReviewError, Verdict
+from gatehouse.sidecars.reviewer.user_headers import MalformedError, User
 
 _TEXT = st.text(st.characters(codec="utf-8"), min_size=1)
 

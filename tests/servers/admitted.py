@@ -10,7 +10,7 @@ import yaml
 from gatehouse.apis import resources
 from gatehouse.apiserver.builtin.kinds import KINDS
 from gatehouse.apiserver.controllers.bootstrap import bundled
-from gatehouse.apiserver.objects.definitions import served_by
+from gatehouse.apiserver.objects.crds import served_by
 from gatehouse.apiserver.objects.registry import Registry
 
 NOW = "2026-01-01T00:00:00Z"

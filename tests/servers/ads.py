@@ -13,7 +13,7 @@ import grpc
 from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 from google.protobuf import any_pb2
 
-from gatehouse.xds.resources import CLUSTER, COMPANION, ENDPOINTS, ORDER, Resources
+from gatehouse.dataplane.xds.resources import CLUSTER, COMPANION, ENDPOINTS, ORDER, Resources
 
 
 class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc]

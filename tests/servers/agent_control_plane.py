@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from gatehouse.bundle import Bundle, File
-from gatehouse.delivery import DataPlaneReport
+from gatehouse.dataplane.delivery import DataPlaneReport
+from gatehouse.dataplane.file_set import Bundle, File
 from gatehouse.transports.server import AgentServer, Denied, Identity
 
 GATEWAY = "shop/web"

@@ -15,7 +15,7 @@ import msgspec
 from authority import Authority
 from cryptography import x509
 
-from gatehouse.ir import http as ir
+from gatehouse.compiler.ir import http as ir
 
 
 class Server(msgspec.Struct):

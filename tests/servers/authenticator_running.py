@@ -17,9 +17,9 @@ import aiohttp
 import msgspec
 from oidc_provider import CLIENT, SECRET, OidcProvider
 
-from gatehouse.authenticator import description
-from gatehouse.authenticator.description import Party
-from gatehouse.companion import control
+from gatehouse.sidecars.authenticator import config as description
+from gatehouse.sidecars.authenticator.config import Party
+from gatehouse.sidecars.base import control
 
 ORIGIN = "https://shop.example"
 
@@ -53,7 +53,7 @@ class Running:
     def start(self) -> None:
         with (self.home / "authenticator.log").open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "gatehouse.authenticator",
+                [sys.executable, "-P", "-m", "gatehouse.sidecars.authenticator",
                  str(self.home / description.SOCKETS), str(self._linger)],
                 stderr=output,
             )  # fmt: skip

@@ -22,7 +22,7 @@ from process import ApiServer
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
-from gatehouse.standalone.ports import is_free
+from gatehouse.standalone.free_ports import is_free
 
 NAMESPACE, NAME = "gatehouse-system", "gatehouse"
 CHANNEL = "10.96.77.1:443"

@@ -16,9 +16,9 @@ from pathlib import Path
 from authority import Authority
 from cryptography import x509
 
-from gatehouse.companion import control
-from gatehouse.connector import description
-from gatehouse.connector.description import Connector, Name
+from gatehouse.sidecars.base import control
+from gatehouse.sidecars.tls_connector import config as description
+from gatehouse.sidecars.tls_connector.config import Connector, Name
 
 SERVER_NAME = "front.internal"
 WANTED = (Name("dns", "real.example"), Name("uri", "spiffe://mesh/real"))
@@ -76,8 +76,8 @@ class Running:
         self._count = 0
         with (home / "connector.log").open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "gatehouse.connector", str(self.directory),
-                 str(linger)],
+                [sys.executable, "-P", "-m", "gatehouse.sidecars.tls_connector",
+                 str(self.directory), str(linger)],
                 stderr=output,
             )  # fmt: skip
 

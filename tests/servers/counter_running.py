@@ -17,7 +17,7 @@ from envoy.extensions.common.ratelimit.v3 import ratelimit_pb2
 from envoy.service.ratelimit.v3 import rls_pb2, rls_pb2_grpc
 from process import Process, environment
 
-from gatehouse.standalone.ports import free_port
+from gatehouse.standalone.free_ports import free_port
 
 OK = rls_pb2.RateLimitResponse.OK
 OVER = rls_pb2.RateLimitResponse.OVER_LIMIT

@@ -14,9 +14,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from gatehouse.agent import processes
 from gatehouse.agent.nginx import main
-from gatehouse.agent.nginx.steps import Step
+from gatehouse.agent.nginx.apply_steps import Step
+from gatehouse.runtime import procfs as processes
 
 
 class DyingAgent:

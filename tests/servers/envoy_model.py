@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from envoy.service.discovery.v3 import discovery_pb2
 
-from gatehouse.xds.resources import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Resource
+from gatehouse.dataplane.xds.resources import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Resource
 
 Ask: TypeAlias = discovery_pb2.DeltaDiscoveryRequest
 Reply: TypeAlias = discovery_pb2.DeltaDiscoveryResponse

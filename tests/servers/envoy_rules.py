@@ -9,7 +9,7 @@ from google.protobuf import any_pb2, symbol_database
 from google.protobuf.descriptor import FieldDescriptor
 from validate import validate_pb2
 
-from gatehouse.xds.resources import Resource, Resources
+from gatehouse.dataplane.xds.resources import Resource, Resources
 
 _BOUNDS = ("min_len", "max_len", "min_bytes", "max_bytes", "min_items", "max_items", "max_pairs")
 

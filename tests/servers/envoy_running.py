@@ -24,8 +24,8 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import (
 )
 from envoy.extensions.transport_sockets.tls.v3 import secret_pb2, tls_pb2
 
-from gatehouse.delivery import DataPlaneReport
-from gatehouse.xds.resources import (
+from gatehouse.dataplane.delivery import DataPlaneReport
+from gatehouse.dataplane.xds.resources import (
     CLUSTER,
     ENDPOINTS,
     LISTENER,

@@ -16,9 +16,9 @@ import echoes
 import envoys
 import msgspec
 
-from gatehouse.backends import envoy
-from gatehouse.ir import gateway as ir_gateway
-from gatehouse.ir import http as ir
+from gatehouse.compiler.backends import envoy
+from gatehouse.compiler.ir import gateway as ir_gateway
+from gatehouse.compiler.ir import http as ir
 
 PATIENCE = 30.0
 """Seconds until something must have happened."""

@@ -7,7 +7,14 @@ from collections.abc import Iterable
 from envoy_model import Envoy, made, refusable
 from hypothesis import strategies as st
 
-from gatehouse.xds.resources import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Resource, Resources
+from gatehouse.dataplane.xds.resources import (
+    CLUSTER,
+    ENDPOINTS,
+    LISTENER,
+    ROUTES,
+    Resource,
+    Resources,
+)
 
 NAMES = ("a", "b", "c")
 GOOD = st.sampled_from(["one", "two"])

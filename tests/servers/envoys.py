@@ -12,7 +12,7 @@ from typing import Any
 import ads
 import msgspec
 
-from gatehouse.xds.limits import RUNTIME
+from gatehouse.dataplane.xds.runtime_limits import RUNTIME
 
 ENVOY = Path(__file__).parents[2] / ".venv/bin/envoy"
 

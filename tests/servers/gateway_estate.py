@@ -22,18 +22,18 @@ from cryptography import x509
 
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
-from gatehouse.controller import run as controllers
+from gatehouse.controller import main as controllers
+from gatehouse.controller.gateway_provisioner import SETTLING
+from gatehouse.controller.informers import WATCHED
 from gatehouse.controller.options import Options
-from gatehouse.controller.provisioning import SETTLING
-from gatehouse.controller.watching import WATCHED
+from gatehouse.dataplane.xds import delta
+from gatehouse.dataplane.xds.ads_session import Request
+from gatehouse.dataplane.xds.resources import ORDER
 from gatehouse.kube import client as kube
-from gatehouse.kube.lines import WatchEvent
-from gatehouse.transports.agents.authentication import Identity
+from gatehouse.kube.watch_decoder import WatchEvent
 from gatehouse.transports.agents.session import Answer, HasVersion, Register
 from gatehouse.transports.agents.stream import Apply
-from gatehouse.xds import delta
-from gatehouse.xds.conversation import Request
-from gatehouse.xds.resources import ORDER
+from gatehouse.transports.agents.token_auth import Identity
 
 Object = dict[str, Any]
 

@@ -23,7 +23,7 @@ from machines import Machine, join, resolving
 from process import Process
 
 from gatehouse.kube import client as kube
-from gatehouse.standalone.ports import free_port
+from gatehouse.standalone.free_ports import free_port
 
 POOL = "203.0.113.0/24"
 """Addresses of Gateways, all of the hosting machine."""

@@ -12,10 +12,10 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from gatehouse.apiserver import serve
+from gatehouse.apiserver import main as serve
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
-from gatehouse.standalone.state import State
+from gatehouse.standalone.state_directory import State
 
 
 class Server:

@@ -19,7 +19,7 @@ import yaml
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.kube import client as kube
-from gatehouse.standalone import processes
+from gatehouse.standalone import process_records as processes
 
 ROOT = Path(__file__).parents[2]
 PORT = 8080

@@ -21,8 +21,8 @@ from kubectls import Kubectl
 from process import Etcd, Process
 
 from gatehouse.standalone import pki
-from gatehouse.standalone.ports import free_port
-from gatehouse.standalone.state import State
+from gatehouse.standalone.free_ports import free_port
+from gatehouse.standalone.state_directory import State
 
 VERSION = "v1.34.3"
 

@@ -21,7 +21,7 @@ from process import ApiServer, Etcd
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
-from gatehouse.standalone.state import State
+from gatehouse.standalone.state_directory import State
 
 Object = dict[str, Any]
 

@@ -21,8 +21,8 @@ from authority import Authority
 from cryptography import x509
 from envoy_serving import Served
 
-from gatehouse.ir import gateway as ir_gateway
-from gatehouse.ir import kubernetes as ir
+from gatehouse.compiler.ir import gateway as ir_gateway
+from gatehouse.compiler.ir import kube_apiserver as ir
 
 HOST = "a.kube.test"
 PORT = 6443

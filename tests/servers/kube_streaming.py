@@ -13,7 +13,7 @@ import pytest
 from process import environment
 
 from gatehouse.standalone import pki
-from gatehouse.standalone.ports import free_port
+from gatehouse.standalone.free_ports import free_port
 
 SOURCE = Path(__file__).with_name("kube_streams")
 CACHE = Path(__file__).parents[2] / ".cache"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gatehouse.frontends import gateway_api
-from gatehouse.ir import http as ir
-from gatehouse.query import Ask, Engine, Key, Snapshot
+from gatehouse.compiler.frontends import gateway_api
+from gatehouse.compiler.ir import http as ir
+from gatehouse.incremental.query import Ask, Engine, Key, Snapshot
 
 BACKEND = {"name": "s", "port": 80}
 """A backendRef to the Service that is there."""

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from gatehouse.cli.certs import certs
 from gatehouse.controller.options import SERVER_NAME
-from gatehouse.standalone.ports import free_port
+from gatehouse.standalone.free_ports import free_port
 
 
 class Machine:

@@ -14,7 +14,7 @@ from outside_objects import join
 
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
-from gatehouse.standalone.ports import free_port
+from gatehouse.standalone.free_ports import free_port
 
 MARKS = [pytest.mark.process, pytest.mark.long]
 

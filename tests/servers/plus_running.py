@@ -16,10 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.agent.options import Options, options_from_environment
-from gatehouse.backends import nginx
-from gatehouse.bundle import Bundle, File
-from gatehouse.ir import gateway as ir_gateway
-from gatehouse.ir import http as ir
+from gatehouse.compiler.backends import nginx
+from gatehouse.compiler.ir import gateway as ir_gateway
+from gatehouse.compiler.ir import http as ir
+from gatehouse.dataplane.file_set import Bundle, File
 
 CAPABILITIES = nginx.Capabilities.parse("1.29.3 (nginx-plus-r36)", named_endpoints=True)
 

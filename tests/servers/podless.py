@@ -13,12 +13,12 @@ from inprocess import Server
 from installation import until
 
 from gatehouse.apis import resources
+from gatehouse.controller import main as controller
 from gatehouse.controller import options as controller_options
-from gatehouse.controller import run as controller
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
-from gatehouse.standalone.ports import free_port
-from gatehouse.standalone.state import State
+from gatehouse.standalone.free_ports import free_port
+from gatehouse.standalone.state_directory import State
 
 SUFFIX = "gatehouse-nginx"
 """How the names end of what a Gateway of NGINX has made for it."""

@@ -14,8 +14,8 @@ import urllib.request
 from pathlib import Path
 
 from gatehouse.standalone import pki
-from gatehouse.standalone.ports import free_port
-from gatehouse.standalone.state import State
+from gatehouse.standalone.free_ports import free_port
+from gatehouse.standalone.state_directory import State
 
 SECONDS = 120.0
 """Until something must be ready, or have ended: of a machine that others keep busy, too."""

@@ -9,9 +9,9 @@ from envoy_model import Ask, Envoy, Reply, made, refusable
 from envoy_worlds import check
 
 from gatehouse.agent.envoy.relay import Relay
-from gatehouse.xds import delta
-from gatehouse.xds.publication import Publication
-from gatehouse.xds.resources import CLUSTER, SECRET, Resources
+from gatehouse.dataplane.xds import delta
+from gatehouse.dataplane.xds.resources import CLUSTER, SECRET, Resources
+from gatehouse.dataplane.xds.snapshot_cache import Publication
 
 
 def versions(resources: Resources) -> set[tuple[str, str, str]]:

@@ -13,10 +13,10 @@ import msgspec
 from inprocess import Server
 from process import ApiServer
 
+from gatehouse.controller import main as controllers
 from gatehouse.controller import options as controller_options
-from gatehouse.controller import run as controllers
 from gatehouse.standalone import pki
-from gatehouse.standalone.ports import free_port
+from gatehouse.standalone.free_ports import free_port
 
 
 class Replica:

@@ -7,8 +7,15 @@ from typing import Any
 
 from google.protobuf import descriptor_pool, json_format, message_factory
 
-from gatehouse.xds import companions
-from gatehouse.xds.resources import COMPANION, LISTENER, PREFIX, SECRET, Resource, Resources
+from gatehouse.dataplane.xds import sidecar_configs as companions
+from gatehouse.dataplane.xds.resources import (
+    COMPANION,
+    LISTENER,
+    PREFIX,
+    SECRET,
+    Resource,
+    Resources,
+)
 
 _MANAGER = "envoy.filters.network.http_connection_manager"
 

@@ -16,8 +16,8 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from gatehouse.companion import control
-from gatehouse.reviewer import description
+from gatehouse.sidecars.base import control
+from gatehouse.sidecars.reviewer import config as description
 
 CLUSTER = "prod.example"
 
@@ -118,7 +118,7 @@ class Running:
         with (self.home / "reviewer.log").open("ab") as output:
             self.processes.append(
                 subprocess.Popen(
-                    [sys.executable, "-P", "-m", "gatehouse.reviewer",
+                    [sys.executable, "-P", "-m", "gatehouse.sidecars.reviewer",
                      str(self.directory), str(self._linger)],
                     stderr=output,
                 )

@@ -11,11 +11,12 @@ from typing import Any
 
 from authority import Authority
 
-from gatehouse.controller.moments import Moments
-from gatehouse.frontends import gateway_api, joined, upstream_cluster
-from gatehouse.ir import gateway as ir
-from gatehouse.ir.kubernetes import ApiCluster
-from gatehouse.query import Engine, Key, Snapshot
+from gatehouse.compiler.frontends import combined as joined
+from gatehouse.compiler.frontends import gateway_api, upstream_cluster
+from gatehouse.compiler.ir import gateway as ir
+from gatehouse.compiler.ir.kube_apiserver import ApiCluster
+from gatehouse.controller.deadlines import Moments
+from gatehouse.incremental.query import Engine, Key, Snapshot
 
 Object = dict[str, Any]
 

@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatehouse.standalone import pki
-from gatehouse.standalone.node import addresses, pods
-from gatehouse.standalone.state import State, StateError, split_address
+from gatehouse.standalone.node import load_balancer_ips as addresses
+from gatehouse.standalone.node import pods
+from gatehouse.standalone.state_directory import State, StateError, split_address
 
 POOL = ipaddress.IPv4Network("127.100.0.0/29")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gatehouse.standalone.node.forwarding import Rule, rules, ruleset
+from gatehouse.standalone.node.service_proxy import Rule, rules, ruleset
 
 BALANCED = "127.9.9.1"
 

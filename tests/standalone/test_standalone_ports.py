@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.standalone import ports
-from gatehouse.standalone.state import State
+from gatehouse.standalone import free_ports as ports
+from gatehouse.standalone.state_directory import State
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "0.0.0.0"])

@@ -15,10 +15,10 @@ from aiohttp import web
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from gatehouse.kube import client as kube
-from gatehouse.standalone import processes
+from gatehouse.standalone import process_records as processes
+from gatehouse.standalone.free_ports import free_port
 from gatehouse.standalone.node.probes import Tally, Timing, timing_of
 from gatehouse.standalone.node.runner import RECORD, Launch, Runner
-from gatehouse.standalone.ports import free_port
 
 HOST = "127.0.0.1"
 SLEEP = ("python3", "-c", "import time; time.sleep(600)")

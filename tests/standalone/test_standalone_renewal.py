@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from gatehouse.standalone import installation, pki
-from gatehouse.standalone.state import State
+from gatehouse.standalone import pki
+from gatehouse.standalone import up as installation
+from gatehouse.standalone.state_directory import State
 
 pytestmark = pytest.mark.process
 

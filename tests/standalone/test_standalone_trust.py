@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gatehouse.provisioner import names
+from gatehouse.controller.provisioner import names
 from gatehouse.standalone.node import pods, trust
 
 GATEWAY = {

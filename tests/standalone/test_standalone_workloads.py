@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from gatehouse.standalone.node import images
-from gatehouse.standalone.node import networks as wires
-from gatehouse.standalone.node.networks import NetworkError, Networks
+from gatehouse.standalone.node import pod_networks as wires
+from gatehouse.standalone.node.pod_networks import NetworkError, Networks
 
 
 def pod(*names: str) -> dict[str, Any]:

@@ -15,12 +15,12 @@ import pytest
 from agent_control_plane import GATEWAY, ControlPlane
 from agent_v2 import AgentV2, Config, channel, unzipped
 
-from gatehouse.bundle import Bundle, File
-from gatehouse.transports.agents.authentication import Identity
-from gatehouse.transports.agents.calls import Callers
+from gatehouse.dataplane.file_set import Bundle, File
+from gatehouse.transports.agents.call_auth import Callers
 from gatehouse.transports.agents.fleet import Fleet
 from gatehouse.transports.agents.session import Answer, Elapsed, Register
 from gatehouse.transports.agents.stream import Apply
+from gatehouse.transports.agents.token_auth import Identity
 from gatehouse.transports.commander import main_file, messages, payload
 from gatehouse.transports.commander.services import Services
 from gatehouse.wire.agent_sdk import commander_pb2 as sdk

@@ -15,8 +15,8 @@ import pytest
 from agent_control_plane import GATEWAY, ControlPlane
 from agent_wire import WireAgent, answer, wire_agent
 
-from gatehouse.bundle import Bundle, File
-from gatehouse.delivery import InstanceReport
+from gatehouse.dataplane.delivery import InstanceReport
+from gatehouse.dataplane.file_set import Bundle, File
 from gatehouse.transports.agents.session import SILENT_REQUESTS
 
 OTHER = "shop/other"

@@ -16,10 +16,10 @@ from agent_v3 import Claimant
 from authority import Authority
 from cryptography import x509
 
-from gatehouse.bundle import Bundle, File, digest_of
-from gatehouse.standalone.ports import free_port
-from gatehouse.transports.agents.authentication import Denied, Identity
-from gatehouse.transports.agents.shown import ShownCertificates
+from gatehouse.dataplane.file_set import Bundle, File, digest_of
+from gatehouse.standalone.free_ports import free_port
+from gatehouse.transports.agents.certificate_auth import ShownCertificates
+from gatehouse.transports.agents.token_auth import Denied, Identity
 from gatehouse.transports.server import Unavailable
 
 BALANCER = "ExternalLoadBalancer edge/front"

@@ -8,10 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.bundle import Bundle, File
-from gatehouse.delivery import DataPlaneReport
+from gatehouse.dataplane.delivery import DataPlaneReport
+from gatehouse.dataplane.file_set import Bundle, File
 from gatehouse.transports.agents import session
-from gatehouse.transports.agents.authentication import (
+from gatehouse.transports.agents.fleet import STREAMS_MAX, Fleet
+from gatehouse.transports.agents.publication import Publication, Published
+from gatehouse.transports.agents.stream import MESSAGES_MAX, Apply, Stream
+from gatehouse.transports.agents.token_auth import (
     REMEMBERED_SECONDS,
     REVIEWS_MAX,
     Denied,
@@ -19,9 +22,6 @@ from gatehouse.transports.agents.authentication import (
     TokenReviews,
     token_in,
 )
-from gatehouse.transports.agents.fleet import STREAMS_MAX, Fleet
-from gatehouse.transports.agents.publication import Publication, Published
-from gatehouse.transports.agents.stream import MESSAGES_MAX, Apply, Stream
 from gatehouse.transports.mpi import messages
 from gatehouse.wire.mpi.v1 import command_pb2, files_pb2
 

@@ -14,7 +14,7 @@ import grpc.aio
 import pytest
 from agent_control_plane import GATEWAY, ControlPlane
 
-from gatehouse.bundle import Bundle, File
+from gatehouse.dataplane.file_set import Bundle, File
 from gatehouse.transports.mpi import messages
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 

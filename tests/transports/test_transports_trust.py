@@ -12,7 +12,7 @@ import pytest
 from agent_control_plane import GATEWAY, ControlPlane
 from agent_v3 import Claimant, claimant
 
-from gatehouse.bundle import Bundle, File, digest_of
+from gatehouse.dataplane.file_set import Bundle, File, digest_of
 from gatehouse.transports.server import Trespass
 
 OTHER = "shop/other"

@@ -25,11 +25,11 @@ from envoy_running import (
     website,
 )
 
-from gatehouse.delivery import DataPlaneReport
-from gatehouse.standalone.ports import free_port
+from gatehouse.dataplane.delivery import DataPlaneReport
+from gatehouse.dataplane.xds.delta import METHOD
+from gatehouse.dataplane.xds.resources import CLUSTER, Resource
+from gatehouse.standalone.free_ports import free_port
 from gatehouse.transports.xds.services import SERVICE
-from gatehouse.xds.delta import METHOD
-from gatehouse.xds.resources import CLUSTER, Resource
 
 pytestmark = pytest.mark.process
 

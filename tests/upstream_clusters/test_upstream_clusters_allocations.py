@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from upstream_worlds import EVERYTHING, GATEWAY, World
 
-from gatehouse.frontends import gateway_api
-from gatehouse.frontends.upstream_cluster import conditions, replicas
-from gatehouse.frontends.upstream_cluster.allocations import MOST
-from gatehouse.ir.kubernetes import InFlight
-from gatehouse.query import Key
+from gatehouse.compiler.frontends import gateway_api
+from gatehouse.compiler.frontends.upstream_cluster import conditions, replicas
+from gatehouse.compiler.frontends.upstream_cluster.allocations import MOST
+from gatehouse.compiler.ir.kube_apiserver import InFlight
+from gatehouse.incremental.query import Key
 
 Object = dict[str, Any]
 

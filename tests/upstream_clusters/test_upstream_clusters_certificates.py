@@ -10,7 +10,7 @@ import pytest
 from cryptography import x509
 from upstream_worlds import World, authority, b64, ca, condition
 
-from gatehouse.frontends.upstream_cluster.validity import covers
+from gatehouse.compiler.frontends.upstream_cluster.certificate_validity import covers
 
 DAY = 86400.0
 HTTPS = [{"endpoint": "https://10.0.0.1:6443"}]

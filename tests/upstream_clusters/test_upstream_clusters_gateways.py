@@ -16,9 +16,10 @@ from upstream_worlds import (
     pair,
 )
 
-from gatehouse.frontends import gateway_api, joined
-from gatehouse.frontends.upstream_cluster import replicas
-from gatehouse.ir.kubernetes import Identity, InFlight, TokenBucket
+from gatehouse.compiler.frontends import combined as joined
+from gatehouse.compiler.frontends import gateway_api
+from gatehouse.compiler.frontends.upstream_cluster import replicas
+from gatehouse.compiler.ir.kube_apiserver import Identity, InFlight, TokenBucket
 
 OLD, NEW = "2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z"
 HTTPS = [{"endpoint": "https://10.0.0.1:6443"}]

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from upstream_worlds import CREATED, EVERYTHING, LISTENER, World, b64, ca, spec
 
-from gatehouse.frontends import gateway_api, joined
-from gatehouse.query import Key
+from gatehouse.compiler.frontends import combined as joined
+from gatehouse.compiler.frontends import gateway_api
+from gatehouse.incremental.query import Key
 
 Object = dict[str, Any]
 Edit = tuple[Key, Object | None]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gatehouse.apis.request_info import RequestInfo, parse
 from gatehouse.apis.upstream_clusters import Rule, ServiceAccountRef
-from gatehouse.frontends.upstream_cluster import rules
-from gatehouse.frontends.upstream_cluster.deciding import User, mismatch
+from gatehouse.compiler.frontends.upstream_cluster import rules
+from gatehouse.compiler.frontends.upstream_cluster.dispatch import User, mismatch
 
 PODS = parse("GET", "/api/v1/namespaces/ns/pods/p")
 LOG = parse("GET", "/api/v1/namespaces/ns/pods/p/log")

@@ -14,11 +14,15 @@ from gatehouse.apis.upstream_clusters import (
     Server,
     UpstreamClusterSpec,
 )
-from gatehouse.frontends.upstream_cluster import gates, lifetimes, limits, policies, servers
-from gatehouse.frontends.upstream_cluster.findings import Reason
-from gatehouse.frontends.upstream_cluster.limits import Spanning
-from gatehouse.ir.kubernetes import FlowSchema, InFlight, TokenBucket
-from gatehouse.ir.kubernetes import Server as IrServer
+from gatehouse.compiler.frontends.upstream_cluster import auth_cache_ttls as lifetimes
+from gatehouse.compiler.frontends.upstream_cluster import dispatch_policies as policies
+from gatehouse.compiler.frontends.upstream_cluster import feature_gates as gates
+from gatehouse.compiler.frontends.upstream_cluster import flow_control as limits
+from gatehouse.compiler.frontends.upstream_cluster import servers
+from gatehouse.compiler.frontends.upstream_cluster.findings import Reason
+from gatehouse.compiler.frontends.upstream_cluster.flow_control import Spanning
+from gatehouse.compiler.ir.kube_apiserver import FlowSchema, InFlight, TokenBucket
+from gatehouse.compiler.ir.kube_apiserver import Server as IrServer
 
 Object = dict[str, Any]
 EVERYTHING = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}

@@ -13,7 +13,7 @@ import yaml
 
 from gatehouse.apis import resources
 from gatehouse.apiserver.controllers.bootstrap import bundled
-from gatehouse.apiserver.objects.definitions import served_by
+from gatehouse.apiserver.objects.crds import served_by
 from gatehouse.apiserver.objects.registry import Registry
 
 Object = dict[str, Any]

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from relay_chain import MOVES, Chain
 
-from gatehouse.xds import companions
-from gatehouse.xds.resources import CLUSTER, COMPANION, LISTENER, Resource, Resources
+from gatehouse.dataplane.xds import sidecar_configs as companions
+from gatehouse.dataplane.xds.resources import CLUSTER, COMPANION, LISTENER, Resource, Resources
 
 
 class Accompanied(Chain):

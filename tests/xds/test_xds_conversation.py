@@ -7,15 +7,10 @@ from envoy_worlds import check, worlds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatehouse.xds import delta
-from gatehouse.xds.conversation import Conversation, Request
-from gatehouse.xds.publication import Publication
-from gatehouse.xds.resources import (
-    CLUSTER,
-    ENDPOINTS,
-    SECRET,
-    Resources,
-)
+from gatehouse.dataplane.xds import delta
+from gatehouse.dataplane.xds.ads_session import Conversation, Request
+from gatehouse.dataplane.xds.resources import CLUSTER, ENDPOINTS, SECRET, Resources
+from gatehouse.dataplane.xds.snapshot_cache import Publication
 
 
 class Session:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from relay_chain import MOVES, ended, everybody_has, gone_through
 
-from gatehouse.xds.resources import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Resources
+from gatehouse.dataplane.xds.resources import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Resources
 
 USUAL = st.sampled_from(MOVES)
 MISHAPS = st.sampled_from(

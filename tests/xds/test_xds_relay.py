@@ -6,8 +6,8 @@ import pytest
 from envoy_model import made
 from relay_chain import Chain, settled, versions
 
-from gatehouse.xds.resources import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Resources
-from gatehouse.xds.subscription import UNSURE
+from gatehouse.dataplane.xds.resources import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Resources
+from gatehouse.dataplane.xds.subscription import UNSURE
 
 
 def test_names_that_came_and_went_are_not_remembered() -> None:

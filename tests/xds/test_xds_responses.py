@@ -7,11 +7,11 @@ from envoy.config.core.v3 import base_pb2
 from envoy.service.discovery.v3 import discovery_pb2
 from envoy_model import made
 
-from gatehouse.xds import delta, state_of_the_world
-from gatehouse.xds.conversation import WARMING_SECONDS, Conversation, Request, Response
-from gatehouse.xds.publication import REMEMBERED_CHANGES, Publication
-from gatehouse.xds.refusals import MESSAGE_MAX, Refusal, reasons_in
-from gatehouse.xds.resources import (
+from gatehouse.dataplane.xds import delta
+from gatehouse.dataplane.xds import sotw as state_of_the_world
+from gatehouse.dataplane.xds.ads_session import WARMING_SECONDS, Conversation, Request, Response
+from gatehouse.dataplane.xds.nacks import MESSAGE_MAX, Refusal, reasons_in
+from gatehouse.dataplane.xds.resources import (
     CLUSTER,
     ENDPOINTS,
     LISTENER,
@@ -20,7 +20,8 @@ from gatehouse.xds.resources import (
     Resource,
     Resources,
 )
-from gatehouse.xds.subscription import RESPONSE_BYTES
+from gatehouse.dataplane.xds.snapshot_cache import REMEMBERED_CHANGES, Publication
+from gatehouse.dataplane.xds.subscription import RESPONSE_BYTES
 
 A, B = made(CLUSTER, "a", "one"), made(CLUSTER, "b", "one")
 A2 = made(CLUSTER, "a", "two")

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gatehouse.agent.lifetimes import DRAIN_SECONDS, MOST_DRAIN_SECONDS
+from gatehouse.agent.timeouts import DRAIN_SECONDS, MOST_DRAIN_SECONDS
 
 CONFIG_DIR = "/etc/nginx"
 """Where a control plane believes NGINX's files to be."""

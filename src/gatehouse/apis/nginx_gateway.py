@@ -298,7 +298,7 @@ class NginxProxySpec(View, frozen=True):
     compression: Compression | None = None
     logging: Logging | None = None
     kubernetes: dict[str, Any] | None = None
-    """A :class:`~gatehouse.apis.workload.Workload` as it is written, to be put over another."""
+    """A :class:`~gatehouse.apis.data_plane_workload.Workload` as written, to merge over another."""
 
 
 class NginxProxy(Resource, frozen=True):

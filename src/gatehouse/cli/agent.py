@@ -12,7 +12,8 @@ from typing import Any
 import click
 
 from gatehouse.agent.options import KEYS, Options, OptionsError, ProxyMissingError, load_options
-from gatehouse.cli import logs, running
+from gatehouse.cli import logs
+from gatehouse.cli import run as running
 from gatehouse.cli.errors import Trouble
 
 

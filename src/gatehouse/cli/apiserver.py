@@ -10,14 +10,15 @@ from typing import Any
 
 import click
 
-from gatehouse.apiserver import serve
+from gatehouse.apiserver import main as serve
 from gatehouse.apiserver.http.handler import Limits
-from gatehouse.apiserver.identity.static import TokenFileError
-from gatehouse.apiserver.storage import encryption, transfer
+from gatehouse.apiserver.identity.static_tokens import TokenFileError
+from gatehouse.apiserver.storage import backup as transfer
+from gatehouse.apiserver.storage import encryption
+from gatehouse.apiserver.storage.backup import TransferError
 from gatehouse.apiserver.storage.encryption import EncryptionError
 from gatehouse.apiserver.storage.entries import AddressError, UnavailableError
-from gatehouse.apiserver.storage.transfer import TransferError
-from gatehouse.cli import running
+from gatehouse.cli import run as running
 from gatehouse.cli.errors import Trouble
 from gatehouse.standalone.node import pods
 

@@ -17,9 +17,9 @@ from rich.table import Table
 from gatehouse.apis import resources
 from gatehouse.cli.errors import Trouble
 from gatehouse.controller.options import SERVER_NAME
+from gatehouse.dataplane.machine_identity import Machine
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
-from gatehouse.machines import Machine
 from gatehouse.standalone import pki
 
 PATH = click.Path(path_type=Path)

@@ -10,15 +10,15 @@ from typing import Any
 import click
 import msgspec
 
-from gatehouse.apis.workload import NetworkOptions
-from gatehouse.cli import running
+from gatehouse.apis.data_plane_workload import NetworkOptions
+from gatehouse.cli import run as running
+from gatehouse.controller import main as controller
 from gatehouse.controller import options as controller_options
-from gatehouse.controller import run as controller
-from gatehouse.controller import usage
+from gatehouse.controller import plus_usage as usage
+from gatehouse.controller.leader_election import LeadershipLostError, Lease, namespaced_name
 from gatehouse.controller.leader_label import LABEL
-from gatehouse.controller.leadership import LeadershipLostError, Lease, namespaced_name
+from gatehouse.controller.provisioner.copied_secrets import USES, Source
 from gatehouse.kube.config import ConfigError
-from gatehouse.provisioner.copies import USES, Source
 
 PATH = click.Path(path_type=Path)
 

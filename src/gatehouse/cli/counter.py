@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from gatehouse.cli import running
-from gatehouse.counter import serve
+from gatehouse.cli import run as running
+from gatehouse.ratelimit import main as serve
 
 PATH = click.Path(path_type=Path)
 

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import click
 
-from gatehouse.cli import logs, machine, running, showcase
+from gatehouse.cli import demo_scenario as showcase
+from gatehouse.cli import local_options as machine
+from gatehouse.cli import logs
+from gatehouse.cli import run as running
 from gatehouse.cli.errors import Trouble
-from gatehouse.standalone.state import StateError
+from gatehouse.standalone.state_directory import StateError
 from gatehouse.standalone.supervisor import StartError
 
 PATH = click.Path(path_type=Path)

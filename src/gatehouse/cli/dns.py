@@ -13,13 +13,13 @@ import click
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.cli.errors import Trouble
-from gatehouse.cli.inspect import kubeconfig_of
-from gatehouse.frontends import hosted_apiserver
-from gatehouse.frontends.hosted_apiserver.dns import Record, pointed
+from gatehouse.cli.status import kubeconfig_of
+from gatehouse.compiler.frontends import hosted_apiserver
+from gatehouse.compiler.frontends.hosted_apiserver.dns import Record, pointed
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
 from gatehouse.kube.informer import Informer
-from gatehouse.kube.mirror import Changes
+from gatehouse.kube.store import Changes
 
 PATH = click.Path(path_type=Path)
 

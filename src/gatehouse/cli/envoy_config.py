@@ -15,8 +15,8 @@ from google.protobuf import any_pb2, json_format, symbol_database
 from google.protobuf.message import DecodeError
 from udpa.annotations import sensitive_pb2
 
-from gatehouse.xds import companions
-from gatehouse.xds.resources import COMPANION, LEAVING, Resource
+from gatehouse.dataplane.xds import sidecar_configs as companions
+from gatehouse.dataplane.xds.resources import COMPANION, LEAVING, Resource
 
 REDACTED = "[redacted]"
 
@@ -62,7 +62,7 @@ def read(database: Path) -> list[Resource]:
 def dump(resources: list[Resource]) -> str:
     """Write resources as YAML: types, then names, then each resource's fields."""
     # The messages must be known before those packed in others can be read.
-    importlib.import_module("gatehouse.backends.envoy")
+    importlib.import_module("gatehouse.compiler.backends.envoy")
     by_type: dict[str, Object] = {}
     types = {type_url: place for place, type_url in enumerate(LEAVING)}
     last = len(types)

@@ -17,19 +17,19 @@ from gatehouse.apis import meta, resources
 from gatehouse.apis.request_info import RequestError, RequestInfo, parse
 from gatehouse.apis.upstream_clusters import UpstreamCluster
 from gatehouse.cli.errors import Trouble
-from gatehouse.cli.inspect import PATH, kubeconfig_of
-from gatehouse.frontends import upstream_cluster
-from gatehouse.frontends.upstream_cluster import policies
-from gatehouse.frontends.upstream_cluster.deciding import (
+from gatehouse.cli.status import PATH, kubeconfig_of
+from gatehouse.compiler.frontends import upstream_cluster
+from gatehouse.compiler.frontends.upstream_cluster import dispatch_policies as policies
+from gatehouse.compiler.frontends.upstream_cluster.dispatch import (
     ANONYMOUS,
     Decision,
     User,
     decide,
     names_of,
 )
-from gatehouse.frontends.upstream_cluster.findings import Reason
-from gatehouse.frontends.upstream_cluster.limits import Spanning
-from gatehouse.ir.kubernetes import ApiCluster, FlowSchema, InFlight, Names
+from gatehouse.compiler.frontends.upstream_cluster.findings import Reason
+from gatehouse.compiler.frontends.upstream_cluster.flow_control import Spanning
+from gatehouse.compiler.ir.kube_apiserver import ApiCluster, FlowSchema, InFlight, Names
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from gatehouse.cli import machine, running
+from gatehouse.cli import local_options as machine
+from gatehouse.cli import run as running
 from gatehouse.cli.errors import Trouble
 from gatehouse.kube.config import ConfigError
 from gatehouse.standalone.node import images as table

@@ -10,9 +10,10 @@ from typing import Any, TypeVar, get_args
 import click
 import yaml
 
-from gatehouse.cli import running
+from gatehouse.cli import run as running
 from gatehouse.cli.errors import Trouble
-from gatehouse.nodeproxy import life, names
+from gatehouse.nodeproxy import coredns as names
+from gatehouse.nodeproxy import main as life
 from gatehouse.nodeproxy.commands import CommandError
 from gatehouse.nodeproxy.manifests import Installation, manifests
 from gatehouse.nodeproxy.options import (

@@ -10,9 +10,11 @@ from typing import Any
 
 import click
 
-from gatehouse.cli import logs, machine, running
-from gatehouse.standalone import installation
-from gatehouse.standalone.state import State, StateError, default_directory
+from gatehouse.cli import local_options as machine
+from gatehouse.cli import logs
+from gatehouse.cli import run as running
+from gatehouse.standalone import up as installation
+from gatehouse.standalone.state_directory import State, StateError, default_directory
 from gatehouse.standalone.supervisor import StartError
 
 PATH = click.Path(path_type=Path)

@@ -9,12 +9,13 @@ from typing import Any
 import msgspec
 import structlog
 
-from gatehouse import query
-from gatehouse.controller import planning
-from gatehouse.frontends import gateway_api, hosted_apiserver, joined, upstream_cluster
-from gatehouse.ir import gateway as ir
-from gatehouse.provisioner.manifests import Plan
-from gatehouse.table import Table
+from gatehouse.compiler.frontends import combined as joined
+from gatehouse.compiler.frontends import gateway_api, hosted_apiserver, upstream_cluster
+from gatehouse.compiler.ir import gateway as ir
+from gatehouse.controller import provisioning_plan as planning
+from gatehouse.controller.provisioner.manifests import Plan
+from gatehouse.incremental import query
+from gatehouse.incremental.table import Table
 
 log = structlog.get_logger("gatehouse.controller")
 

@@ -9,10 +9,10 @@ from typing import Any, Generic, TypeVar
 import structlog
 
 from gatehouse.apis.resources import Resource
+from gatehouse.incremental.query import Key
+from gatehouse.incremental.table import Table
 from gatehouse.kube import apply
 from gatehouse.kube import client as kube
-from gatehouse.query import Key
-from gatehouse.table import Table
 
 log = structlog.get_logger("gatehouse.dependents")
 

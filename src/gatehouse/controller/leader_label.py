@@ -16,7 +16,7 @@ from gatehouse.apis.resources import PODS, Resource
 from gatehouse.kube import client as kube
 from gatehouse.kube.backoff import Backoff
 from gatehouse.kube.informer import Informer
-from gatehouse.kube.mirror import Changes, Name
+from gatehouse.kube.store import Changes, Name
 
 log = structlog.get_logger("gatehouse.controller")
 

@@ -16,17 +16,17 @@ from typing import Any
 import structlog
 
 from gatehouse.apis.resources import Resource
-from gatehouse.controller import programming
+from gatehouse.compiler.frontends import gateway_api
+from gatehouse.compiler.frontends.upstream_cluster import replicas
+from gatehouse.controller import programmed_condition as programming
 from gatehouse.controller.compilation import Compilation, Pass, Served
-from gatehouse.controller.holding import Holding
-from gatehouse.controller.moments import Moments
-from gatehouse.controller.publication import Publisher
+from gatehouse.controller.deadlines import Moments
+from gatehouse.controller.deferred_status import Holding
+from gatehouse.controller.provisioner.manifests import Plan
+from gatehouse.controller.publisher import Publisher
 from gatehouse.controller.status_writer import StatusWriter
-from gatehouse.frontends import gateway_api
-from gatehouse.frontends.upstream_cluster import replicas
-from gatehouse.kube.mirror import Changes
-from gatehouse.provisioner.manifests import Plan
-from gatehouse.query import Key
+from gatehouse.incremental.query import Key
+from gatehouse.kube.store import Changes
 
 log = structlog.get_logger("gatehouse.controller")
 

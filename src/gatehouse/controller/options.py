@@ -10,14 +10,14 @@ import msgspec
 from cryptography import x509
 
 import gatehouse
-from gatehouse.apis.workload import NetworkOptions
-from gatehouse.controller.leadership import Lease
-from gatehouse.controller.usage import UsageOptions, reports
-from gatehouse.frontends import gateway_api
-from gatehouse.provisioner.copies import Source
-from gatehouse.provisioner.manifests import ProvisionerSettings
-from gatehouse.provisioner.network import Server
-from gatehouse.provisioner.pod import Proxy
+from gatehouse.apis.data_plane_workload import NetworkOptions
+from gatehouse.compiler.frontends import gateway_api
+from gatehouse.controller.leader_election import Lease
+from gatehouse.controller.plus_usage import UsageOptions, reports
+from gatehouse.controller.provisioner.copied_secrets import Source
+from gatehouse.controller.provisioner.manifests import ProvisionerSettings
+from gatehouse.controller.provisioner.network_policy import Server
+from gatehouse.controller.provisioner.pod import Proxy
 
 SERVER_NAME = "gatehouse-controller.gatehouse-system.svc"
 """The name that the agents expect in the channel's certificate, and their tokens' audience."""

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
-from gatehouse.controller.watching import DEPENDENTS, WATCHED
-from gatehouse.frontends import external_load_balancer, joined
-from gatehouse.provisioner.reconcile import KINDS as PROVISIONED
+from gatehouse.compiler.frontends import combined as joined
+from gatehouse.compiler.frontends import external_load_balancer
+from gatehouse.controller.informers import DEPENDENTS, WATCHED
+from gatehouse.controller.provisioner.reconcile import KINDS as PROVISIONED
 
 
 class Permission(NamedTuple):

@@ -10,9 +10,9 @@ from typing import Any
 import structlog
 
 from gatehouse.apis.resources import Resource
-from gatehouse.frontends import joined
+from gatehouse.compiler.frontends import combined as joined
+from gatehouse.incremental.query import Key
 from gatehouse.kube import client as kube
-from gatehouse.query import Key
 
 log = structlog.get_logger("gatehouse.status")
 

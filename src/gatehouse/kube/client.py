@@ -29,7 +29,7 @@ from gatehouse.kube.errors import (
     Unauthorized,
     Unavailable,
 )
-from gatehouse.kube.lines import WatchEvent, decoded_batches
+from gatehouse.kube.watch_decoder import WatchEvent, decoded_batches
 
 __all__ = [
     "AlreadyExists",

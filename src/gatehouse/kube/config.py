@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from gatehouse.kube import proxies
+from gatehouse.kube import http_proxy as proxies
 from gatehouse.kube.credentials import (
     ExecPlugin,
     ExecToken,

@@ -13,7 +13,7 @@ import structlog
 from gatehouse.apis.resources import Resource
 from gatehouse.kube.backoff import Backoff
 from gatehouse.kube.client import ApiError, Client, Forbidden, Gone, NotFound
-from gatehouse.kube.mirror import Changes, Mirror, Name, Object
+from gatehouse.kube.store import Changes, Mirror, Name, Object
 
 log = structlog.get_logger("gatehouse.kube.informer")
 

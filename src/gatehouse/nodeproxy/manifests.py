@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from gatehouse.nodeproxy import names
+from gatehouse.nodeproxy import coredns as names
 from gatehouse.nodeproxy.options import Options
 
 Manifest = dict[str, Any]

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from gatehouse.standalone import processes
+from gatehouse.standalone import process_records as processes
 
 log = structlog.get_logger("gatehouse.up")
 

@@ -10,30 +10,30 @@ from pathlib import Path
 import grpc.aio
 import structlog
 
-from gatehouse.bundle import Bundle
-from gatehouse.delivery import DataPlaneReport
-from gatehouse.server_certificate import ServerCertificate
-from gatehouse.transports.agents.authentication import (
-    Authenticate,
-    Denied,
-    Identity,
-    TokenReviews,
-    Unavailable,
-)
-from gatehouse.transports.agents.calls import (
+from gatehouse.dataplane.delivery import DataPlaneReport
+from gatehouse.dataplane.file_set import Bundle
+from gatehouse.dataplane.xds.resources import Resources
+from gatehouse.runtime.certificate_watcher import ServerCertificate
+from gatehouse.transports.agents.call_auth import (
     Callers,
     Identify,
     Trespass,
     by_certificate,
     by_token,
 )
+from gatehouse.transports.agents.certificate_auth import IdentifyMachine, ShownCertificates
 from gatehouse.transports.agents.fleet import Fleet
-from gatehouse.transports.agents.shown import IdentifyMachine, ShownCertificates
+from gatehouse.transports.agents.token_auth import (
+    Authenticate,
+    Denied,
+    Identity,
+    TokenReviews,
+    Unavailable,
+)
 from gatehouse.transports.commander import services as commander
 from gatehouse.transports.mpi import services as mpi
 from gatehouse.transports.xds import services as xds
 from gatehouse.transports.xds.fleet import Fleet as EnvoyFleet
-from gatehouse.xds.resources import Resources
 
 __all__ = ["Authenticate", "Denied", "Identity", "AgentServer", "Trespass", "Unavailable"]
 

@@ -8,8 +8,8 @@ import pytest
 
 from gatehouse.apiserver.errors import ApiError
 from gatehouse.apiserver.identity.users import User
-from gatehouse.apiserver.rbac.admission import check_write
 from gatehouse.apiserver.rbac.authorizer import Authorizer
+from gatehouse.apiserver.rbac.escalation import check_write
 from gatehouse.apiserver.rbac.rules import EVERYTHING, GROUP
 
 Object = dict[str, Any]

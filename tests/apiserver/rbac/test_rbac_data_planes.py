@@ -9,8 +9,8 @@ import pytest
 from gatehouse.apiserver.builtin.kinds import KINDS
 from gatehouse.apiserver.errors import ApiError
 from gatehouse.apiserver.identity.users import SYSTEM, User
-from gatehouse.apiserver.objects.calls import Call, Options
 from gatehouse.apiserver.objects.registry import Registry
+from gatehouse.apiserver.objects.write_request import Call, Options
 from gatehouse.apiserver.rbac.authorizer import Authorizer
 from gatehouse.apiserver.rbac.data_planes import check_write
 from gatehouse.apiserver.rbac.rules import EVERYTHING, GROUP

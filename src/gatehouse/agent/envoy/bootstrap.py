@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gatehouse.agent.envoy import kubernetes
-from gatehouse.xds.limits import RUNTIME
+from gatehouse.agent.envoy import kube_metrics as kubernetes
+from gatehouse.dataplane.xds.runtime_limits import RUNTIME
 
 RELAY = "gatehouse-relay"
 """The one cluster that Envoy knows by itself."""

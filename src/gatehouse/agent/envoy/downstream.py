@@ -13,8 +13,8 @@ import structlog
 from envoy.service.discovery.v3 import discovery_pb2
 
 from gatehouse.agent.envoy.relay import Relay
-from gatehouse.patience import Patience
-from gatehouse.xds import delta
+from gatehouse.dataplane.xds import delta
+from gatehouse.runtime.deadline import Patience
 
 log = structlog.get_logger("gatehouse.agent")
 

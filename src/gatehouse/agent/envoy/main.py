@@ -8,22 +8,25 @@ from urllib.parse import quote
 
 import structlog
 
-from gatehouse.agent import companions, life, pages
+from gatehouse.agent import lifecycle as life
+from gatehouse.agent import sidecars as companions
 from gatehouse.agent.envoy import binary as binaries
-from gatehouse.agent.envoy import kubernetes, places
+from gatehouse.agent.envoy import kube_metrics as kubernetes
+from gatehouse.agent.envoy import paths as places
 from gatehouse.agent.envoy.admin import Admin
 from gatehouse.agent.envoy.bootstrap import bootstrap
-from gatehouse.agent.envoy.company import Company
-from gatehouse.agent.envoy.disk import Disk
 from gatehouse.agent.envoy.downstream import Downstream
 from gatehouse.agent.envoy.metrics import FAMILIES, page
 from gatehouse.agent.envoy.relay import Relay
-from gatehouse.agent.envoy.supervision import Supervisor
+from gatehouse.agent.envoy.resource_store import Disk
+from gatehouse.agent.envoy.sidecar_manager import Company
+from gatehouse.agent.envoy.supervisor import Supervisor
 from gatehouse.agent.envoy.upstream import Upstream
-from gatehouse.agent.health import HealthServer
-from gatehouse.agent.measurements import Figure
 from gatehouse.agent.options import Options
-from gatehouse.reviewer import description as reviewing
+from gatehouse.runtime import unix_http as pages
+from gatehouse.runtime.health_minimal import HealthServer
+from gatehouse.runtime.prometheus import Figure
+from gatehouse.sidecars.reviewer import config as reviewing
 
 log = structlog.get_logger("gatehouse.agent")
 

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from gatehouse.agent.measurements import Figure, families
+from gatehouse.runtime.prometheus import Figure, families
 
 FAMILIES = (
     r"^(cluster\..*\.(upstream_rq_(total|xx|[1-5]xx|time|timeout|retry|active|pending_overflow)"

@@ -7,7 +7,8 @@ held; one that went on while the relay was away is not told anything older than 
 What it asks for by itself are descriptions of companions. Of these Envoy hears nothing; they are
 accepted when the companions do what is described.
 
-- What Envoy has taken is kept whichever stream brought it (:mod:`~gatehouse.agent.envoy.holdings`).
+- What Envoy has taken is kept whichever stream brought it
+  (:mod:`~gatehouse.agent.envoy.resource_cache`).
 - Who begins to talk to the control plane says every name that is held or that Envoy may have. It
   says a version only where Envoy took it; so of all else the control plane speaks anew, and a name
   that is gone is said to be gone rather than forgotten.
@@ -23,14 +24,14 @@ import msgspec
 from envoy.config.core.v3 import base_pb2
 from envoy.service.discovery.v3 import discovery_pb2
 
-from gatehouse.agent.envoy.described import Descriptions
-from gatehouse.agent.envoy.holdings import Holdings, Kept
-from gatehouse.xds import delta
-from gatehouse.xds.conversation import WILDCARDS
-from gatehouse.xds.publication import EVERYTHING
-from gatehouse.xds.refusals import Refusal
-from gatehouse.xds.resources import COMPANION, LISTENER, Key, Resource, Resources
-from gatehouse.xds.subscription import InFlight, Subscription
+from gatehouse.agent.envoy.resource_cache import Holdings, Kept
+from gatehouse.agent.envoy.sidecar_resources import Descriptions
+from gatehouse.dataplane.xds import delta
+from gatehouse.dataplane.xds.ads_session import WILDCARDS
+from gatehouse.dataplane.xds.nacks import Refusal
+from gatehouse.dataplane.xds.resources import COMPANION, LISTENER, Key, Resource, Resources
+from gatehouse.dataplane.xds.snapshot_cache import EVERYTHING
+from gatehouse.dataplane.xds.subscription import InFlight, Subscription
 
 FEATURE = "gatehouse.relay"
 """Said to the control plane beside what Envoy says of itself."""

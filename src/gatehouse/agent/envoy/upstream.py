@@ -13,8 +13,8 @@ from envoy.service.discovery.v3 import discovery_pb2
 from gatehouse.agent.channel import Token, open_channel
 from gatehouse.agent.envoy.relay import Ask, Relay
 from gatehouse.agent.options import Options
-from gatehouse.agent.reconnecting import Backoff, Reconnecting
-from gatehouse.xds import delta
+from gatehouse.agent.reconnect import Backoff, Reconnecting
+from gatehouse.dataplane.xds import delta
 
 log = structlog.get_logger("gatehouse.agent")
 

@@ -11,15 +11,15 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 import structlog
 
-from gatehouse.agent.companions import Companion, CompanionError
 from gatehouse.agent.nginx import confirmation, upstreams
-from gatehouse.agent.nginx.generations import Generations
+from gatehouse.agent.nginx.apply_steps import OnStep, Step, Steps
 from gatehouse.agent.nginx.manifests import Entry, Manifest
-from gatehouse.agent.nginx.places import Places
+from gatehouse.agent.nginx.paths import Places
+from gatehouse.agent.nginx.revision_store import Generations
 from gatehouse.agent.nginx.staging import ApplyError, Stager
-from gatehouse.agent.nginx.steps import OnStep, Step, Steps
-from gatehouse.agent.nginx.supervision import Supervisor
+from gatehouse.agent.nginx.supervisor import Supervisor
 from gatehouse.agent.nginx.upstreams import NotTakenError, Upstreams
+from gatehouse.agent.sidecars import Companion, CompanionError
 
 log = structlog.get_logger("gatehouse.agent")
 

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from gatehouse.agent import pages
 from gatehouse.agent.error_log import emergencies
 from gatehouse.agent.nginx.master import is_retired
-from gatehouse.agent.nginx.supervision import Supervisor
+from gatehouse.agent.nginx.supervisor import Supervisor
+from gatehouse.runtime import unix_http as pages
 
 BASE_SECONDS = 3.0
 """A busy port costs NGINX five attempts of half a second before it says so."""

@@ -7,25 +7,27 @@ from collections.abc import Iterable, Iterator
 
 import structlog
 
-from gatehouse.agent import companions, life, lifetimes
-from gatehouse.agent.health import HealthServer
-from gatehouse.agent.measurements import Figure
+from gatehouse.agent import lifecycle as life
+from gatehouse.agent import sidecars as companions
+from gatehouse.agent import timeouts as lifetimes
 from gatehouse.agent.nginx import binary as binaries
-from gatehouse.agent.nginx import places
+from gatehouse.agent.nginx import paths as places
 from gatehouse.agent.nginx.apply import Applier
-from gatehouse.agent.nginx.descriptions import Describer
-from gatehouse.agent.nginx.generations import Generations
-from gatehouse.agent.nginx.link import Link
-from gatehouse.agent.nginx.live import Live
+from gatehouse.agent.nginx.apply_steps import OnStep
+from gatehouse.agent.nginx.dns_upstreams import Live
+from gatehouse.agent.nginx.instance_info import Describer
 from gatehouse.agent.nginx.metrics import Measurements
+from gatehouse.agent.nginx.mpi_session import Link
 from gatehouse.agent.nginx.nameserver import Nameserver
 from gatehouse.agent.nginx.plus import metrics as plus_metrics
 from gatehouse.agent.nginx.plus.upstreams import PlusUpstreams
+from gatehouse.agent.nginx.revision_store import Generations
 from gatehouse.agent.nginx.staging import Stager
-from gatehouse.agent.nginx.steps import OnStep
-from gatehouse.agent.nginx.supervision import Supervisor
+from gatehouse.agent.nginx.supervisor import Supervisor
 from gatehouse.agent.nginx.upstreams import Upstreams
 from gatehouse.agent.options import Options, OptionsError, load_options, options_from_environment
+from gatehouse.runtime.health_minimal import HealthServer
+from gatehouse.runtime.prometheus import Figure
 
 __all__ = ["Options", "OptionsError", "load_options", "options_from_environment", "run"]
 

@@ -7,8 +7,8 @@ from collections.abc import Collection
 
 from gatehouse.agent.nginx.binary import NginxBinary
 from gatehouse.agent.nginx.nameserver import HOST
-from gatehouse.agent.nginx.places import TEMP_KINDS, Places
-from gatehouse.agent.nginx.plus.api import LOCATION
+from gatehouse.agent.nginx.paths import TEMP_KINDS, Places
+from gatehouse.agent.nginx.plus.client import LOCATION
 
 MAIN_ENTRY = "gatehouse/main.conf"
 HTTP_ENTRY = "gatehouse/http.conf"

@@ -11,8 +11,8 @@ from pathlib import PurePosixPath
 import msgspec
 
 from gatehouse.agent.options import CONFIG_DIR
-from gatehouse.agent.private import Refused
-from gatehouse.endpoints import Endpoints
+from gatehouse.agent.secure_files import Refused
+from gatehouse.dataplane.endpoints import Endpoints
 
 
 class Entry(msgspec.Struct, frozen=True):

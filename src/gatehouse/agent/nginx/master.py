@@ -8,10 +8,10 @@ import signal
 import subprocess
 from pathlib import Path
 
-from gatehouse.agent import processes
 from gatehouse.agent.nginx.binary import NginxBinary
-from gatehouse.agent.nginx.places import Places
-from gatehouse.agent.watched import Watched
+from gatehouse.agent.nginx.paths import Places
+from gatehouse.runtime import procfs as processes
+from gatehouse.runtime.watched_process import Watched
 
 
 class Master(Watched):

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from gatehouse.agent import pages
-from gatehouse.agent.measurements import Figure, families
+from gatehouse.runtime import unix_http as pages
+from gatehouse.runtime.prometheus import Figure, families
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Seconds: from a change of endpoints to ``nginx -t`` of thousands of servers."""

@@ -20,8 +20,8 @@ from typing import cast
 
 import structlog
 
-from gatehouse.agent.nginx import answers
-from gatehouse.endpoints import Endpoints
+from gatehouse.agent.nginx import dns_messages as answers
+from gatehouse.dataplane.endpoints import Endpoints
 
 log = structlog.get_logger("gatehouse.agent")
 

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from gatehouse.agent import system_trust
 from gatehouse.agent.error_log import message
-from gatehouse.agent.nginx import endpoints, main_conf, master
+from gatehouse.agent.nginx import main_conf, master
+from gatehouse.agent.nginx import seed_files as endpoints
 from gatehouse.agent.nginx.binary import NginxBinary
-from gatehouse.agent.nginx.generations import MAIN, SYSTEM_TRUST, Generations
 from gatehouse.agent.nginx.manifests import Manifest
-from gatehouse.agent.nginx.places import Places
-from gatehouse.agent.nginx.plus import state
-from gatehouse.endpoints import Endpoints
+from gatehouse.agent.nginx.paths import Places
+from gatehouse.agent.nginx.plus import state_files as state
+from gatehouse.agent.nginx.revision_store import MAIN, SYSTEM_TRUST, Generations
+from gatehouse.dataplane.endpoints import Endpoints
 
 TEST_SECONDS = 60.0
 """``nginx -t`` of 5,000 servers takes 2 s at most; beyond this it waits for something."""

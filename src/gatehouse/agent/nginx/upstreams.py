@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from gatehouse.agent.nginx.generations import Generations
 from gatehouse.agent.nginx.manifests import Manifest
-from gatehouse.endpoints import Endpoints, decode, name_of
+from gatehouse.agent.nginx.revision_store import Generations
+from gatehouse.dataplane.endpoints import Endpoints, decode, name_of
 
 KEYVALS = ("gatehouse/keyvals/", "gatehouse/stream-keyvals/")
 """Where a bundle has what key-value zones hold."""

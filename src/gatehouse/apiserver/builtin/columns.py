@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from gatehouse.apiserver.objects import ages
-from gatehouse.apiserver.objects.served import Column
+from gatehouse.apiserver.objects import timestamps as ages
+from gatehouse.apiserver.objects.served_resource import Column
 
 Object = dict[str, Any]
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from gatehouse.apis.resources import Resource
-from gatehouse.apiserver.builtin import defaults, events, networks, rules, schemas
+from gatehouse.apiserver.admission_policies import policy
+from gatehouse.apiserver.builtin import defaults, events, schemas
+from gatehouse.apiserver.builtin import network_policies as networks
+from gatehouse.apiserver.builtin import validation as rules
 from gatehouse.apiserver.builtin.columns import COLUMNS
-from gatehouse.apiserver.objects import definitions
-from gatehouse.apiserver.objects.served import Alias, Check, Scale, Served
-from gatehouse.apiserver.policies import policy
+from gatehouse.apiserver.objects import crds as definitions
+from gatehouse.apiserver.objects.served_resource import Alias, Check, Scale, Served
 from gatehouse.apiserver.rbac import validation
 
 DEPLOYMENT_SCALE = Scale(".spec.replicas", ".status.replicas", ".spec.selector")

@@ -11,7 +11,7 @@ from typing import Any
 
 from gatehouse.apiserver import quantities
 from gatehouse.apiserver.builtin import types
-from gatehouse.apiserver.builtin.limits import LIMITS
+from gatehouse.apiserver.builtin.constraints import LIMITS
 from gatehouse.apiserver.builtin.types import Field, Type
 
 Schema = dict[str, Any]

@@ -9,12 +9,12 @@ from importlib import resources
 import msgspec
 import structlog
 
-from gatehouse.apiserver.controllers import roles
+from gatehouse.apiserver.controllers import rbac as roles
 from gatehouse.apiserver.controllers.context import Context, Object
 from gatehouse.apiserver.errors import ApiError
-from gatehouse.apiserver.identity import keys as token_keys
-from gatehouse.apiserver.identity.keys import Keys
-from gatehouse.apiserver.objects import definitions
+from gatehouse.apiserver.identity import signing_keys as token_keys
+from gatehouse.apiserver.identity.signing_keys import Keys
+from gatehouse.apiserver.objects import crds as definitions
 
 log = structlog.get_logger("gatehouse.apiserver")
 

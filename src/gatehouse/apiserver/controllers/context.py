@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from gatehouse.apiserver.errors import ApiError
-from gatehouse.apiserver.objects.calls import Call, Options
 from gatehouse.apiserver.objects.deletion import Deletion
 from gatehouse.apiserver.objects.registry import Registry
-from gatehouse.apiserver.objects.served import Served
+from gatehouse.apiserver.objects.served_resource import Served
 from gatehouse.apiserver.objects.verbs import Verbs
+from gatehouse.apiserver.objects.write_request import Call, Options
 from gatehouse.apiserver.storage.entries import Entry
 from gatehouse.apiserver.storage.store import Store
 

@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from gatehouse.apiserver.controllers import rolling
+from gatehouse.apiserver.controllers import rolling_update as rolling
 from gatehouse.apiserver.controllers.context import Context, Object
-from gatehouse.apiserver.controllers.worker import Worker
-from gatehouse.apiserver.objects import ages
+from gatehouse.apiserver.controllers.work_queue import Worker
+from gatehouse.apiserver.objects import timestamps as ages
 from gatehouse.apiserver.objects.verbs import SUFFIX
 from gatehouse.apiserver.storage.entries import Event
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gatehouse.apiserver.controllers.context import Context, Object
-from gatehouse.apiserver.controllers.worker import Worker
-from gatehouse.apiserver.objects import ages
+from gatehouse.apiserver.controllers.work_queue import Worker
+from gatehouse.apiserver.objects import timestamps as ages
 from gatehouse.apiserver.storage.entries import Event
 
 MANAGER = "gatehouse-namespaces"

@@ -7,7 +7,7 @@ https://kubernetes.io/docs/reference/using-api/server-side-apply
 
 from __future__ import annotations
 
-from gatehouse.apiserver.fields.managers import (
+from gatehouse.apiserver.fields.managed_fields import (
     Conflict,
     ConflictsError,
     apply,

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gatehouse.apiserver.builtin import protobufs
+from gatehouse.apiserver.builtin import protobuf as protobufs
 from gatehouse.apiserver.errors import bad_request
 from gatehouse.apiserver.http import depth, yaml_bodies
 

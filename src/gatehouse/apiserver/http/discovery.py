@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from gatehouse.apiserver.objects.registry import Registry
-from gatehouse.apiserver.objects.served import Served
+from gatehouse.apiserver.objects.served_resource import Served
 
 Object = dict[str, Any]
 Groups = dict[str, dict[str, list[Served]]]

@@ -13,11 +13,12 @@ from aiohttp import web
 from gatehouse.apis.request_info import RequestInfo
 from gatehouse.apiserver import errors
 from gatehouse.apiserver.errors import ApiError
-from gatehouse.apiserver.http import answers, requests, scale
+from gatehouse.apiserver.http import requests, scale
+from gatehouse.apiserver.http import responses as answers
 from gatehouse.apiserver.http.audit import Audit
-from gatehouse.apiserver.http.documents import Documents
-from gatehouse.apiserver.http.logs import PodLogs
 from gatehouse.apiserver.http.metrics import Metrics
+from gatehouse.apiserver.http.nonresource import Documents
+from gatehouse.apiserver.http.pod_logs import PodLogs
 from gatehouse.apiserver.http.requests import Target
 from gatehouse.apiserver.http.resources import Resources
 from gatehouse.apiserver.http.reviews import Reviews, token_request
@@ -26,7 +27,7 @@ from gatehouse.apiserver.identity.authentication import (
     impersonated,
     impersonation_needs,
 )
-from gatehouse.apiserver.identity.tokens import Tokens
+from gatehouse.apiserver.identity.service_account_tokens import Tokens
 from gatehouse.apiserver.identity.users import ADMINS, User
 from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver.objects.verbs import Verbs

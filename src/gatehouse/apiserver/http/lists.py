@@ -14,7 +14,7 @@ from aiohttp import web
 
 from gatehouse.apiserver import errors
 from gatehouse.apiserver.http import selectors
-from gatehouse.apiserver.http.forms import form_of
+from gatehouse.apiserver.http.negotiation import form_of
 from gatehouse.apiserver.http.requests import Target, number
 from gatehouse.apiserver.storage.entries import CompactedError, Entry
 from gatehouse.apiserver.storage.store import Store

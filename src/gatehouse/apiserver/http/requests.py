@@ -14,9 +14,9 @@ from gatehouse.apis import request_info
 from gatehouse.apis.request_info import RequestInfo
 from gatehouse.apiserver.errors import ApiError, bad_request
 from gatehouse.apiserver.http import bodies
-from gatehouse.apiserver.objects.calls import Options
 from gatehouse.apiserver.objects.registry import Registry
-from gatehouse.apiserver.objects.served import Served
+from gatehouse.apiserver.objects.served_resource import Served
+from gatehouse.apiserver.objects.write_request import Options
 
 Object = dict[str, Any]
 

@@ -11,13 +11,14 @@ from aiohttp import web
 
 from gatehouse.apiserver import errors
 from gatehouse.apiserver.errors import ApiError
-from gatehouse.apiserver.http import answers, bodies, depth, lists, requests, watches
-from gatehouse.apiserver.http.forms import form_of
+from gatehouse.apiserver.http import bodies, depth, lists, requests, watches
+from gatehouse.apiserver.http import responses as answers
+from gatehouse.apiserver.http.negotiation import form_of
 from gatehouse.apiserver.http.requests import APPLY, Target
 from gatehouse.apiserver.identity.users import User
-from gatehouse.apiserver.objects.calls import Call
 from gatehouse.apiserver.objects.deletion import Deletion
 from gatehouse.apiserver.objects.verbs import Verbs
+from gatehouse.apiserver.objects.write_request import Call
 from gatehouse.apiserver.patches import json as json_patches
 from gatehouse.apiserver.patches import strategic
 from gatehouse.apiserver.storage.store import Store

@@ -9,10 +9,10 @@ from typing import Any
 from gatehouse.apiserver import errors
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.identity.authentication import Authenticator
-from gatehouse.apiserver.identity.tokens import API_AUDIENCE, Tokens
+from gatehouse.apiserver.identity.service_account_tokens import API_AUDIENCE, Tokens
 from gatehouse.apiserver.identity.users import User
-from gatehouse.apiserver.objects import ages
-from gatehouse.apiserver.objects.served import Served
+from gatehouse.apiserver.objects import timestamps as ages
+from gatehouse.apiserver.objects.served_resource import Served
 from gatehouse.apiserver.rbac.authorizer import Authorizer
 from gatehouse.apiserver.rbac.rules import Attributes
 

@@ -7,14 +7,15 @@ from typing import Any
 from aiohttp import web
 
 from gatehouse.apiserver import errors
-from gatehouse.apiserver.http import answers, requests
+from gatehouse.apiserver.http import requests
+from gatehouse.apiserver.http import responses as answers
 from gatehouse.apiserver.http.requests import Target
 from gatehouse.apiserver.http.resources import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 from gatehouse.apiserver.identity.users import User
 from gatehouse.apiserver.objects import jsonpath
-from gatehouse.apiserver.objects.calls import Call
-from gatehouse.apiserver.objects.served import Scale
+from gatehouse.apiserver.objects.served_resource import Scale
 from gatehouse.apiserver.objects.verbs import Verbs
+from gatehouse.apiserver.objects.write_request import Call
 from gatehouse.apiserver.patches import json as json_patches
 from gatehouse.apiserver.storage.store import Store
 

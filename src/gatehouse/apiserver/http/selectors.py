@@ -9,7 +9,7 @@ from typing import Any
 
 from gatehouse.apis import request_info
 from gatehouse.apiserver.errors import bad_request
-from gatehouse.apiserver.objects.served import Served
+from gatehouse.apiserver.objects.served_resource import Served
 
 Object = dict[str, Any]
 Test = Callable[[Object], bool]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gatehouse.apiserver.objects.served import Served
+from gatehouse.apiserver.objects.served_resource import Served
 
 Object = dict[str, Any]
 

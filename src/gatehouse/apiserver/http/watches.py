@@ -11,8 +11,8 @@ import msgspec
 from aiohttp import web
 
 from gatehouse.apiserver import errors
-from gatehouse.apiserver.http.forms import Form, form_of
 from gatehouse.apiserver.http.lists import selection
+from gatehouse.apiserver.http.negotiation import Form, form_of
 from gatehouse.apiserver.http.requests import Target, flag, number
 from gatehouse.apiserver.storage.entries import (
     CompactedError,

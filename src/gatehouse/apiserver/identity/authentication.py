@@ -11,8 +11,8 @@ from typing import Any
 from aiohttp import web
 
 from gatehouse.apiserver.errors import ApiError
-from gatehouse.apiserver.identity import static
-from gatehouse.apiserver.identity.tokens import API_AUDIENCE, Tokens
+from gatehouse.apiserver.identity import static_tokens as static
+from gatehouse.apiserver.identity.service_account_tokens import API_AUDIENCE, Tokens
 from gatehouse.apiserver.identity.users import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User
 from gatehouse.apiserver.rbac.rules import Attributes
 from gatehouse.apiserver.storage.store import Store

@@ -10,9 +10,9 @@ from typing import Any
 from gatehouse.apiserver import errors
 from gatehouse.apiserver.errors import ApiError, Cause
 from gatehouse.apiserver.objects import metadata as rules
-from gatehouse.apiserver.objects.calls import Call
 from gatehouse.apiserver.objects.registry import Registry
-from gatehouse.apiserver.objects.served import Served
+from gatehouse.apiserver.objects.served_resource import Served
+from gatehouse.apiserver.objects.write_request import Call
 from gatehouse.apiserver.storage.store import Store
 
 Object = dict[str, Any]

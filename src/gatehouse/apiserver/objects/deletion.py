@@ -10,10 +10,10 @@ from typing import Any
 
 from gatehouse.apiserver import errors
 from gatehouse.apiserver.errors import Cause
-from gatehouse.apiserver.objects import definitions
+from gatehouse.apiserver.objects import crds as definitions
 from gatehouse.apiserver.objects.admission import Admission, is_held
-from gatehouse.apiserver.objects.calls import Call
 from gatehouse.apiserver.objects.verbs import ATTEMPTS, thawed
+from gatehouse.apiserver.objects.write_request import Call
 from gatehouse.apiserver.storage.entries import Entry, MismatchError
 from gatehouse.apiserver.storage.store import Store
 

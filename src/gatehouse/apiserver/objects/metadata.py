@@ -11,7 +11,7 @@ import msgspec
 
 from gatehouse.apiserver.builtin.schemas import schema_of
 from gatehouse.apiserver.errors import Cause
-from gatehouse.apiserver.objects.served import Served
+from gatehouse.apiserver.objects.served_resource import Served
 from gatehouse.apiserver.structural import Compiled, compile_schema
 
 Object = dict[str, Any]

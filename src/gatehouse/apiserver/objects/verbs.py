@@ -10,9 +10,10 @@ import msgspec
 
 from gatehouse.apiserver import errors, fields
 from gatehouse.apiserver.errors import ApiError, Cause
-from gatehouse.apiserver.objects import ages, uids
+from gatehouse.apiserver.objects import timestamps as ages
+from gatehouse.apiserver.objects import uids
 from gatehouse.apiserver.objects.admission import Admission, is_held
-from gatehouse.apiserver.objects.calls import Call, Written
+from gatehouse.apiserver.objects.write_request import Call, Written
 from gatehouse.apiserver.storage.entries import Entry, MismatchError
 from gatehouse.apiserver.storage.store import Store
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gatehouse.apiserver.errors import ApiError
 from gatehouse.apiserver.objects.admission import Admission
-from gatehouse.apiserver.objects.calls import Call
+from gatehouse.apiserver.objects.write_request import Call
 from gatehouse.apiserver.rbac.authorizer import MASTERS, Authorizer
 from gatehouse.apiserver.rbac.coverage import covers
 from gatehouse.apiserver.rbac.defaults import CONTROLLER

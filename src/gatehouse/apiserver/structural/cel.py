@@ -11,7 +11,7 @@ from cel_expr_python import cel
 from cel_expr_python.ext import ext_bindings, ext_math, ext_optional, ext_strings
 
 from gatehouse.apiserver.structural.cel_library import functions
-from gatehouse.apiserver.structural.node import Node
+from gatehouse.apiserver.structural.schema_node import Node
 
 
 class _Absent:

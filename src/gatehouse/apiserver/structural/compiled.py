@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from gatehouse.apiserver.errors import Cause
-from gatehouse.apiserver.structural import lists, prepare, rules, validate
-from gatehouse.apiserver.structural.node import Node, Schema, node_of
+from gatehouse.apiserver.structural import cel_validation as rules
+from gatehouse.apiserver.structural import list_uniqueness as lists
+from gatehouse.apiserver.structural import prune_default as prepare
+from gatehouse.apiserver.structural import validate
+from gatehouse.apiserver.structural.schema_node import Node, Schema, node_of
 
 Object = dict[str, Any]
 

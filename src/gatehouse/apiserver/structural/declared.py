@@ -14,7 +14,7 @@ from cel.expr import checked_pb2
 from google.protobuf import any_pb2, message
 
 from gatehouse.apiserver.structural import cel
-from gatehouse.apiserver.structural.node import Schema
+from gatehouse.apiserver.structural.schema_node import Schema
 
 _STRING: Schema = {"type": "string"}
 _METADATA: Schema = {"type": "object", "properties": {"name": _STRING, "generateName": _STRING}}

@@ -10,8 +10,8 @@ import msgspec
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.quantities import is_quantity
 from gatehouse.apiserver.structural.formats import FORMATS
-from gatehouse.apiserver.structural.node import Node
-from gatehouse.apiserver.structural.shown import quoted, shown
+from gatehouse.apiserver.structural.formatting import quoted, shown
+from gatehouse.apiserver.structural.schema_node import Node
 
 _HEAD = ("apiVersion", "kind", "metadata")
 _ABSENT = object()

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from gatehouse.backends import plus
-from gatehouse.delivery import HostReport
-from gatehouse.frontends import external_load_balancer as front
-from gatehouse.ir.load_balancing import Machines, Name
-from gatehouse.plus_api import Holdings
-from gatehouse.query import Key
+from gatehouse.compiler.backends import nginx_plus as plus
+from gatehouse.compiler.frontends import external_load_balancer as front
+from gatehouse.compiler.ir.load_balancing import Machines
+from gatehouse.dataplane.delivery import HostReport
+from gatehouse.dataplane.nginx_plus import Holdings
+from gatehouse.dataplane.upstream_name import Name
+from gatehouse.incremental.query import Key
 
 
 class Balancer(msgspec.Struct):

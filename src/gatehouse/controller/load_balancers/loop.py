@@ -13,20 +13,20 @@ from typing import Any
 
 import structlog
 
-from gatehouse import query
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
-from gatehouse.controller.health import Figure
+from gatehouse.compiler.frontends import external_load_balancer as front
+from gatehouse.compiler.ir.load_balancing import LoadBalancer, Machines
 from gatehouse.controller.load_balancers import machines
 from gatehouse.controller.load_balancers.balancer import Balancer
-from gatehouse.controller.load_balancers.figures import figures
-from gatehouse.controller.load_balancers.telling import Teller, told, told_at
-from gatehouse.delivery import HostReport
-from gatehouse.frontends import external_load_balancer as front
-from gatehouse.ir.load_balancing import LoadBalancer, Machines
+from gatehouse.controller.load_balancers.metrics import figures
+from gatehouse.controller.load_balancers.status_reporter import Teller, told, told_at
+from gatehouse.controller.metrics import Figure
+from gatehouse.dataplane.delivery import HostReport
+from gatehouse.incremental import query
 from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer
-from gatehouse.kube.mirror import Changes
+from gatehouse.kube.store import Changes
 from gatehouse.transports.nginx_plus import Fleet
 from gatehouse.transports.server import AgentServer
 

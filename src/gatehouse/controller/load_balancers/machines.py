@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from gatehouse.controller.lines import Unsupported, envoy_line, nginx_line
-from gatehouse.controller.publication import Publisher
-from gatehouse.delivery import DataPlaneReport, HostReport, InstanceReport
-from gatehouse.frontends import external_load_balancer as front
-from gatehouse.ir.load_balancing import Machines
-from gatehouse.machines import Machine
-from gatehouse.query import Key
+from gatehouse.compiler.frontends import external_load_balancer as front
+from gatehouse.compiler.ir.load_balancing import Machines
+from gatehouse.controller.pipelines import Unsupported, envoy_line, nginx_line
+from gatehouse.controller.publisher import Publisher
+from gatehouse.dataplane.delivery import DataPlaneReport, HostReport, InstanceReport
+from gatehouse.dataplane.machine_identity import Machine
+from gatehouse.incremental.query import Key
 from gatehouse.transports.server import AgentServer, Denied, Identity, Unavailable
 
 AWAY_SECONDS = 10.0

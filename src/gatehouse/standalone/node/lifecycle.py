@@ -9,7 +9,8 @@ from typing import Any
 import aiohttp
 import structlog
 
-from gatehouse.standalone.node import beside, pods
+from gatehouse.standalone.node import exec as beside
+from gatehouse.standalone.node import pods
 
 log = structlog.get_logger("gatehouse.node")
 

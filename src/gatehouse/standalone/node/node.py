@@ -17,12 +17,13 @@ from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer
-from gatehouse.standalone.node import addresses, pods, trust
-from gatehouse.standalone.node.forwarding import Forwarding
+from gatehouse.standalone.node import load_balancer_ips as addresses
+from gatehouse.standalone.node import pods, trust
 from gatehouse.standalone.node.images import Images
-from gatehouse.standalone.node.networks import Networks
+from gatehouse.standalone.node.pod_networks import Networks
 from gatehouse.standalone.node.runner import Launch, Runner
-from gatehouse.standalone.node.workloads import Workloads
+from gatehouse.standalone.node.service_proxy import Forwarding
+from gatehouse.standalone.node.user_pods import Workloads
 
 log = structlog.get_logger("gatehouse.node")
 

@@ -16,7 +16,8 @@ import msgspec
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from yarl import URL
 
-from gatehouse.standalone.node import beside, pods
+from gatehouse.standalone.node import exec as beside
+from gatehouse.standalone.node import pods
 
 FIRST = 0.1
 """Seconds between questions to one that never was ready."""

@@ -19,8 +19,9 @@ import msgspec
 import structlog
 
 from gatehouse.kube import client as kube
-from gatehouse.standalone import processes
-from gatehouse.standalone.node import lifecycle, logs, pods, probes
+from gatehouse.standalone import process_records as processes
+from gatehouse.standalone.node import lifecycle, pods, probes
+from gatehouse.standalone.node import log_index as logs
 from gatehouse.standalone.node.volumes import VolumeError, Volumes
 
 log = structlog.get_logger("gatehouse.node")

@@ -12,8 +12,8 @@ from typing import Any
 
 from gatehouse.apis.gateway import CONTROLLERS
 from gatehouse.apis.resources import GATEWAYS
+from gatehouse.controller.provisioner.owned_objects import gateway_name
 from gatehouse.kube.apply import controller_of
-from gatehouse.provisioner.made import gateway_name
 
 Object = Mapping[str, Any]
 Objects = Mapping[tuple[str, str], Object]

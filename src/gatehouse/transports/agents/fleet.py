@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import structlog
 
-from gatehouse.bundle import Bundle, File
-from gatehouse.delivery import DataPlaneReport, InstanceReport
+from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport
+from gatehouse.dataplane.file_set import Bundle, File
 from gatehouse.transports.agents import session
-from gatehouse.transports.agents.authentication import Identity
 from gatehouse.transports.agents.publication import Publication, Published
 from gatehouse.transports.agents.stream import Apply, Stream
+from gatehouse.transports.agents.token_auth import Identity
 
 log = structlog.get_logger("gatehouse.agents")
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Hashable, Iterable, Set
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
-from gatehouse.bundle import Bundle, File
-from gatehouse.endpoints import name_of
+from gatehouse.dataplane.endpoints import name_of
+from gatehouse.dataplane.file_set import Bundle, File
 from gatehouse.transports.agents.session import Apart, Publish
 
 _Derived = TypeVar("_Derived")

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from gatehouse.bundle import Bundle
+from gatehouse.dataplane.file_set import Bundle
 from gatehouse.transports.agents import session
-from gatehouse.transports.agents.authentication import Identity
 from gatehouse.transports.agents.publication import Published
+from gatehouse.transports.agents.token_auth import Identity
 
 MESSAGES_MAX = 16
 """Messages of a dialect's own that may wait on a stream; whose client asks for more is cut off."""

@@ -7,7 +7,7 @@ import re
 
 import msgspec
 
-from gatehouse.bundle import Bundle, File
+from gatehouse.dataplane.file_set import Bundle, File
 from gatehouse.transports.agents import main_file
 from gatehouse.transports.agents.session import Register
 

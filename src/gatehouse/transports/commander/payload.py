@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from gatehouse.bundle import Bundle, File
+from gatehouse.dataplane.file_set import Bundle, File
 from gatehouse.transports.agents.session import Register
 from gatehouse.wire.agent_sdk import commander_pb2
 

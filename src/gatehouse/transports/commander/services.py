@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 from google.protobuf import empty_pb2
 
-from gatehouse.transports.agents.calls import Callers, Context, converse
+from gatehouse.transports.agents.call_auth import Callers, Context, converse
 from gatehouse.transports.agents.fleet import Fleet
 from gatehouse.transports.agents.session import Answer, Restarted
 from gatehouse.transports.agents.stream import Apply, Stream

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from google.protobuf import struct_pb2
 
-from gatehouse import endpoints
-from gatehouse.bundle import Bundle, File
+from gatehouse.dataplane import endpoints
+from gatehouse.dataplane.file_set import Bundle, File
 from gatehouse.transports.agents import main_file
-from gatehouse.transports.agents.calls import OWNER_LABEL
+from gatehouse.transports.agents.call_auth import OWNER_LABEL
 from gatehouse.transports.agents.session import ERROR_MAX, HasFiles, Health, Register
 from gatehouse.transports.agents.stream import Apply
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2

@@ -8,13 +8,13 @@ from typing import Any
 import grpc
 import structlog
 
-from gatehouse.bundle import Bundle, File
+from gatehouse.dataplane.file_set import Bundle, File
 from gatehouse.transports.agents import session
-from gatehouse.transports.agents.authentication import Identity
-from gatehouse.transports.agents.calls import Callers, Context, converse
+from gatehouse.transports.agents.call_auth import Callers, Context, converse
 from gatehouse.transports.agents.fleet import Fleet
 from gatehouse.transports.agents.publication import Published
 from gatehouse.transports.agents.stream import Apply, Stream
+from gatehouse.transports.agents.token_auth import Identity
 from gatehouse.transports.mpi import messages
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 

@@ -14,9 +14,10 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 
-from gatehouse.ir.load_balancing import Host, Name, Tls
-from gatehouse.plus_api import DEFAULTS, Server
-from gatehouse.transports.nginx_plus.resolving import Resolver
+from gatehouse.compiler.ir.load_balancing import Host, Tls
+from gatehouse.dataplane.nginx_plus import DEFAULTS, Server
+from gatehouse.dataplane.upstream_name import Name
+from gatehouse.transports.nginx_plus.resolver import Resolver
 
 T = TypeVar("T")
 

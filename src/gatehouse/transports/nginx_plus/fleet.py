@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from gatehouse.delivery import HostReport
-from gatehouse.ir.load_balancing import Host
-from gatehouse.plus_api import Holdings
+from gatehouse.compiler.ir.load_balancing import Host
+from gatehouse.dataplane.delivery import HostReport
+from gatehouse.dataplane.nginx_plus import Holdings
 from gatehouse.transports.nginx_plus.worker import Clock, RealClock, Worker
 
 Place = tuple[str, Host, float]

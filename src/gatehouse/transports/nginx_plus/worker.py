@@ -13,13 +13,14 @@ from typing import Protocol
 
 import structlog
 
-from gatehouse.delivery import HostReport
-from gatehouse.ir.load_balancing import Host, Name
-from gatehouse.plus_api import Holdings, Upstream
+from gatehouse.compiler.ir.load_balancing import Host
+from gatehouse.dataplane.delivery import HostReport
+from gatehouse.dataplane.nginx_plus import Holdings, Upstream
+from gatehouse.dataplane.upstream_name import Name
 from gatehouse.transports.nginx_plus.client import Client, PlusError
-from gatehouse.transports.nginx_plus.execution import carry_out
-from gatehouse.transports.nginx_plus.knowledge import Held, Knowledge
-from gatehouse.transports.nginx_plus.planning import Known, Plan, plan, settle
+from gatehouse.transports.nginx_plus.diff import Known, Plan, plan, settle
+from gatehouse.transports.nginx_plus.executor import carry_out
+from gatehouse.transports.nginx_plus.host_state import Held, Knowledge
 
 log = structlog.get_logger("gatehouse.nginx_plus")
 

@@ -8,12 +8,13 @@ from collections.abc import Callable
 
 import structlog
 
-from gatehouse.delivery import DataPlaneReport, InstanceReport, Refusal
-from gatehouse.transports.agents.authentication import Identity
+from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport, Refusal
+from gatehouse.dataplane.xds import delta
+from gatehouse.dataplane.xds import sotw as state_of_the_world
+from gatehouse.dataplane.xds.resources import Resources
+from gatehouse.dataplane.xds.snapshot_cache import Publication
 from gatehouse.transports.agents.fleet import STREAMS_MAX
-from gatehouse.xds import delta, state_of_the_world
-from gatehouse.xds.publication import Publication
-from gatehouse.xds.resources import Resources
+from gatehouse.transports.agents.token_auth import Identity
 
 log = structlog.get_logger("gatehouse.envoys")
 

@@ -9,11 +9,12 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from gatehouse.patience import Patience
-from gatehouse.transports.agents.calls import Callers, Context, abort, until_expired
+from gatehouse.dataplane.xds import delta
+from gatehouse.dataplane.xds import sotw as state_of_the_world
+from gatehouse.dataplane.xds.snapshot_cache import Publication
+from gatehouse.runtime.deadline import Patience
+from gatehouse.transports.agents.call_auth import Callers, Context, abort, until_expired
 from gatehouse.transports.xds.fleet import Dialogue, Fleet, Stream
-from gatehouse.xds import delta, state_of_the_world
-from gatehouse.xds.publication import Publication
 
 SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 

@@ -13,7 +13,7 @@ import msgspec
 from google.protobuf import json_format, struct_pb2
 
 from gatehouse.agent.nginx.apply import Outcome
-from gatehouse.agent.nginx.plus.api import Api, PlusError
+from gatehouse.agent.nginx.plus.client import Api, PlusError
 from gatehouse.agent.nginx.plus.upstreams import synchronise
 from gatehouse.wire.mpi.v1 import command_pb2
 

@@ -7,9 +7,9 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from gatehouse.agent.nginx.generations import Generations
 from gatehouse.agent.nginx.manifests import Manifest
-from gatehouse.agent.nginx.plus.api import Api
+from gatehouse.agent.nginx.plus.client import Api
+from gatehouse.agent.nginx.revision_store import Generations
 from gatehouse.agent.nginx.upstreams import KEYVALS
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gatehouse.agent.measurements import Figure
-from gatehouse.agent.nginx.plus.api import Api, PlusError
+from gatehouse.agent.nginx.plus.client import Api, PlusError
+from gatehouse.runtime.prometheus import Figure
 
 _COUNTERS = {
     "requests": ("requests", "Requests of clients."),

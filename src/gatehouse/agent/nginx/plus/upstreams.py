@@ -9,12 +9,14 @@ from typing import Any
 
 import structlog
 
-from gatehouse.agent.nginx.generations import Generations
 from gatehouse.agent.nginx.manifests import Manifest
-from gatehouse.agent.nginx.plus import keyvals, servers, state
-from gatehouse.agent.nginx.plus.api import Api, PlusError
+from gatehouse.agent.nginx.plus import keyvals
+from gatehouse.agent.nginx.plus import server_diff as servers
+from gatehouse.agent.nginx.plus import state_files as state
+from gatehouse.agent.nginx.plus.client import Api, PlusError
+from gatehouse.agent.nginx.revision_store import Generations
 from gatehouse.agent.nginx.upstreams import NotTakenError, Reader
-from gatehouse.endpoints import Endpoints, stream_file
+from gatehouse.dataplane.endpoints import Endpoints, stream_file
 
 log = structlog.get_logger("gatehouse.agent")
 

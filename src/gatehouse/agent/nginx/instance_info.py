@@ -1,0 +1,173 @@
+"""What the agent says of itself and its NGINX, and under which ids."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import socket
+import sys
+import uuid
+from pathlib import Path
+
+from gatehouse.agent.nginx.binary import NginxBinary
+from gatehouse.agent.nginx.manifests import Manifest
+from gatehouse.agent.nginx.plus.client import LOCATION
+from gatehouse.agent.nginx.revision_store import MAIN
+from gatehouse.agent.nginx.supervisor import Supervisor
+from gatehouse.agent.options import CONFIG_DIR, Options
+from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
+
+AGENT_VERSION = "3.0.0"
+"""Version of the protocol's field agent whose behaviour this one has."""
+
+_TYPES = command_pb2.InstanceMeta.InstanceType
+_HEALTH = command_pb2.InstanceHealth.InstanceHealthStatus
+
+
+def meta(correlation: str = "") -> common_pb2.MessageMeta:
+    """Give the head of a message; an empty ``correlation`` begins a new workflow."""
+    head = common_pb2.MessageMeta(
+        message_id=str(uuid.uuid4()), correlation_id=correlation or str(uuid.uuid4())
+    )
+    head.timestamp.GetCurrentTime()
+    return head
+
+
+def derived_id(text: str) -> str:
+    """Give the id that the field's agent derives from a text."""
+    return str(uuid.uuid3(uuid.UUID(int=0), hashlib.sha256(text.encode()).hexdigest()))
+
+
+def resource_id(options: Options) -> str:
+    """Give the id of this Pod: from its uid or name; else a random one kept under the root."""
+    for known in (options.pod_uid, options.pod_name):
+        if known:
+            return str(uuid.uuid3(uuid.NAMESPACE_DNS, known))
+    path = options.root / "resource-id"
+    try:
+        return str(uuid.UUID(path.read_text(encoding="ascii").strip()))
+    except (OSError, ValueError):
+        made = str(uuid.uuid4())
+        path.write_text(made, encoding="ascii")
+        return made
+
+
+class Describer:
+    """Makes the messages that describe this agent; reads what changes at each call."""
+
+    def __init__(
+        self,
+        options: Options,
+        binary: NginxBinary,
+        supervisor: Supervisor,
+        api_socket: Path,
+        *,
+        endpoints: bool,
+    ) -> None:
+        self.resource_id = resource_id(options)
+        prefix = binary.argument("prefix", "/usr/local/nginx")
+        # The main file's path as the control plane knows it, so that equal images have equal ids.
+        conf = f"{CONFIG_DIR}/{MAIN}"
+        self.nginx_id = derived_id(f"{binary.path}_{conf}_{prefix}")
+        self._options = options
+        # That this agent runs companions, and brings endpoints to its NGINX apart from the
+        # configuration.
+        own = ["connectors", "authenticators", *(["endpoints"] if endpoints else [])]
+        own += ["api-action"] if binary.plus else []
+        self._features = ["configuration", *own]
+        self._binary, self._api_socket = binary, api_socket
+        self._supervisor = supervisor
+
+    def resource(self) -> command_pb2.Resource:
+        """The Pod with its agent and its NGINX."""
+        hostname = self._options.pod_name or socket.gethostname()
+        container = command_pb2.ContainerInfo(container_id=self.resource_id, hostname=hostname)
+        return command_pb2.Resource(
+            resource_id=self.resource_id,
+            container_info=container,
+            instances=[self._agent(), self._nginx()],
+        )
+
+    def _agent(self) -> command_pb2.Instance:
+        options = self._options
+        config = command_pb2.AgentConfig(
+            command=command_pb2.CommandServer(
+                server=common_pb2.ServerSettings(
+                    host=options.server_host,
+                    port=options.server_port,
+                    type=common_pb2.ServerSettings.ServerType.SERVER_SETTINGS_TYPE_GRPC,
+                )
+            ),
+            features=self._features,
+        )
+        for key, value in options.labels.items():
+            config.labels.add().update({key: value})
+        return command_pb2.Instance(
+            instance_meta=command_pb2.InstanceMeta(
+                instance_id=derived_id(f"agent_{self.resource_id}"),
+                instance_type=_TYPES.INSTANCE_TYPE_AGENT,
+                version=AGENT_VERSION,
+            ),
+            instance_config=command_pb2.InstanceConfig(agent_config=config),
+            instance_runtime=command_pb2.InstanceRuntime(
+                process_id=os.getpid(), binary_path=str(Path(sys.executable).absolute())
+            ),
+        )
+
+    def _nginx(self) -> command_pb2.Instance:
+        master = self._supervisor.master
+        runtime = command_pb2.InstanceRuntime(
+            process_id=master.pid if master else 0,
+            binary_path=str(self._binary.path),
+            config_path=f"{CONFIG_DIR}/{MAIN}",
+        )
+        if self._binary.plus:
+            details = runtime.nginx_plus_runtime_info
+            details.plus_api.location = LOCATION
+            details.plus_api.listen = f"unix:{self._api_socket}"
+            details.dynamic_modules.extend(self._binary.modules)
+        else:
+            runtime.nginx_runtime_info.dynamic_modules.extend(self._binary.modules)
+        for pid in sorted(master.workers() if master else ()):
+            runtime.instance_children.add(process_id=pid)
+        return command_pb2.Instance(
+            instance_meta=command_pb2.InstanceMeta(
+                instance_id=self.nginx_id,
+                instance_type=_TYPES.INSTANCE_TYPE_NGINX_PLUS
+                if self._binary.plus
+                else _TYPES.INSTANCE_TYPE_NGINX,
+                version=self._binary.described,
+            ),
+            instance_runtime=runtime,
+        )
+
+    def health(self) -> command_pb2.InstanceHealth:
+        """How NGINX is."""
+        master = self._supervisor.master
+        status, description = _HEALTH.INSTANCE_HEALTH_STATUS_HEALTHY, ""
+        if master is None:
+            status = _HEALTH.INSTANCE_HEALTH_STATUS_UNHEALTHY
+            description = "NGINX is not running"
+        elif not master.workers():
+            status = _HEALTH.INSTANCE_HEALTH_STATUS_DEGRADED
+            description = "NGINX has no workers"
+        return command_pb2.InstanceHealth(
+            instance_id=self.nginx_id, instance_health_status=status, description=description
+        )
+
+    def overview(self, manifest: Manifest) -> files_pb2.FileOverview:
+        """The files that are served, and under which version."""
+        files = (
+            files_pb2.File(
+                file_meta=files_pb2.FileMeta(
+                    name=f"{CONFIG_DIR}/{entry.path}",
+                    hash=base64.b64encode(bytes.fromhex(entry.digest)).decode(),
+                    permissions="0600" if entry.secret else "0644",
+                    size=entry.size,
+                )
+            )
+            for entry in manifest.entries
+        )
+        version = files_pb2.ConfigVersion(instance_id=self.nginx_id, version=manifest.version)
+        return files_pb2.FileOverview(files=files, config_version=version)

@@ -1,0 +1,249 @@
+"""Keeps companions of a proxy running while a configuration needs them, and told what it needs.
+
+A companion (:mod:`gatehouse.companion`) listens on sockets that the proxy's configuration names. It
+is told before the proxy is, so that no worker ever meets a socket that nobody listens on. What it
+is told are directories: generations of NGINX's files, or what an Envoy's agent made of resources.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from gatehouse.agent import secure_files as private
+from gatehouse.agent import timeouts as lifetimes
+from gatehouse.agent.error_log import ErrorLog, message
+from gatehouse.agent.timeouts import PAUSE_FIRST, PAUSE_MAX, STEADY_SECONDS
+from gatehouse.runtime.prometheus import Figure
+from gatehouse.runtime.watched_process import Watched, gone
+from gatehouse.sidecars.authenticator import config as authenticating
+from gatehouse.sidecars.base import control
+from gatehouse.sidecars.reviewer import config as reviewing
+from gatehouse.sidecars.tls_connector import config as connecting
+
+log = structlog.get_logger("gatehouse.agent")
+
+TELL_SECONDS = 10.0
+"""For a start and for reading authorities and certificates; both together take 0.2 s."""
+
+QUIT_SECONDS = 2.0
+"""The proxy has ended by then, and with it every connection that could still be finished."""
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """One of the programs that companions are."""
+
+    name: str
+    module: str
+    """What is run; it is given the directory of its sockets, and how long it is to linger."""
+    sockets: str
+    """The directory of its sockets, by a name relative to the run directory, in which proxies run;
+    so configurations can name them."""
+    file: str
+    """The description that configurations have which need it."""
+
+
+CONNECTOR = Kind(
+    "connector", "gatehouse.sidecars.tls_connector", connecting.SOCKETS, connecting.FILE
+)
+AUTHENTICATOR = Kind(
+    "authenticator", "gatehouse.sidecars.authenticator", authenticating.SOCKETS, authenticating.FILE
+)
+REVIEWER = Kind("reviewer", "gatehouse.sidecars.reviewer", reviewing.SOCKETS, reviewing.FILE)
+
+OF_NGINX = (CONNECTOR, AUTHENTICATOR)
+OF_ENVOY = (AUTHENTICATOR, REVIEWER)
+
+
+class CompanionError(Exception):
+    """A companion does not do what a configuration needs; the message says which, and why."""
+
+
+class RefusedError(CompanionError):
+    """A companion that is well says why it cannot do what it was told."""
+
+
+class Companion:
+    """Owns one process, whose files are in the directory ``run``. Raises OSError."""
+
+    def __init__(self, kind: Kind, run: Path, linger: float) -> None:
+        """``linger``: seconds for which sockets stay open that no configuration names any more."""
+        self.name = kind.name
+        self._linger = linger
+        self.restarts = 0
+        """How often one died and was replaced, for metrics."""
+        self._kind = kind
+        self._directory = run / kind.sockets
+        self._output = run / f"{kind.name}.log"
+        self._run = run
+        self.log = ErrorLog(self._output)
+        # Whoever connects there is taken for the proxy.
+        private.directory(self._directory)
+        self._process: Watched | None = None
+        self._answered = False
+        """Whether the process ever took a request; one that did and does no more is ending."""
+        self._wanted: tuple[Path, ...] = ()
+        self._turn = asyncio.Lock()
+        self._appeared = asyncio.Event()
+
+    @property
+    def running(self) -> bool:
+        """Whether there is a live process."""
+        return self._process is not None and not self._process.exited.is_set()
+
+    @property
+    def wanted(self) -> bool:
+        """Whether a configuration needs one."""
+        return bool(self._wanted)
+
+    def adopt(self) -> None:
+        """Take over a process that an earlier agent started, if one runs."""
+        pid = control.pid(self._directory)
+        if pid is not None:
+            log.info(f"{self.name} adopted", pid=pid)
+            self._watch(Watched(pid))
+
+    async def serve(self, *configurations: Path) -> None:
+        """Have everything of ``configurations`` served, and soon nothing else.
+
+        Raises CompanionError, and RefusedError for what is said of them; what was served before
+        still is then.
+        """
+        self._wanted = tuple(each for each in configurations if (each / self._kind.file).exists())
+        async with self._turn:
+            await self._tell()
+
+    async def run(self) -> None:
+        """Replace a process that dies while it is needed, until cancelled."""
+        pause = 0.0
+        while True:
+            await self._appeared.wait()
+            process, begun = self._process, time.monotonic()
+            assert process is not None
+            await process.exited.wait()
+            async with self._turn:
+                if self._process is process:
+                    self._process = None
+                    self._appeared.clear()
+            steady = time.monotonic() - begun > STEADY_SECONDS
+            pause = 0.0 if steady else min(max(2 * pause, PAUSE_FIRST), PAUSE_MAX)
+            if self._wanted:
+                log.warning(f"{self.name} died", pid=process.pid)
+                self.restarts += 1
+                await self._replace(pause)
+            else:
+                log.info(f"{self.name} ended", pid=process.pid)
+
+    async def _replace(self, pause: float) -> None:
+        while self._wanted and self._process is None:
+            await asyncio.sleep(pause)
+            try:
+                async with self._turn:
+                    await self._tell()
+            except CompanionError as error:
+                log.warning(f"{self.name} not replaced", reason=str(error))
+                pause = min(max(2 * pause, PAUSE_FIRST), PAUSE_MAX)
+
+    async def quit(self) -> None:
+        """End it. Call after the proxy ended, and after :meth:`run`."""
+        self._wanted = ()
+        if self._process is None:
+            return
+        self._process.signal(signal.SIGTERM)
+        if not await gone(frozenset({self._process.pid}), QUIT_SECONDS):
+            log.warning(f"{self.name} cut short", pid=self._process.pid)
+            self._process.signal(signal.SIGKILL)
+        await self._process.exited.wait()
+
+    async def _tell(self) -> None:
+        """Tell the process what is wanted; start one if none listens and something is."""
+        started: Watched | None = None
+        position = self.log.position()
+        try:
+            async with asyncio.timeout(TELL_SECONDS):
+                while True:
+                    try:
+                        error = await control.ask(self._directory, self._wanted)
+                    except (OSError, EOFError):
+                        if not self._wanted:
+                            return
+                    else:
+                        break
+                    if started is not None and started.exited.is_set():
+                        raise self._error(f"it ended at once: {self._last_words(position)}")
+                    if self._process is None or self._process.exited.is_set() or self._answered:
+                        started = self._start()
+                    await asyncio.sleep(0.01)
+        except TimeoutError as late:
+            if self._process is not None:
+                self._process.signal(signal.SIGKILL)
+            raise self._error(f"it did not answer within {TELL_SECONDS:g} s") from late
+        self._answered = True
+        if error:
+            raise RefusedError(f"{self.name}: {error}")
+
+    def _error(self, why: str) -> CompanionError:
+        return CompanionError(f"{self.name}: {why}")
+
+    def _last_words(self, position: int) -> str:
+        lines, _ = self.log.lines(position)
+        return message(lines[-1]) if lines else "it said nothing"
+
+    def _start(self) -> Watched:
+        # -P: nothing is imported from the working directory.
+        program = [sys.executable, "-P", "-m", self._kind.module]
+        try:
+            with self._output.open("ab") as output:
+                popen = subprocess.Popen(
+                    [*program, str(self._directory), str(self._linger)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                    cwd=self._run,
+                )
+        except OSError as error:
+            raise self._error(f"it cannot be started: {error}") from error
+        log.info(f"{self.name} started", pid=popen.pid)
+        return self._watch(Watched(popen.pid, popen))
+
+    def _watch(self, process: Watched) -> Watched:
+        self._process, self._answered = process, False
+        self._appeared.set()
+        return process
+
+
+def of(kinds: Iterable[Kind], run: Path, drain: float) -> tuple[Companion, ...]:
+    """Give the owner of each kind's process; raises OSError.
+
+    ``drain``: how long connections of the proxy may take to finish, in seconds.
+    """
+    return tuple(Companion(kind, run, lifetimes.linger_seconds(drain)) for kind in kinds)
+
+
+def tend(group: asyncio.TaskGroup, owners: Sequence[Companion]) -> None:
+    """Replace those that die, and pass on what they say, for as long as ``group`` lives."""
+    for each in owners:
+        group.create_task(each.run())
+        group.create_task(each.log.forward(each.name))
+
+
+def figures(owners: Iterable[Companion]) -> Iterator[Figure]:
+    """What is measured of companions at this moment."""
+    name = "gatehouse_agent_companion"
+    for each in owners:
+        labels = {"companion": each.name}
+        about = "Whether the companion runs."
+        yield Figure(f"{name}_up", about, each.running, labels=labels)
+        about = "Whether the configuration needs the companion."
+        yield Figure(f"{name}_wanted", about, each.wanted, labels=labels)
+        about = "Companions that died while they were needed."
+        yield Figure(f"{name}_restarts", about, each.restarts, "counter", labels)

@@ -1,0 +1,180 @@
+"""Policies and bindings as they are stored, and what they say of each write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import structlog
+
+from gatehouse.apiserver.admission_policies.matching import GROUP, Asked, matches
+from gatehouse.apiserver.admission_policies.policy import CODES, Denial, Policy
+from gatehouse.apiserver.builtin.validation import selects
+from gatehouse.apiserver.errors import ApiError, Cause
+from gatehouse.apiserver.identity.users import SYSTEM
+from gatehouse.apiserver.objects.admission import NAMESPACES
+from gatehouse.apiserver.objects.registry import Registry
+from gatehouse.apiserver.objects.write_request import Call
+from gatehouse.apiserver.storage.entries import Event
+from gatehouse.apiserver.storage.store import Store
+
+log = structlog.get_logger("gatehouse.apiserver")
+
+Object = dict[str, Any]
+
+
+class Policies:
+    """Follows the stored policies, and judges writes by them."""
+
+    def __init__(self, store: Store, registry: Registry) -> None:
+        self._store, self._registry = store, registry
+        self._policies: dict[str, Policy] = {}
+        self._bindings: dict[str, Object] = {}
+        for plural, changed in (
+            ("validatingadmissionpolicies", self._on_policy),
+            ("validatingadmissionpolicybindings", self._on_binding),
+        ):
+            prefix = f"/{GROUP}/{plural}/"
+            store.listen(prefix, changed)
+            for key, entry in store.list(prefix):
+                changed(Event(entry.revision, key, None, entry))
+
+    def _on_policy(self, event: Event) -> None:
+        name = event.key.rpartition("/")[2]
+        self._policies.pop(name, None)
+        if event.now is not None:
+            try:
+                self._policies[name] = Policy(event.now.value)
+            except (ValueError, KeyError) as error:
+                # Creation checks expressions: only another server's idea of them gets here.
+                log.warning("policy does not compile", policy=name, error=str(error))
+
+    def _on_binding(self, event: Event) -> None:
+        name = event.key.rpartition("/")[2]
+        self._bindings.pop(name, None)
+        if event.now is not None:
+            self._bindings[name] = event.now.value
+
+    def judge(self, call: Call, obj: Object | None, old: Object | None) -> tuple[str, ...]:
+        """Give warnings about a write; ``obj`` None: a deletion. Raises ApiError for a denial."""
+        # What the server does for itself is nobody's request, and nobody must lock themselves out.
+        own = call.user is SYSTEM or call.served.resource.group == GROUP
+        if not self._bindings or own:
+            return ()
+        asked, warnings = self._asked(call, obj, old), []
+        for name, binding in self._bindings.items():
+            spec = binding.get("spec") or {}
+            policy = self._policies.get(spec.get("policyName", ""))
+            if policy is None or not self._concerns(policy, spec, asked):
+                continue
+            for denial in self._denials(policy, spec, asked, call):
+                actions = spec.get("validationActions") or ()
+                if "Deny" in actions:
+                    raise _denied(call, policy.name, name, denial, asked.name)
+                if "Warn" in actions:
+                    warnings.append(
+                        f"Validation failed for ValidatingAdmissionPolicy '{policy.name}' with "
+                        f"binding '{name}': {denial.message}"
+                    )
+        return tuple(warnings)
+
+    def _concerns(self, policy: Policy, binding: Object, asked: Asked) -> bool:
+        return matches(policy.constraints, asked, self._serves) and matches(
+            binding.get("matchResources") or {}, asked, self._serves
+        )
+
+    def _serves(self, group: str, version: str, plural: str) -> bool:
+        return self._registry.find(group, version, plural) is not None
+
+    def _asked(self, call: Call, obj: Object | None, old: Object | None) -> Asked:
+        resource = call.served.resource
+        owner = self._store.latest(NAMESPACES + call.namespace) if call.namespace else None
+        metadata = (obj or old or {}).get("metadata") or {}
+        operation = "DELETE" if obj is None else "CREATE" if old is None else "UPDATE"
+        return Asked(
+            operation,
+            resource.group,
+            resource.version,
+            resource.plural,
+            call.subresource,
+            call.namespace,
+            call.name or str(metadata.get("name", "")),
+            resource.namespaced,
+            obj,
+            old,
+            owner.value if owner else None,
+        )
+
+    def _denials(
+        self, policy: Policy, binding: Object, asked: Asked, call: Call
+    ) -> Iterator[Denial]:
+        data = {
+            "object": asked.object,
+            "oldObject": asked.before,
+            "namespaceObject": asked.owner,
+            "request": _request(asked, call),
+            "params": None,
+        }
+        if policy.param_kind is None:
+            yield from policy.denials(data)
+            return
+        found = self._params(policy.param_kind, binding.get("paramRef") or {}, asked)
+        if not found and (binding.get("paramRef") or {}).get("parameterNotFoundAction") != "Allow":
+            kind = policy.param_kind.get("kind", "")
+            yield Denial(f"no params found for policy binding: there is no such {kind}")
+        for params in found:
+            yield from policy.denials({**data, "params": params})
+
+    def _params(self, kind: Object, reference: Object, asked: Asked) -> list[Object]:
+        served = self._registry.by_kind(kind.get("apiVersion", ""), kind.get("kind", ""))
+        if served is None:
+            return []
+        namespace = reference.get("namespace") or asked.namespace
+        if reference.get("name"):
+            entry = self._store.latest(served.key(namespace, reference["name"]))
+            return [entry.value] if entry else []
+        inside = served.resource.namespaced
+        prefix = f"{served.prefix}{namespace}/" if inside else served.prefix
+        selector = reference.get("selector") or {}
+        return [
+            entry.value
+            for _, entry in self._store.list(prefix)
+            if selects(selector, entry.value["metadata"].get("labels") or {})
+        ]
+
+
+def _request(asked: Asked, call: Call) -> Object:
+    resource = call.served.resource
+    kind = {"group": asked.group, "version": asked.version, "kind": resource.kind}
+    named = {"group": asked.group, "version": asked.version, "resource": asked.resource}
+    return {
+        "kind": kind,
+        "requestKind": kind,
+        "resource": named,
+        "requestResource": named,
+        "subResource": asked.subresource,
+        "requestSubResource": asked.subresource,
+        "name": asked.name,
+        "namespace": asked.namespace,
+        "operation": asked.operation,
+        "userInfo": call.user.shown(),
+        "dryRun": call.options.dry_run,
+    }
+
+
+def _denied(call: Call, policy: str, binding: str, denial: Denial, name: str) -> ApiError:
+    resource = call.served.resource
+    qualified = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
+    why = (
+        f"ValidatingAdmissionPolicy '{policy}' with binding '{binding}' denied request: "
+        f"{denial.message}"
+    )
+    return ApiError(
+        CODES.get(denial.reason, 422),
+        denial.reason,
+        f'{qualified} "{name}" is forbidden: {why}',
+        kind=resource.plural,
+        group=resource.group,
+        name=name,
+        causes=[Cause("", why, "")],
+    )

@@ -1,0 +1,103 @@
+"""Which requests a policy or a binding is about. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from gatehouse.apiserver.builtin.validation import selects
+
+Object = dict[str, Any]
+
+GROUP = "admissionregistration.k8s.io"
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A request as policies see it."""
+
+    operation: str
+    """CREATE, UPDATE or DELETE."""
+    group: str
+    version: str
+    resource: str
+    subresource: str
+    namespace: str
+    name: str
+    namespaced: bool
+    object: Object | None
+    before: Object | None
+    owner: Object | None
+    """The namespace."""
+
+
+Serves = Callable[[str, str, str], bool]
+"""Whether a group serves a resource in a version."""
+
+
+def matches(constraints: Mapping[str, Any], asked: Asked, serves: Serves) -> bool:
+    """Whether a request is one of those that ``matchConstraints`` or ``matchResources`` choose."""
+    rules = constraints.get("resourceRules")
+    equivalent = constraints.get("matchPolicy") != "Exact"
+    if rules and not any(_rule(rule, asked, serves, equivalent) for rule in rules):
+        return False
+    excluded = constraints.get("excludeResourceRules") or ()
+    if any(_rule(rule, asked, serves, equivalent) for rule in excluded):
+        return False
+    return _namespace(constraints.get("namespaceSelector"), asked) and _object(
+        constraints.get("objectSelector"), asked
+    )
+
+
+def _rule(rule: Mapping[str, Any], asked: Asked, serves: Serves, equivalent: bool) -> bool:
+    whole = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
+    names = rule.get("resourceNames")
+    scope = rule.get("scope") or "*"
+    return (
+        _one_of(rule.get("operations"), asked.operation)
+        and _one_of(rule.get("apiGroups"), asked.group)
+        and _version(rule.get("apiVersions") or (), asked, serves, equivalent)
+        and any(_resource(pattern, whole) for pattern in rule.get("resources") or ())
+        and (not names or asked.name in names)
+        and scope in ("*", "Namespaced" if asked.namespaced else "Cluster")
+    )
+
+
+def _one_of(values: Any, wanted: str) -> bool:
+    return "*" in (values or ()) or wanted in (values or ())
+
+
+def _version(versions: Any, asked: Asked, serves: Serves, equivalent: bool) -> bool:
+    if _one_of(versions, asked.version):
+        return True
+    # A request in one version of a resource is as good as the same request in another.
+    return equivalent and any(serves(asked.group, each, asked.resource) for each in versions)
+
+
+def _resource(pattern: str, whole: str) -> bool:
+    """``*`` is every resource without its subresources, ``*/*`` everything, ``*/scale`` …"""
+    resource, _, subresource = whole.partition("/")
+    left, _, right = pattern.partition("/")
+    return left in ("*", resource) and right in ("*", subresource)
+
+
+def _namespace(selector: Any, asked: Asked) -> bool:
+    if not selector:
+        return True
+    if asked.resource == "namespaces" and not asked.group:
+        return _object(selector, asked)
+    if not asked.namespaced:
+        return True
+    return selects(selector, _labels(asked.owner))
+
+
+def _object(selector: Any, asked: Asked) -> bool:
+    if not selector:
+        return True
+    seen = [obj for obj in (asked.object, asked.before) if obj is not None]
+    return any(selects(selector, _labels(obj)) for obj in seen)
+
+
+def _labels(obj: Object | None) -> Object:
+    return ((obj or {}).get("metadata") or {}).get("labels") or {}

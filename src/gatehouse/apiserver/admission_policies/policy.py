@@ -1,0 +1,121 @@
+"""One policy: its expressions, compiled, and what they say of a request. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from gatehouse.apiserver.builtin.validation import invalid
+from gatehouse.apiserver.errors import Cause
+from gatehouse.apiserver.structural import cel
+
+Object = dict[str, Any]
+
+CODES = {"Invalid": 422, "Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413}
+"""Of the reasons that a validation may give."""
+
+
+class Denial(msgspec.Struct, frozen=True):
+    """A validation that did not hold."""
+
+    message: str
+    reason: str = "Invalid"
+
+
+class _Validation:
+    def __init__(self, spec: Object) -> None:
+        self.text = spec["expression"].strip()
+        self.program = cel.compile_rule(self.text)
+        words = spec.get("messageExpression")
+        self.words = cel.compile_rule(words) if words else None
+        self.message, self.reason = spec.get("message") or "", spec.get("reason") or "Invalid"
+
+    def denial(self, activation: Any) -> Denial | cel.Failure | None:
+        found = self.program.run(activation)
+        if found is True:
+            return None
+        if isinstance(found, cel.Failure):
+            return cel.Failure(f"expression '{self.text}' resulted in error: {found.text}")
+        said = self.words.run(activation) if self.words is not None else None
+        message = said.strip() if isinstance(said, str) and said.strip() else self.message
+        return Denial(message.strip() or f"failed expression: {self.text}", self.reason)
+
+
+class Policy:
+    """A ValidatingAdmissionPolicy. Raises ValueError for an expression that does not compile."""
+
+    def __init__(self, obj: Object) -> None:
+        spec = obj.get("spec") or {}
+        self.name = str(obj["metadata"]["name"])
+        self.constraints: Object = spec.get("matchConstraints") or {}
+        self.param_kind: Object | None = spec.get("paramKind")
+        self._strict = spec.get("failurePolicy") != "Ignore"
+        self._conditions = [
+            (each["name"], cel.compile_rule(each["expression"]))
+            for each in spec.get("matchConditions") or ()
+        ]
+        self._variables = [
+            (each["name"], cel.compile_rule(each["expression"]))
+            for each in spec.get("variables") or ()
+        ]
+        self._validations = [_Validation(each) for each in spec.get("validations") or ()]
+
+    def denials(self, data: Object) -> Iterator[Denial]:
+        """Give what does not hold of a request, whose variables of CEL are ``data``."""
+        activation = cel.bind(**data)
+        for name, condition in self._conditions:
+            found = condition.run(activation)
+            if isinstance(found, cel.Failure):
+                why = f"match condition '{name}' resulted in error: {found.text}"
+                yield from self._failed(why)
+                return
+            if found is not True:
+                return
+        variables: Object = {}
+        for name, program in self._variables:
+            value = program.run(cel.bind(**data, variables=variables))
+            # One that fails matters only to the expressions that read it.
+            if not isinstance(value, cel.Failure):
+                variables[name] = value
+        activation = cel.bind(**data, variables=variables)
+        for validation in self._validations:
+            verdict = validation.denial(activation)
+            if isinstance(verdict, cel.Failure):
+                yield from self._failed(verdict.text)
+            elif verdict is not None:
+                yield verdict
+
+    def _failed(self, why: str) -> Iterator[Denial]:
+        if self._strict:
+            yield Denial(why)
+
+
+def check(obj: Object, _: Object | None) -> Iterator[Cause]:
+    """Give what is wrong with the expressions of a policy."""
+    spec = obj.get("spec") or {}
+    if not spec.get("validations") and not spec.get("auditAnnotations"):
+        why = "validations or auditAnnotations must be specified"
+        yield Cause("FieldValueRequired", f"Required value: {why}", "spec.validations")
+    fields = (
+        ("matchConditions", "expression"),
+        ("variables", "expression"),
+        ("validations", "expression"),
+        ("validations", "messageExpression"),
+        ("auditAnnotations", "valueExpression"),
+    )
+    for field, name in fields:
+        for index, each in enumerate(spec.get(field) or ()):
+            text, place = each.get(name) or "", f"spec.{field}[{index}].{name}"
+            if not text.strip():
+                if name != "messageExpression":
+                    yield Cause("FieldValueRequired", "Required value", place)
+                continue
+            if cel.mentions(text, "authorizer"):
+                yield invalid(place, text, "the variable authorizer is not supported")
+                continue
+            try:
+                cel.compile_rule(text)
+            except ValueError as error:
+                yield invalid(place, text, f"compilation failed: {error}")

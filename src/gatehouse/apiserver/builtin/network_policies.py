@@ -1,0 +1,83 @@
+"""NetworkPolicies: what is filled in, and what the schema cannot say."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from typing import Any
+
+from gatehouse.apiserver.builtin.validation import forbidden, invalid, required
+from gatehouse.apiserver.errors import Cause
+
+Object = dict[str, Any]
+
+
+def complete(obj: Object) -> None:
+    """State which directions a policy is about: always in, and out where it has such rules."""
+    spec = obj.get("spec")
+    if isinstance(spec, dict) and not spec.get("policyTypes"):
+        spec["policyTypes"] = ["Ingress", *(["Egress"] if spec.get("egress") else [])]
+
+
+def check(obj: Object, _: Object | None) -> Iterator[Cause]:
+    """Ports are numbers or names, peers one thing each."""
+    spec = obj.get("spec") or {}
+    for direction, side in (("ingress", "from"), ("egress", "to")):
+        for number, rule in enumerate(spec.get(direction) or ()):
+            at = f"spec.{direction}[{number}]"
+            for index, port in enumerate(rule.get("ports") or ()):
+                yield from _port(port, f"{at}.ports[{index}]")
+            for index, peer in enumerate(rule.get(side) or ()):
+                yield from _peer(peer, f"{at}.{side}[{index}]")
+
+
+def _port(port: Object, at: str) -> Iterator[Cause]:
+    first, last = port.get("port"), port.get("endPort")
+    if isinstance(first, int) and not 1 <= first <= 65535:
+        yield invalid(f"{at}.port", first, "must be between 1 and 65535, inclusive")
+    if last is None:
+        return
+    if not isinstance(first, int):
+        yield invalid(f"{at}.endPort", last, "may not be specified when `port` is not a number")
+    elif not first <= last <= 65535:
+        yield invalid(f"{at}.endPort", last, "must be greater than or equal to `port`")
+
+
+def _peer(peer: Object, at: str) -> Iterator[Cause]:
+    block = peer.get("ipBlock")
+    selects = "podSelector" in peer or "namespaceSelector" in peer
+    if block is None:
+        if not selects:
+            yield required(at, "must specify a peer")
+        return
+    if selects:
+        yield forbidden(at, "may not specify both ipBlock and another peer")
+    network = _network(block.get("cidr"))
+    if network is None:
+        yield invalid(f"{at}.ipBlock.cidr", block.get("cidr"), "must be a valid CIDR value")
+    for index, each in enumerate(block.get("except") or ()):
+        where, left_out = f"{at}.ipBlock.except[{index}]", _network(each)
+        if left_out is None:
+            yield invalid(where, each, "must be a valid CIDR value")
+        elif network is not None and (left_out == network or not _within(left_out, network)):
+            yield invalid(where, each, "must be a strict subset of `cidr`")
+
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def _within(inner: Network, outer: Network) -> bool:
+    if isinstance(inner, ipaddress.IPv4Network) and isinstance(outer, ipaddress.IPv4Network):
+        return inner.subnet_of(outer)
+    if isinstance(inner, ipaddress.IPv6Network) and isinstance(outer, ipaddress.IPv6Network):
+        return inner.subnet_of(outer)
+    return False
+
+
+def _network(text: Any) -> Network | None:
+    if "/" not in str(text):
+        return None
+    try:
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return None

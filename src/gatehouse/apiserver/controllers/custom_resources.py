@@ -1,0 +1,83 @@
+"""CustomResourceDefinitions: what they serve comes and goes with them."""
+
+from __future__ import annotations
+
+from gatehouse.apiserver.controllers.context import Context, Object
+from gatehouse.apiserver.controllers.work_queue import Worker
+from gatehouse.apiserver.objects import crds as definitions
+from gatehouse.apiserver.objects.admission import Admission
+from gatehouse.apiserver.objects.registry import Registry
+from gatehouse.apiserver.objects.verbs import thawed
+from gatehouse.apiserver.objects.write_request import Call
+from gatehouse.apiserver.storage.entries import Event
+from gatehouse.apiserver.storage.store import Store
+from gatehouse.apiserver.structural import schema_node as node
+
+PREFIX = f"/{definitions.GROUP}/{definitions.PLURAL}/"
+
+
+def serve(store: Store, registry: Registry, admission: Admission) -> None:
+    """Let the registry follow the definitions; their status is set when they are written."""
+
+    def changed(event: Event) -> None:
+        before = event.before.value if event.before else None
+        now = event.now.value if event.now else None
+        spec = (now or before or {})["spec"]
+        old_spec = before["spec"] if before else None
+        if now is not None and spec == old_spec and definitions.established(before or {}):
+            return
+        # The registry keeps what it is given; the store's own values are not to be held for ever.
+        served = []
+        if event.now is not None and definitions.established(event.now.value):
+            served = definitions.served_by(thawed(event.now))
+        old = [
+            each
+            for each in registry.all()
+            if (each.resource.group, each.resource.plural)
+            == (spec["group"], spec["names"]["plural"])
+        ]
+        registry.replace(spec["group"], spec["names"]["plural"], served)
+        for each in old:
+            node.forget(each.schema)
+
+    def finish(_: Call, obj: Object, __: Object | None) -> None:
+        definitions.complete_status(obj, registry)
+
+    store.listen(PREFIX, changed)
+    admission.finishing.setdefault(definitions.PLURAL, []).append(finish)
+    for key, entry in store.list(PREFIX):
+        changed(Event(entry.revision, key, None, entry))
+
+
+class Cleanup:
+    """Deletes the objects of a definition that is deleted, then lets it go."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.worker = Worker(
+            "definitions", self._work, lambda: [key for key, _ in context.store.list(PREFIX)]
+        )
+        context.store.listen(PREFIX, self._changed)
+
+    def _changed(self, event: Event) -> None:
+        if event.now is not None and event.now.value["metadata"].get("deletionTimestamp"):
+            self.worker.add(event.key)
+
+    async def _work(self, key: str) -> None:
+        context = self._context
+        entry = context.store.get(key)
+        if entry is None or not entry.value["metadata"].get("deletionTimestamp"):
+            return
+        spec = entry.value["spec"]
+        served = context.registry.stored(spec["group"], spec["names"]["plural"])
+        left = False
+        if served is not None:
+            for each, _ in list(context.store.list(served.prefix)):
+                await context.delete(each)
+                left |= context.store.latest(each) is not None
+        if left:
+            self.worker.later(key, 1.0)
+            return
+        call = context.call_for(key)
+        if call is not None:
+            await context.deletion.remove_finalizer(call, definitions.FINALIZER)

@@ -1,0 +1,226 @@
+"""EndpointSlices and Endpoints of Services with a selector, from the Pods that are ready.
+
+https://kubernetes.io/docs/concepts/services-networking/endpoint-slices
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+from gatehouse.apiserver.controllers.context import Context, Object
+from gatehouse.apiserver.controllers.work_queue import Worker
+from gatehouse.apiserver.errors import ApiError
+from gatehouse.apiserver.storage.entries import Event
+
+MANAGER = "endpointslice-controller.k8s.io"
+SERVICE_LABEL = "kubernetes.io/service-name"
+MANAGED_LABEL = "endpointslice.kubernetes.io/managed-by"
+MOST = 100
+"""Endpoints in one slice."""
+
+GROUP, PLURAL = "discovery.k8s.io", "endpointslices"
+
+
+class Slices:
+    """Keeps slices of Services up with their Pods."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        services, pods = context.kind("", "services").prefix, context.kind("", "pods").prefix
+        self.worker = Worker(
+            "slices", self._work, lambda: [key for key, _ in context.store.list(services)]
+        )
+        context.store.listen(services, lambda event: self.worker.add(event.key))
+        context.store.listen(pods, self._pod_changed)
+        context.store.listen(context.kind(GROUP, PLURAL).prefix, self._slice_changed)
+
+    def _pod_changed(self, event: Event) -> None:
+        namespace = event.key.split("/")[3]
+        states = [entry.value for entry in (event.before, event.now) if entry is not None]
+        prefix = f"{self._context.kind('', 'services').prefix}{namespace}/"
+        for key, service in self._context.store.list(prefix):
+            selector = (service.value.get("spec") or {}).get("selector")
+            if selector and any(_selected(selector, pod) for pod in states):
+                self.worker.add(key)
+
+    def _slice_changed(self, event: Event) -> None:
+        """Somebody else's change of a slice of ours is undone."""
+        entry = event.now or event.before
+        labels = entry.value["metadata"].get("labels") or {} if entry else {}
+        if labels.get(MANAGED_LABEL) == MANAGER and SERVICE_LABEL in labels:
+            namespace = event.key.split("/")[3]
+            key = self._context.kind("", "services").key(namespace, labels[SERVICE_LABEL])
+            if self._context.store.get(key) is not None:
+                self.worker.add(key)
+
+    async def _work(self, key: str) -> None:
+        entry = self._context.store.get(key)
+        if entry is None:
+            return
+        service = entry.value
+        selector = (service.get("spec") or {}).get("selector")
+        if not selector or service["spec"].get("type") == "ExternalName":
+            return
+        namespace = service["metadata"]["namespace"]
+        prefix = f"{self._context.kind('', 'pods').prefix}{namespace}/"
+        pods = [
+            pod.value
+            for _, pod in self._context.store.list(prefix)
+            if _selected(selector, pod.value) and (pod.value.get("status") or {}).get("podIP")
+        ]
+        for family in ("IPv4", "IPv6"):
+            chosen = [pod for pod in pods if _family(pod["status"]["podIP"]) == family]
+            wanted_always = family in (service["spec"].get("ipFamilies") or ["IPv4"])
+            for group, ports in _by_ports(service, chosen) or ([([], [])] if wanted_always else []):
+                await self._write(service, family, group, ports)
+        await self._trim(service, pods)
+
+    async def _write(
+        self, service: Object, family: str, pods: list[Object], ports: list[Object]
+    ) -> None:
+        for number in range(max(1, -(-len(pods) // MOST))):
+            part = pods[number * MOST : (number + 1) * MOST]
+            made = wanted(service, family, part, ports, number)
+            await self._put(made, create=not service["metadata"].get("deletionTimestamp"))
+
+    async def _put(self, obj: Object, *, create: bool) -> None:
+        """Write a slice; without ``create`` only one that exists.
+
+        The slices of a Service that is being deleted go before it. A new one would be deleted and
+        replaced for ever.
+        """
+        context, metadata = self._context, obj["metadata"]
+        served = context.kind(GROUP, PLURAL)
+        if context.store.latest(served.key(metadata["namespace"], metadata["name"])) is None:
+            if create:
+                await context.create(GROUP, PLURAL, obj, MANAGER)
+            return
+
+        def change(current: Object) -> Object:
+            current["metadata"]["labels"] = metadata["labels"]
+            return {**current, "endpoints": obj["endpoints"], "ports": obj["ports"]}
+
+        await context.verbs.change(context.call(served, obj, MANAGER), change)
+
+    async def _trim(self, service: Object, pods: list[Object]) -> None:
+        """Remove slices that nothing is left for."""
+        context, metadata = self._context, service["metadata"]
+        kept = set()
+        for family in ("IPv4", "IPv6"):
+            chosen = [pod for pod in pods if _family(pod["status"]["podIP"]) == family]
+            if chosen or family in (service["spec"].get("ipFamilies") or ["IPv4"]):
+                for number in range(max(1, -(-len(chosen) // MOST))):
+                    kept.add(_name(metadata["name"], family, number))
+        prefix = f"{context.kind(GROUP, PLURAL).prefix}{metadata['namespace']}/"
+        for key, entry in list(context.store.list(prefix)):
+            labels = entry.value["metadata"].get("labels") or {}
+            ours = labels.get(MANAGED_LABEL) == MANAGER
+            of_this = labels.get(SERVICE_LABEL) == metadata["name"]
+            if ours and of_this and key.rpartition("/")[2] not in kept:
+                try:
+                    await context.delete(key)
+                except ApiError:
+                    self.worker.add(key)
+
+
+def _selected(selector: Object, pod: Object) -> bool:
+    labels = pod["metadata"].get("labels") or {}
+    return all(labels.get(key) == value for key, value in selector.items())
+
+
+def _family(address: str) -> str:
+    return f"IPv{ipaddress.ip_address(address).version}"
+
+
+def _name(service: str, family: str, number: int) -> str:
+    ending = "" if family == "IPv4" else "-v6"
+    return f"{service[:50]}{ending}-{number}" if number or ending else f"{service[:50]}-0"
+
+
+def _by_ports(service: Object, pods: list[Object]) -> list[tuple[list[Object], list[Object]]]:
+    """Group Pods by the numbers that named target ports have in them."""
+    groups: dict[str, tuple[list[Object], list[Object]]] = {}
+    for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["name"])):
+        ports = (_port(each, pod) for each in service["spec"].get("ports") or ())
+        found = [port for port in ports if port is not None]
+        groups.setdefault(str(found), ([], found))[0].append(pod)
+    return list(groups.values())
+
+
+def _port(port: Object, pod: Object) -> Object | None:
+    number = port.get("targetPort", port["port"])
+    if isinstance(number, str):
+        number = _named_port(number, port.get("protocol", "TCP"), pod)
+        if number is None:
+            return None
+    found: Object = {
+        "name": port.get("name", ""),
+        "protocol": port.get("protocol", "TCP"),
+        "port": number,
+    }
+    return found | ({"appProtocol": port["appProtocol"]} if port.get("appProtocol") else {})
+
+
+def _named_port(name: str, protocol: str, pod: Object) -> int | None:
+    for container in pod["spec"].get("containers") or ():
+        for port in container.get("ports") or ():
+            if port.get("name") == name and port.get("protocol", "TCP") == protocol:
+                return int(port["containerPort"])
+    return None
+
+
+def wanted(
+    service: Object, family: str, pods: list[Object], ports: list[Object], number: int
+) -> Object:
+    """Give a slice."""
+    metadata = service["metadata"]
+    unready = bool(service["spec"].get("publishNotReadyAddresses"))
+    labels = {
+        **(metadata.get("labels") or {}),
+        SERVICE_LABEL: metadata["name"],
+        MANAGED_LABEL: MANAGER,
+    }
+    owner = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    return {
+        "metadata": {
+            "name": _name(metadata["name"], family, number),
+            "namespace": metadata["namespace"],
+            "labels": labels,
+            "ownerReferences": [owner],
+        },
+        "addressType": family,
+        "endpoints": [_endpoint(pod, unready=unready) for pod in pods],
+        "ports": ports,
+    }
+
+
+def _endpoint(pod: Object, *, unready: bool) -> Object:
+    status, metadata = pod.get("status") or {}, pod["metadata"]
+    conditions: list[Any] = status.get("conditions") or []
+    ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+    terminating = bool(metadata.get("deletionTimestamp"))
+    endpoint: Object = {
+        "addresses": [status["podIP"]],
+        "conditions": {
+            "ready": unready or (ready and not terminating),
+            "serving": ready,
+            "terminating": terminating,
+        },
+        "targetRef": {
+            "kind": "Pod",
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "uid": metadata["uid"],
+        },
+    }
+    if pod["spec"].get("nodeName"):
+        endpoint["nodeName"] = pod["spec"]["nodeName"]
+    return endpoint

@@ -1,0 +1,140 @@
+"""Garbage collection by owner references: background, foreground, orphan.
+
+A graph of who owns whom is kept up with every change, so that a deletion costs what depends on it.
+"""
+
+from __future__ import annotations
+
+from gatehouse.apiserver.controllers.context import Context, Object
+from gatehouse.apiserver.controllers.work_queue import Worker
+from gatehouse.apiserver.objects.deletion import FOREGROUND, ORPHAN
+from gatehouse.apiserver.storage.entries import Event, MismatchError
+
+
+class Garbage:
+    """Deletes dependents whose owners are gone."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.worker = Worker("garbage", self._work, self._all)
+        self._keys: dict[str, str] = {}
+        """Key by uid of everything that is there."""
+        self._dependents: dict[str, set[str]] = {}
+        """Keys of dependents by uid of their owner."""
+        context.store.listen_all(self._changed)
+        for prefix in context.store.resources():
+            for key, entry in context.store.list(prefix):
+                self._changed(Event(entry.revision, key, None, entry))
+
+    def _all(self) -> set[str]:
+        """Give everything that has owners, or is being deleted."""
+        found = set().union(*self._dependents.values())
+        for key in self._keys.values():
+            entry = self._context.store.get(key)
+            if entry is not None and entry.value["metadata"].get("deletionTimestamp"):
+                found.add(key)
+        return found
+
+    def _changed(self, event: Event) -> None:
+        before = event.before.value["metadata"] if event.before else {}
+        now = event.now.value["metadata"] if event.now else {}
+        had, has = _owners(before), _owners(now)
+        for uid in had - has:
+            dependents = self._dependents.get(uid, set())
+            dependents.discard(event.key)
+            if not dependents:
+                self._dependents.pop(uid, None)
+            # A foreground deletion may have waited for this dependent.
+            if uid in self._keys:
+                self.worker.add(self._keys[uid])
+        for uid in has - had:
+            self._dependents.setdefault(uid, set()).add(event.key)
+        if event.now is None:
+            uid = before.get("uid", "")
+            self._keys.pop(uid, None)
+            for key in self._dependents.get(uid, ()):
+                self.worker.add(key)
+            return
+        self._keys[now["uid"]] = event.key
+        if now.get("deletionTimestamp") and {FOREGROUND, ORPHAN} & set(now.get("finalizers") or ()):
+            self.worker.add(event.key)
+        if has - had:
+            self.worker.add(event.key)
+
+    async def _work(self, key: str) -> None:
+        entry = self._context.store.get(key)
+        if entry is None:
+            return
+        metadata = entry.value["metadata"]
+        finalizers = set(metadata.get("finalizers") or ())
+        if metadata.get("deletionTimestamp"):
+            if ORPHAN in finalizers:
+                await self._orphan(key, metadata["uid"])
+            elif FOREGROUND in finalizers:
+                await self._foreground(key, metadata["uid"])
+            return
+        owners = metadata.get("ownerReferences") or ()
+        if not owners:
+            return
+        missing = [owner for owner in owners if not self._alive(owner)]
+        if len(missing) < len(owners):
+            return
+        call = self._context.call_for(key)
+        if call is not None:
+            options: Object = {"preconditions": {"uid": metadata["uid"]}}
+            await self._context.delete(key, options)
+
+    def _alive(self, owner: Object) -> bool:
+        return owner.get("uid") in self._keys
+
+    async def _foreground(self, key: str, uid: str) -> None:
+        """Delete dependents first; the object goes when those that block it are gone."""
+        blocked = False
+        for dependent in sorted(self._dependents.get(uid, ())):
+            entry = self._context.store.get(dependent)
+            if entry is None:
+                continue
+            references = entry.value["metadata"].get("ownerReferences") or ()
+            others = [o for o in references if o.get("uid") != uid and self._alive(o)]
+            if others:
+                await self._disown(dependent, uid)
+                continue
+            if not entry.value["metadata"].get("deletionTimestamp"):
+                await self._context.delete(dependent, {"propagationPolicy": "Foreground"})
+            blocking = any(o.get("uid") == uid and o.get("blockOwnerDeletion") for o in references)
+            blocked |= blocking and self._context.store.latest(dependent) is not None
+        if not blocked:
+            call = self._context.call_for(key)
+            if call is not None:
+                await self._context.deletion.remove_finalizer(call, FOREGROUND)
+
+    async def _orphan(self, key: str, uid: str) -> None:
+        for dependent in sorted(self._dependents.get(uid, ())):
+            await self._disown(dependent, uid)
+        call = self._context.call_for(key)
+        if call is not None:
+            await self._context.deletion.remove_finalizer(call, ORPHAN)
+
+    async def _disown(self, key: str, uid: str) -> None:
+        """Take an owner from a dependent."""
+        call = self._context.call_for(key)
+        if call is None:
+            return
+
+        def change(obj: Object) -> Object:
+            owners = obj["metadata"].get("ownerReferences") or []
+            left = [owner for owner in owners if owner.get("uid") != uid]
+            if left:
+                obj["metadata"]["ownerReferences"] = left
+            else:
+                obj["metadata"].pop("ownerReferences", None)
+            return obj
+
+        try:
+            await self._context.verbs.change(call, change)
+        except MismatchError:
+            self.worker.add(key)
+
+
+def _owners(metadata: Object) -> set[str]:
+    return {str(owner.get("uid")) for owner in metadata.get("ownerReferences") or ()}

@@ -1,0 +1,27 @@
+"""What new objects of some kinds begin with, and only the server may set."""
+
+from __future__ import annotations
+
+from gatehouse.apiserver.controllers.context import Object
+from gatehouse.apiserver.objects.admission import Admission
+from gatehouse.apiserver.objects.write_request import Call
+
+
+def begin(admission: Admission) -> None:
+    """Let namespaces be active and Pods pending when they are made."""
+    admission.mutating.setdefault("namespaces", []).append(_namespace)
+    admission.mutating.setdefault("pods", []).append(_pod)
+
+
+def _namespace(_: Call, obj: Object, old: Object | None) -> None:
+    if old is None:
+        finalizers = list((obj.get("spec") or {}).get("finalizers") or ())
+        if "kubernetes" not in finalizers:
+            finalizers.append("kubernetes")
+        obj["spec"] = {"finalizers": finalizers}
+        obj["status"] = {"phase": "Active"}
+
+
+def _pod(_: Call, obj: Object, old: Object | None) -> None:
+    if old is None:
+        obj["status"] = {"phase": "Pending", "qosClass": "BestEffort"}

@@ -1,0 +1,87 @@
+"""Roles and bindings: decisions follow every change; aggregated roles gather what they select."""
+
+from __future__ import annotations
+
+from gatehouse.apiserver.controllers.context import Context, Object
+from gatehouse.apiserver.controllers.work_queue import Worker
+from gatehouse.apiserver.objects.admission import Admission
+from gatehouse.apiserver.objects.write_request import Call
+from gatehouse.apiserver.rbac import aggregation, defaults, escalation
+from gatehouse.apiserver.rbac.authorizer import Authorizer
+from gatehouse.apiserver.rbac.rules import GROUP
+from gatehouse.apiserver.storage.entries import Event
+from gatehouse.apiserver.storage.store import Store
+
+KINDS = {
+    "roles": "Role",
+    "clusterroles": "ClusterRole",
+    "rolebindings": "RoleBinding",
+    "clusterrolebindings": "ClusterRoleBinding",
+}
+MANAGER = "gatehouse-roles"
+
+
+def follow(store: Store, authorizer: Authorizer, admission: Admission) -> None:
+    """Let decisions follow the stored objects, and nobody grant what they do not hold."""
+
+    def changed(event: Event) -> None:
+        parts = event.key.split("/")
+        namespace = parts[3] if len(parts) > 4 else ""
+        now = event.now.value if event.now else None
+        authorizer.set(KINDS[parts[2]], namespace, parts[-1], now)
+
+    def check(call: Call, obj: Object, old: Object | None) -> None:
+        kind = call.served.resource.kind
+        escalation.check_write(authorizer, call.user, kind, obj, old)
+
+    for plural in KINDS:
+        prefix = f"/{GROUP}/{plural}/"
+        store.listen(prefix, changed)
+        admission.finishing.setdefault(plural, []).append(check)
+        for key, entry in store.list(prefix):
+            changed(Event(entry.revision, key, None, entry))
+
+
+class Aggregation:
+    """Writes the rules of aggregated ClusterRoles."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.worker = Worker("roles", self._work, lambda: ["all"])
+        context.store.listen(f"/{GROUP}/clusterroles/", lambda _: self.worker.add("all"))
+
+    async def _work(self, _: str) -> None:
+        context = self._context
+        served = context.kind(GROUP, "clusterroles")
+        for role in aggregation.settled(context.all(GROUP, "clusterroles")):
+            rules = role["rules"]
+
+            def change(obj: Object, rules: list[Object] = rules) -> Object:
+                obj["rules"] = rules
+                return obj
+
+            await context.verbs.change(context.call(served, role, MANAGER), change)
+
+
+async def bootstrap(context: Context) -> None:
+    """Make the default roles and bindings; add what they lack."""
+    plurals = {kind: plural for plural, kind in KINDS.items()}
+    for wanted in defaults.objects():
+        served = context.kind(GROUP, plurals[wanted["kind"]])
+        metadata = wanted["metadata"]
+        entry = context.store.get(served.key(metadata.get("namespace", ""), metadata["name"]))
+        after = defaults.reconcile(entry.value if entry else None, wanted)
+        if after is None:
+            continue
+        call = context.call(served, wanted, MANAGER)
+        if entry is not None and entry.value.get("roleRef") != after.get("roleRef"):
+            await context.deletion.delete(call, {})
+            entry = None
+        if entry is None:
+            await context.verbs.create(call, _copy(after))
+        else:
+            await context.verbs.change(call, lambda _, after=after: _copy(after))  # type: ignore[misc]
+
+
+def _copy(obj: Object) -> Object:
+    return {**obj, "metadata": dict(obj["metadata"])}

@@ -1,0 +1,126 @@
+"""Service addresses: cluster IPs and node ports are given when a Service is written."""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+
+from gatehouse.apiserver.controllers.context import Object
+from gatehouse.apiserver.errors import Cause, invalid
+from gatehouse.apiserver.objects.admission import Admission
+from gatehouse.apiserver.objects.write_request import Call
+from gatehouse.apiserver.storage.entries import Event
+from gatehouse.apiserver.storage.store import Store
+
+PREFIX = "/core/services/"
+NODE_PORTS = range(30000, 32768)
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class Addresses:
+    """Knows which addresses and ports are taken; by whom, so that a Service keeps its own."""
+
+    def __init__(self, store: Store, admission: Admission, network: Network) -> None:
+        self._network = network
+        self._addresses: dict[str, str] = {}
+        self._ports: dict[int, str] = {}
+        store.listen(PREFIX, self._changed)
+        for key, entry in store.list(PREFIX):
+            self._changed(Event(entry.revision, key, None, entry))
+        admission.mutating.setdefault("services", []).append(self._give)
+
+    def _changed(self, event: Event) -> None:
+        if event.before is not None:
+            for address in _addresses(event.before.value):
+                self._addresses.pop(address, None)
+            for port in _node_ports(event.before.value):
+                self._ports.pop(port, None)
+        if event.now is not None:
+            for address in _addresses(event.now.value):
+                self._addresses[address] = event.key
+            for port in _node_ports(event.now.value):
+                self._ports[port] = event.key
+
+    def _give(self, call: Call, obj: Object, old: Object | None) -> None:
+        spec = obj.get("spec")
+        if not isinstance(spec, dict):
+            return
+        obj.setdefault("status", {}).setdefault("loadBalancer", {})
+        key = call.served.key(call.namespace, obj["metadata"].get("name", ""))
+        kind = spec.get("type")
+        before = (old or {}).get("spec") or {}
+        if kind == "ExternalName":
+            for field in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
+                spec.pop(field, None)
+            return
+        spec.setdefault("ipFamilies", ["IPv6" if ":" in str(spec.get("clusterIP", "")) else "IPv4"])
+        spec.setdefault("ipFamilyPolicy", "SingleStack")
+        if not spec.get("clusterIP"):
+            kept = before.get("clusterIP") if before.get("type") != "ExternalName" else None
+            spec["clusterIP"] = kept or self._free(key)
+        elif spec["clusterIP"] != "None" and spec["clusterIP"] != before.get("clusterIP"):
+            self._check(obj, key, spec["clusterIP"])
+        spec["clusterIPs"] = [spec["clusterIP"], *(spec.get("clusterIPs") or [])[1:]]
+        self._give_ports(spec, before, key, wanted=kind in ("NodePort", "LoadBalancer"))
+
+    def _give_ports(self, spec: Object, before: Object, key: str, *, wanted: bool) -> None:
+        kept = {
+            (port.get("name"), port.get("port")): port.get("nodePort")
+            for port in before.get("ports") or ()
+        }
+        mine: set[int] = set()
+        for port in spec.get("ports") or ():
+            if not isinstance(port, dict):
+                continue
+            if not wanted:
+                port.pop("nodePort", None)
+            elif not port.get("nodePort"):
+                port["nodePort"] = kept.get((port.get("name"), port.get("port"))) or next(
+                    number
+                    for number in random.sample(NODE_PORTS, len(NODE_PORTS))
+                    if number not in mine and self._ports.get(number, key) == key
+                )
+            if port.get("nodePort"):
+                mine.add(port["nodePort"])
+
+    def _free(self, key: str) -> str:
+        size = min(self._network.num_addresses - 2, 1 << 20)
+        for _ in range(1000):
+            found = str(self._network[random.randint(1, size)])  # noqa: S311 - no secret
+            if found not in self._addresses:
+                return found
+        for number in range(1, size + 1):
+            found = str(self._network[number])
+            if found not in self._addresses:
+                return found
+        cause = Cause("InternalError", f"no address left in {self._network}", "spec.clusterIP")
+        raise invalid("Service", "", key.rpartition("/")[2], [cause])
+
+    def _check(self, obj: Object, key: str, address: str) -> None:
+        try:
+            inside = ipaddress.ip_address(address) in self._network
+        except ValueError:
+            return
+        why = ""
+        if not inside:
+            why = (
+                f"failed to allocate IP {address}: the provided IP ({address}) is not in the valid "
+                f"range. The range of valid IPs is {self._network}"
+            )
+        elif self._addresses.get(address, key) != key:
+            why = f"failed to allocate IP {address}: provided IP is already allocated"
+        if why:
+            message = f'Invalid value: ["{address}"]: {why}'
+            cause = Cause("FieldValueInvalid", message, "spec.clusterIPs")
+            raise invalid("Service", "", obj["metadata"].get("name", ""), [cause])
+
+
+def _addresses(service: Object) -> list[str]:
+    found = (service.get("spec") or {}).get("clusterIPs") or ()
+    return [address for address in found if address != "None"]
+
+
+def _node_ports(service: Object) -> list[int]:
+    ports = (service.get("spec") or {}).get("ports") or ()
+    return [port["nodePort"] for port in ports if port.get("nodePort")]

@@ -1,0 +1,148 @@
+"""Everything that is not an object: health, version, discovery, OpenAPI, keys, measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from aiohttp import web
+
+import gatehouse
+from gatehouse.apiserver.http import responses as answers
+from gatehouse.apiserver.http.discovery import Discovery
+from gatehouse.apiserver.http.metrics import CONTENT_TYPE, Metrics
+from gatehouse.apiserver.http.openapi_v2 import ASKED, MEDIA_TYPE, OpenApi2
+from gatehouse.apiserver.http.openapi_v3 import OpenApi
+from gatehouse.apiserver.identity.service_account_tokens import ISSUER
+from gatehouse.apiserver.identity.signing_keys import Keys
+from gatehouse.apiserver.objects.registry import Registry
+
+Check = Callable[[], Coroutine[Any, Any, None]]
+"""Raises an error whose text says why the server is not well."""
+
+MINOR = "34"
+"""Of the Kubernetes release whose API is served."""
+
+HEALTH = ("/livez", "/readyz", "/healthz")
+_AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+_ISSUER = "/.well-known/openid-configuration"
+
+
+class Documents:
+    """Answers for paths that name no resource."""
+
+    def __init__(
+        self, registry: Registry, keys: Keys, metrics: Metrics, checks: dict[str, Check]
+    ) -> None:
+        self._discovery = Discovery(registry)
+        self._openapi, self._openapi2 = OpenApi(registry), OpenApi2(registry)
+        self._keys, self._metrics, self._checks = keys, metrics, checks
+
+    @staticmethod
+    def is_open(path: str) -> bool:
+        """Whether anybody may read a path, without saying who they are."""
+        return path == "/version" or path.startswith(HEALTH)
+
+    async def health(self, request: web.BaseRequest, path: str) -> web.Response:
+        """Answer whether the server is well, or what it is."""
+        if path == "/version":
+            return answers.json(version())
+        base, _, name = path.strip("/").partition("/")
+        checks = {"ping": self._checks["ping"]} if base == "livez" else self._checks
+        if name:
+            checks = {name: checks[name]} if name in checks else {}
+            if not checks:
+                return web.Response(status=404, text="404 page not found\n")
+        excluded = request.query.getall("exclude", [])
+        lines, well = [], True
+        for each, check in checks.items():
+            if each in excluded:
+                lines.append(f"[+]{each} excluded: ok")
+                continue
+            try:
+                await check()
+                lines.append(f"[+]{each} ok")
+            except Exception as error:
+                lines.append(f"[-]{each} failed: {error}")
+                well = False
+        verdict = f"{base} check {'passed' if well else 'failed'}"
+        if "verbose" in request.query or not well:
+            return web.Response(status=200 if well else 500, text="\n".join([*lines, verdict, ""]))
+        return web.Response(text="ok")
+
+    def find(self, request: web.BaseRequest, path: str) -> web.Response | None:
+        """Answer for any other path; None for one that is not known."""
+        accepted = request.headers.get("Accept", "").replace(" ", "")
+        match path.strip("/").split("/"):
+            case ["api" | "apis"]:
+                return self._top(request, path, accepted)
+            case ["api", number]:
+                return _optional(self._discovery.resource_list("", number))
+            case ["apis", group]:
+                return _optional(self._discovery.group(group))
+            case ["apis", group, number]:
+                return _optional(self._discovery.resource_list(group, number))
+            case ["openapi", "v3"]:
+                return answers.json(self._openapi.index())
+            case ["openapi", "v3", *rest]:
+                data = self._openapi.document("/".join(rest))
+                return None if data is None else answers.raw(data)
+            case ["openapi", "v2"] | ["swagger-2.0.0.pb-v1"]:
+                protobuf = ASKED in accepted or MEDIA_TYPE in accepted or path.endswith("pb-v1")
+                kind = MEDIA_TYPE if protobuf else "application/json"
+                return answers.raw(self._openapi2.document(protobuf=protobuf), 200, kind)
+            case ["openid", "v1", "jwks"]:
+                kind = "application/jwk-set+json"
+                return answers.json(self._keys.jwks(), content_type=kind)
+            case [".well-known", "openid-configuration"]:
+                return answers.json(_issuer(request))
+            case ["metrics"]:
+                return answers.raw(self._metrics.text(), 200, CONTENT_TYPE)
+            case [""]:
+                return answers.json({"paths": _paths(self._discovery)})
+        return None
+
+    def _top(self, request: web.BaseRequest, path: str, accepted: str) -> web.Response:
+        for number in ("v2", "v2beta1"):
+            if f"g=apidiscovery.k8s.io;v={number};" in accepted:
+                found = self._discovery.aggregated(number, core=path == "/api")
+                return answers.json(found, content_type=_AGGREGATED.format(version=number))
+        if path == "/api":
+            return answers.json(self._discovery.core_versions(request.host))
+        return answers.json(self._discovery.group_list())
+
+
+def version() -> dict[str, str]:
+    """Give what `kubectl version` shows of the server."""
+    return {
+        "major": "1",
+        "minor": MINOR,
+        "gitVersion": f"v1.{MINOR}.0+gatehouse.{gatehouse.__version__}",
+        # Clients demand these (k8s.io/apimachinery, pkg/version), whatever they say.
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "",
+        "goVersion": "",
+        "compiler": "",
+        "platform": "linux/amd64",
+    }
+
+
+def _optional(found: Any) -> web.Response | None:
+    return None if found is None else answers.json(found)
+
+
+def _issuer(request: web.BaseRequest) -> dict[str, Any]:
+    return {
+        "issuer": ISSUER,
+        "jwks_uri": f"https://{request.host}/openid/v1/jwks",
+        "response_types_supported": ["id_token"],
+        "subject_types_supported": ["public"],
+        "id_token_signing_alg_values_supported": ["ES256"],
+    }
+
+
+def _paths(discovery: Discovery) -> list[str]:
+    groups = [f"/apis/{group['name']}" for group in discovery.group_list()["groups"]]
+    others = [_ISSUER, "/api", "/api/v1", "/apis", "/metrics", "/openapi/v2", "/openapi/v3"]
+    return sorted([*groups, *others, *HEALTH, "/openid/v1/jwks", "/version"])

@@ -1,0 +1,176 @@
+"""OpenAPI v2, in JSON and in the protobuf that kubectl up to 1.26 insists on.
+
+Field numbers: gnostic's OpenAPIv2.proto. Of the document, what those clients read is served: the
+definitions, and the PATCH operations that tell them what the server can do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import yaml
+
+from gatehouse.apiserver.http.openapi_v3 import definition, definition_name, kind_of
+from gatehouse.apiserver.objects.registry import Registry
+from gatehouse.apiserver.objects.served_resource import Served
+
+Object = dict[str, Any]
+
+ASKED = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+"""What is answered: the name that clients ask for is no well-formed media type."""
+
+
+class OpenApi2:
+    """The document of one registry, made anew when it changed."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._made = -1
+        self._json = self._protobuf = b""
+
+    def document(self, *, protobuf: bool) -> bytes:
+        """Give ``/openapi/v2``."""
+        if self._made != self._registry.generation:
+            whole = _document(self._registry)
+            self._json = msgspec.json.encode(whole)
+            self._protobuf = _encode(whole)
+            self._made = self._registry.generation
+        return self._protobuf if protobuf else self._json
+
+
+def _document(registry: Registry) -> Object:
+    definitions: Object = {}
+    paths: Object = {}
+    for served in registry.all():
+        found = definition(served, definitions, "#/definitions/")
+        definitions[definition_name(served)] = found
+        if served.kept:
+            paths[_url(served)] = {"patch": _patch(served)}
+    return {
+        "swagger": "2.0",
+        "info": {"title": "Gatehouse", "version": "v1"},
+        "paths": paths,
+        "definitions": {name: _plain(schema) for name, schema in definitions.items()},
+    }
+
+
+def _url(served: Served) -> str:
+    resource = served.resource
+    base = f"/apis/{resource.group}" if resource.group else "/api"
+    scope = "/namespaces/{namespace}" if resource.namespaced else ""
+    return f"{base}/{resource.version}{scope}/{resource.plural}/{{name}}"
+
+
+def _patch(served: Served) -> Object:
+    return {
+        "parameters": [
+            {"name": name, "in": "query", "type": "string"}
+            for name in ("dryRun", "fieldManager", "fieldValidation", "force")
+        ],
+        "responses": {"200": {"description": "OK"}},
+        "x-kubernetes-action": "patch",
+        "x-kubernetes-group-version-kind": kind_of(served),
+    }
+
+
+_KEPT = ("$ref", "type", "format", "required", "additionalProperties", "items", "properties")
+
+
+def _plain(schema: Any) -> Object:
+    """Reduce a schema to what version 2 can say."""
+    if not isinstance(schema, dict):
+        return {}
+    for choice in schema.get("allOf") or ():
+        if "$ref" in choice:
+            schema = {**choice, **schema}
+    if schema.get("x-kubernetes-int-or-string"):
+        schema = {"type": "string", "format": "int-or-string"}
+    if schema.get("x-kubernetes-preserve-unknown-fields"):
+        # A client that knows some of the fields only would refuse all others.
+        kinds = {k: v for k, v in schema.items() if k == "x-kubernetes-group-version-kind"}
+        return {**({"type": schema["type"]} if "type" in schema else {}), **kinds}
+    found = {key: value for key, value in schema.items() if key in _KEPT or key[:2] == "x-"}
+    found.pop("x-kubernetes-validations", None)
+    if "properties" in found:
+        found["properties"] = {n: _plain(inner) for n, inner in found["properties"].items()}
+    for key in ("items", "additionalProperties"):
+        if isinstance(found.get(key), dict):
+            found[key] = _plain(found[key])
+        elif key in found:
+            found[key] = {}
+    return found
+
+
+def _encode(document: Object) -> bytes:
+    paths = b"".join(
+        _field(2, _named(path, _field(8, _operation(item["patch"]))))
+        for path, item in document["paths"].items()
+    )
+    definitions = b"".join(
+        _field(1, _named(name, _schema(schema))) for name, schema in document["definitions"].items()
+    )
+    info = _text(1, document["info"]["title"]) + _text(2, document["info"]["version"])
+    return b"".join((_text(1, "2.0"), _field(2, info), _field(8, paths), _field(9, definitions)))
+
+
+def _operation(operation: Object) -> bytes:
+    parameters = b""
+    for parameter in operation["parameters"]:
+        query = _text(2, "query") + _text(4, parameter["name"]) + _text(6, "string")
+        # An item: a parameter, which is no body but of the query.
+        parameters += _field(8, _field(1, _field(2, _field(3, query))))
+    return parameters + _extensions(13, operation)
+
+
+def _schema(schema: Object) -> bytes:
+    parts = []
+    if "$ref" in schema:
+        parts.append(_text(1, schema["$ref"]))
+    if schema.get("format"):
+        parts.append(_text(2, schema["format"]))
+    parts += [_text(19, name) for name in schema.get("required") or ()]
+    if isinstance(schema.get("additionalProperties"), dict):
+        parts.append(_field(21, _field(1, _schema(schema["additionalProperties"]))))
+    if schema.get("type"):
+        parts.append(_field(22, _text(1, schema["type"])))
+    if isinstance(schema.get("items"), dict):
+        parts.append(_field(23, _field(1, _schema(schema["items"]))))
+    if schema.get("properties"):
+        inner = b"".join(
+            _field(1, _named(name, _schema(value))) for name, value in schema["properties"].items()
+        )
+        parts.append(_field(25, inner))
+    return b"".join(parts) + _extensions(31, schema)
+
+
+def _extensions(number: int, holder: Object) -> bytes:
+    found: Iterable[tuple[str, Any]] = (
+        (key, value) for key, value in holder.items() if key.startswith("x-kubernetes-")
+    )
+    return b"".join(
+        _field(number, _named(key, _text(2, yaml.safe_dump(value)))) for key, value in found
+    )
+
+
+def _named(name: str, value: bytes) -> bytes:
+    return _text(1, name) + _field(2, value)
+
+
+def _text(number: int, text: str) -> bytes:
+    return _field(number, text.encode())
+
+
+def _field(number: int, data: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(data)) + data
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

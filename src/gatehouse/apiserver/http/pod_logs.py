@@ -1,0 +1,128 @@
+"""`kubectl logs`: what the containers of a Pod on this machine wrote."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from gatehouse.apiserver import errors
+from gatehouse.apiserver.errors import ApiError
+from gatehouse.apiserver.http.log_timestamps import LogTimes, Stamps
+from gatehouse.apiserver.http.requests import Target, flag, number
+from gatehouse.apiserver.objects import timestamps as ages
+from gatehouse.apiserver.storage.store import Store
+
+Find = Callable[[str, str], Path]
+"""Gives the file of a Pod's log by namespace and name."""
+
+LOOK_SECONDS = 0.2
+"""How often a log that is followed is looked at."""
+
+CHUNK = 64 * 1024
+
+
+class PodLogs:
+    """Answers requests for logs; ``find`` None: this server has no node beside it."""
+
+    def __init__(self, find: Find | None, stop: asyncio.Event) -> None:
+        self._find, self._stop = find, stop
+
+    async def answer(
+        self, request: web.BaseRequest, target: Target, store: Store
+    ) -> web.StreamResponse:
+        """Send a Pod's log. Raises ApiError."""
+        entry = store.get(target.key)
+        if entry is None:
+            raise errors.not_found("pods", "", target.name)
+        names = [c["name"] for c in entry.value["spec"].get("containers") or ()]
+        container = request.query.get("container", "")
+        if container and container not in names:
+            message = f"container {container} is not valid for pod {target.name}"
+            raise errors.bad_request(message)
+        waiting = f'container "{container or names[0]}" in pod "{target.name}" is waiting to start'
+        if self._find is None or not entry.value["spec"].get("nodeName"):
+            raise errors.bad_request(f"{waiting}: no node runs it")
+        if flag(request, "previous"):
+            message = f'previous terminated container "{container or names[0]}" not found'
+            raise errors.bad_request(message)
+        path = self._find(target.namespace, target.name)
+        try:
+            return await self._send(request, path)
+        except FileNotFoundError as error:
+            raise errors.bad_request(f"{waiting}: {_reason(entry.value)}") from error
+
+    async def _send(self, request: web.BaseRequest, path: Path) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
+        response.enable_chunked_encoding()
+        try:
+            file = await asyncio.to_thread(path.open, "rb")
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise ApiError(
+                500, "InternalError", f"the log cannot be read: {error.strerror}"
+            ) from error
+        left = number(request, "limitBytes")
+        with file:
+            tail, since = number(request, "tailLines"), _since(request)
+            times = LogTimes(path)
+            start = await asyncio.to_thread(times.line_at, since) if since else 0
+            if tail is not None:
+                start = max(start, await asyncio.to_thread(_start_of_tail, path, tail))
+            stamps = Stamps(times, start) if flag(request, "timestamps") else None
+            file.seek(start)
+            await response.prepare(request)
+            try:
+                while left is None or left > 0:
+                    data = file.read(CHUNK)
+                    if data:
+                        data = stamps.stamp(data) if stamps else data
+                        if left is not None:
+                            data, left = data[:left], left - len(data[:left])
+                        await response.write(data)
+                    elif flag(request, "follow") and not self._stop.is_set():
+                        await asyncio.sleep(LOOK_SECONDS)
+                    else:
+                        break
+            except (ConnectionResetError, asyncio.CancelledError):
+                pass
+        return response
+
+
+def _since(request: web.BaseRequest) -> float | None:
+    """Give from when on lines are asked for, in seconds since 1970. Raises ApiError."""
+    seconds = number(request, "sinceSeconds")
+    if seconds is not None:
+        return time.time() - seconds
+    text = request.query.get("sinceTime", "")
+    if not text:
+        return None
+    moment = ages.moment(text)
+    if moment is None:
+        raise errors.bad_request(f"sinceTime: Invalid value: {text!r}: must be a time (RFC 3339)")
+    return moment.timestamp()
+
+
+def _reason(pod: Mapping[str, Any]) -> str:
+    """Give why a Pod's container has not begun."""
+    for status in (pod.get("status") or {}).get("containerStatuses") or ():
+        reason = status.get("state", {}).get("waiting", {}).get("reason")
+        if reason:
+            return str(reason)
+    return "ContainerCreating"
+
+
+def _start_of_tail(path: Path, lines: int) -> int:
+    """Give where the last ``lines`` lines of a file begin."""
+    data = path.read_bytes()
+    place = len(data.rstrip(b"\n"))
+    for _ in range(lines):
+        place = data.rfind(b"\n", 0, place)
+        if place < 0:
+            return 0
+    return place + 1 if lines else len(data)

@@ -1,0 +1,55 @@
+"""Responses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from gatehouse.apiserver.errors import ApiError
+from gatehouse.apiserver.http.negotiation import Form
+from gatehouse.apiserver.objects.write_request import Written
+from gatehouse.apiserver.storage.entries import Entry
+
+
+def raw(data: bytes, code: int = 200, content_type: str = "application/json") -> web.Response:
+    """Answer with bytes that are encoded already."""
+    return web.Response(body=data, status=code, headers={"Content-Type": content_type})
+
+
+def json(value: Any, code: int = 200, content_type: str = "application/json") -> web.Response:
+    """Answer with a value."""
+    return raw(msgspec.json.encode(value), code, content_type)
+
+
+def failure(error: ApiError) -> web.Response:
+    """Answer with a Status."""
+    response = json(error.status(), error.code)
+    if error.retry_after:
+        response.headers["Retry-After"] = str(error.retry_after)
+    response.headers.update(error.headers)
+    return response
+
+
+def written(result: Written, form: Form, code: int) -> web.Response:
+    """Answer with what was written, as the client wants to see it."""
+    revision = int(result.value["metadata"].get("resourceVersion") or 0)
+    response = raw(form.encode(Entry(revision, result.value, result.data)), code)
+    for warning in result.warnings:
+        text = warning.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+        response.headers.add("Warning", f'299 - "{text}"')
+    return response
+
+
+def success(details: dict[str, Any] | None = None) -> web.Response:
+    """Answer that all went well."""
+    status: dict[str, Any] = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+    }
+    if details:
+        status["details"] = details
+    return json(status)

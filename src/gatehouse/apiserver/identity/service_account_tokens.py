@@ -1,0 +1,150 @@
+"""ServiceAccount tokens: signed, bound, for an audience, for a time.
+
+https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import OrderedDict
+from typing import Any
+
+import jwt
+
+from gatehouse.apiserver import errors
+from gatehouse.apiserver.errors import Cause
+from gatehouse.apiserver.identity.signing_keys import MOST_SECONDS, Keys, clock
+from gatehouse.apiserver.identity.users import AUTHENTICATED, User
+from gatehouse.apiserver.storage.entries import Entry
+from gatehouse.apiserver.storage.store import Store
+
+ISSUER = "https://kubernetes.default.svc"
+API_AUDIENCE = ISSUER
+DEFAULT_SECONDS, LEAST_SECONDS = 3600, 600
+LEEWAY = 5
+REMEMBERED = 10_000
+"""Tokens whose signature need not be checked again."""
+
+Object = dict[str, Any]
+
+_BINDABLE = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
+
+
+class Tokens:
+    """Signs and checks tokens."""
+
+    def __init__(self, keys: Keys, store: Store) -> None:
+        self._keys, self._store = keys, store
+        self._verified: OrderedDict[str, Object] = OrderedDict()
+
+    def issue(self, account: Object, spec: Object) -> tuple[str, int]:
+        """Sign a token for a ServiceAccount as a TokenRequest's ``spec`` asks; gives its end."""
+        metadata, now = account["metadata"], clock()
+        asked = spec.get("expirationSeconds") or DEFAULT_SECONDS
+        if not isinstance(asked, int) or asked < LEAST_SECONDS:
+            message = f"Invalid value: {asked}: may not specify a duration less than 10 minutes"
+            cause = Cause("FieldValueInvalid", message, "spec.expirationSeconds")
+            kind, group = "TokenRequest", "authentication.k8s.io"
+            raise errors.invalid(kind, group, metadata["name"], [cause])
+        ends = now + min(asked, MOST_SECONDS)
+        claims: Object = {
+            "namespace": metadata["namespace"],
+            "serviceaccount": {"name": metadata["name"], "uid": metadata["uid"]},
+        }
+        bound = spec.get("boundObjectRef")
+        if bound:
+            entry = self._bound(metadata["namespace"], bound)
+            uid = entry.value["metadata"]["uid"]
+            claims[bound["kind"].lower()] = {"name": bound["name"], "uid": uid}
+        body = {
+            "iss": ISSUER,
+            "sub": f"system:serviceaccount:{metadata['namespace']}:{metadata['name']}",
+            "aud": spec.get("audiences") or [API_AUDIENCE],
+            "exp": ends,
+            "iat": now,
+            "nbf": now,
+            "jti": str(uuid.uuid4()),
+            "kubernetes.io": claims,
+        }
+        key = self._keys.signing
+        return jwt.encode(body, key.private, algorithm="ES256", headers={"kid": key.id}), ends
+
+    def _bound(self, namespace: str, bound: Object) -> Entry:
+        """Give the object that a token is to be bound to. Raises ApiError."""
+        kind, name = bound.get("kind", ""), bound.get("name", "")
+        plural = _BINDABLE.get(kind)
+        if plural is None:
+            raise errors.bad_request(f"cannot bind token for serviceaccount to {kind!r} object")
+        entry = self._store.latest(_key(plural, namespace, name))
+        if entry is None:
+            raise errors.not_found(plural, "", name)
+        uid = entry.value["metadata"]["uid"]
+        if bound.get("uid", uid) != uid:
+            why = (
+                f"the UID in the bound object reference ({bound['uid']}) does not match the UID in "
+                f"record ({uid}). The object might have been deleted and then recreated"
+            )
+            raise errors.conflict(plural, "", name, why)
+        return entry
+
+    def check(self, token: str, audiences: list[str]) -> tuple[User, list[str]] | str:
+        """Give the user and the audiences in common, or why the token is not good."""
+        try:
+            claims = self._claims(token)
+        except jwt.PyJWTError as error:
+            return f"the token is not valid: {error}"
+        asked = audiences or [API_AUDIENCE]
+        common = [audience for audience in claims["aud"] if audience in asked]
+        if not common:
+            return f"token audiences {claims['aud']} is invalid for the target audiences {asked}"
+        own = claims.get("kubernetes.io") or {}
+        namespace, account = own.get("namespace", ""), own.get("serviceaccount") or {}
+        if not self._alive("serviceaccounts", namespace, account):
+            return "the token's ServiceAccount does not exist any more"
+        extra: dict[str, list[str]] = {
+            "authentication.kubernetes.io/credential-id": [f"JTI={claims.get('jti', '')}"]
+        }
+        for kind, plural in _BINDABLE.items():
+            bound = own.get(kind.lower())
+            if bound is None:
+                continue
+            if not self._alive(plural, namespace, bound):
+                return f"the {kind} that the token is bound to does not exist any more"
+            if kind != "Secret":
+                label = f"authentication.kubernetes.io/{kind.lower()}"
+                extra |= {f"{label}-name": [bound["name"]], f"{label}-uid": [bound["uid"]]}
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
+        return User(claims["sub"], account["uid"], groups, extra), common
+
+    def _alive(self, plural: str, namespace: str, reference: Object) -> bool:
+        entry = self._store.get(_key(plural, namespace, str(reference.get("name", ""))))
+        if entry is None:
+            return False
+        return bool(entry.value["metadata"]["uid"] == reference.get("uid"))
+
+    def _claims(self, token: str) -> Object:
+        """Give the claims of a token of ours, verified. Raises PyJWTError."""
+        known = self._verified.get(token)
+        if known is not None and known["exp"] + LEEWAY > clock():
+            self._verified.move_to_end(token)
+            return known
+        header = jwt.get_unverified_header(token)
+        key = self._keys.find(str(header.get("kid", "")))
+        if key is None:
+            raise jwt.InvalidTokenError("signed with a key that is not known")
+        claims: Object = jwt.decode(
+            token,
+            key.public,
+            algorithms=["ES256"],
+            issuer=ISSUER,
+            leeway=LEEWAY,
+            options={"verify_aud": False, "require": ["exp", "iat", "sub", "aud"]},
+        )
+        self._verified[token] = claims
+        if len(self._verified) > REMEMBERED:
+            self._verified.popitem(last=False)
+        return claims
+
+
+def _key(plural: str, namespace: str, name: str) -> str:
+    return f"/core/{plural}/{name}" if plural == "nodes" else f"/core/{plural}/{namespace}/{name}"

@@ -1,0 +1,230 @@
+"""The process: storage, TLS, the parts, a graceful end."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import structlog
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_parser import RawRequestMessage
+
+from gatehouse.apiserver.admission_policies.enforcement import Policies
+from gatehouse.apiserver.builtin.kinds import KINDS
+from gatehouse.apiserver.controllers import bootstrap
+from gatehouse.apiserver.controllers import custom_resources as custom
+from gatehouse.apiserver.controllers import initial_phase as lifecycles
+from gatehouse.apiserver.controllers import rbac as roles
+from gatehouse.apiserver.controllers.context import Context
+from gatehouse.apiserver.controllers.deployments import Deployments
+from gatehouse.apiserver.controllers.endpoint_slices import Slices
+from gatehouse.apiserver.controllers.garbage_collector import Garbage
+from gatehouse.apiserver.controllers.leader_election import Leadership
+from gatehouse.apiserver.controllers.namespaces import Namespaces
+from gatehouse.apiserver.controllers.service_ips import Addresses
+from gatehouse.apiserver.controllers.work_queue import Worker
+from gatehouse.apiserver.errors import ApiError
+from gatehouse.apiserver.http.audit import Audit
+from gatehouse.apiserver.http.handler import Handler, Limits, Parts
+from gatehouse.apiserver.http.metrics import Metrics
+from gatehouse.apiserver.http.nonresource import Documents
+from gatehouse.apiserver.http.pod_logs import Find, PodLogs
+from gatehouse.apiserver.http.resources import Resources
+from gatehouse.apiserver.identity import static_tokens as static
+from gatehouse.apiserver.identity.authentication import Authenticator
+from gatehouse.apiserver.identity.service_account_tokens import Tokens
+from gatehouse.apiserver.identity.signing_keys import Keys
+from gatehouse.apiserver.objects.admission import Admission
+from gatehouse.apiserver.objects.deletion import Deletion
+from gatehouse.apiserver.objects.registry import Registry
+from gatehouse.apiserver.objects.verbs import Verbs
+from gatehouse.apiserver.rbac import data_planes
+from gatehouse.apiserver.rbac.authorizer import Authorizer
+from gatehouse.apiserver.storage import factory as opening
+from gatehouse.apiserver.storage.entries import UnavailableError
+from gatehouse.apiserver.storage.store import Store
+
+log = structlog.get_logger("gatehouse.apiserver")
+
+MOST_BYTES = 3 * 1024 * 1024
+"""Of a request's body, as Kubernetes limits it."""
+
+
+class Options(msgspec.Struct, frozen=True):
+    """How the server runs."""
+
+    storage: str
+    """A directory for SQLite, or ``etcd://host:port,…/prefix?ca=…``."""
+    bind: str
+    """``host:port``; port 0: any."""
+    tls_cert: Path
+    tls_key: Path
+    client_ca: Path
+    """CA of client certificates."""
+    token_key: Path | None = None
+    """EC P-256 key, PEM, with which the signing of tokens begins."""
+    token_file: Path | None = None
+    """Static tokens."""
+    encryption_keys: Path | None = None
+    """Keys that seal Secrets at rest."""
+    audit_log: Path | None = None
+    audit_reads: bool = False
+    anonymous: bool = False
+    service_cidr: str = "10.96.0.0/16"
+    limits: Limits = Limits()
+    pod_logs: Find | None = None
+
+
+class Server:
+    """One API server over one store."""
+
+    def __init__(self, store: Store, options: Options, stop: asyncio.Event) -> None:
+        self.store, self._options = store, options
+        registry = self.registry = Registry(KINDS)
+        admission = Admission(registry, store)
+        authorizer = Authorizer()
+        custom.serve(store, registry, admission)
+        roles.follow(store, authorizer, admission)
+        data_planes.follow(authorizer, admission)
+        lifecycles.begin(admission)
+        admission.policy = Policies(store, registry).judge
+        Addresses(store, admission, ipaddress.ip_network(options.service_cidr))
+        verbs, deletion = Verbs(store, admission), Deletion(store, admission)
+        self.context = Context(store, registry, verbs, deletion)
+        self.keys = Keys()
+        bootstrap.follow_keys(self.context, self.keys)
+        tokens = Tokens(self.keys, store)
+        known = static.load(options.token_file) if options.token_file else {}
+        self._started = False
+        self._workers = self._controllers()
+        metrics = Metrics(store)
+        self.audit = (
+            Audit(options.audit_log, reads=options.audit_reads) if options.audit_log else None
+        )
+        checks = {"ping": self._ping, "storage": store.check, "bootstrap": self._is_started}
+        self.handler = Handler(
+            Parts(
+                store=store,
+                registry=registry,
+                verbs=verbs,
+                resources=Resources(store, verbs, deletion, stop),
+                authenticator=Authenticator(tokens, store, known, anonymous=options.anonymous),
+                authorizer=authorizer,
+                tokens=tokens,
+                documents=Documents(registry, self.keys, metrics, checks),
+                metrics=metrics,
+                logs=PodLogs(options.pod_logs, stop),
+                audit=self.audit,
+                limits=options.limits,
+            )
+        )
+
+    def _controllers(self) -> list[Worker]:
+        context = self.context
+        return [
+            Namespaces(context).worker,
+            Garbage(context).worker,
+            custom.Cleanup(context).worker,
+            roles.Aggregation(context).worker,
+            Slices(context).worker,
+            Deployments(context).worker,
+        ]
+
+    async def bootstrap(self) -> None:
+        """Make what a server always has."""
+        await bootstrap.prepare(self.context)
+        key = self._options.token_key
+        first = await asyncio.to_thread(key.read_bytes) if key else None
+        await bootstrap.rotate_keys(self.context, self.keys, first)
+        await opening.reseal(self.store)
+        self._started = True
+
+    async def work(self) -> None:
+        """Run the controllers for ever, where no other server does."""
+        if self.store.shared:
+            await Leadership(self.context).run(self._control)
+        else:
+            await self._control()
+
+    async def _control(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for worker in self._workers:
+                group.create_task(worker.run())
+            group.create_task(self._rotate())
+
+    async def _rotate(self) -> None:
+        while True:
+            await asyncio.sleep(bootstrap.ROTATION_SECONDS)
+            try:
+                await bootstrap.rotate_keys(self.context, self.keys)
+            except (ApiError, UnavailableError) as error:
+                log.warning("token key not rotated", error=str(error))
+
+    async def _ping(self) -> None:
+        return
+
+    async def _is_started(self) -> None:
+        if not self._started:
+            raise RuntimeError("not finished")
+
+
+async def run(
+    options: Options, stop: asyncio.Event, ready: Callable[[int], None] | None = None
+) -> None:
+    """Serve until ``stop``; ``ready`` is given the port. Raises OSError if it cannot be had."""
+    store = await opening.open_store(options.storage, options.encryption_keys)
+    server = Server(store, options, stop)
+    await server.bootstrap()
+    # No router: the paths are the API's own matter, and read once.
+    # Compressed bodies are refused, so nothing inflates them, not even to skip them.
+    front = web.Server(
+        server.handler.handle, request_factory=_request, access_log=None, auto_decompress=False
+    )
+    runner = web.ServerRunner(front, shutdown_timeout=2.0)
+    await runner.setup()
+    host, _, port = options.bind.rpartition(":")
+    site = web.TCPSite(runner, host.strip("[]"), int(port), ssl_context=_tls(options))
+    working = asyncio.create_task(server.work())
+    try:
+        await site.start()
+        chosen = runner.addresses[0][1]
+        log.info("serving", bind=f"{host}:{chosen}", revision=store.revision)
+        if ready is not None:
+            ready(chosen)
+        stopped = asyncio.create_task(stop.wait())
+        await asyncio.wait({stopped, working}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+    finally:
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        await runner.cleanup()
+        await store.close()
+        if server.audit is not None:
+            server.audit.close()
+        log.info("stopped")
+
+
+def _request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: web.RequestHandler,
+    writer: AbstractStreamWriter,
+    task: asyncio.Task[None],
+) -> web.BaseRequest:
+    return web.BaseRequest(
+        message, payload, protocol, writer, task, asyncio.get_running_loop(),
+        client_max_size=MOST_BYTES,
+    )  # fmt: skip
+
+
+def _tls(options: Options) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(options.client_ca))
+    context.load_cert_chain(options.tls_cert, options.tls_key)
+    # A client without a certificate may still have a token.
+    context.verify_mode = ssl.CERT_OPTIONAL
+    return context

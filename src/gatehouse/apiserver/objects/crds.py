@@ -1,0 +1,231 @@
+"""CustomResourceDefinitions: what one serves, what is wrong with it, its status.
+
+https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gatehouse.apis.resources import Resource
+from gatehouse.apiserver.builtin.columns import AGE, NAME
+from gatehouse.apiserver.builtin.validation import invalid, required
+from gatehouse.apiserver.errors import Cause
+from gatehouse.apiserver.objects import jsonpath
+from gatehouse.apiserver.objects import timestamps as ages
+from gatehouse.apiserver.objects.registry import Registry
+from gatehouse.apiserver.objects.served_resource import Column, Scale, Served
+from gatehouse.apiserver.structural import schema_validation as structural
+
+Object = dict[str, Any]
+
+GROUP, PLURAL = "apiextensions.k8s.io", "customresourcedefinitions"
+FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
+PRESERVE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+def served_by(definition: Object) -> list[Served]:
+    """Give what an accepted definition serves."""
+    spec, names = definition["spec"], definition["spec"]["names"]
+    storage = next(v["name"] for v in spec["versions"] if v.get("storage"))
+    return [
+        _version(spec, names, version, storage)
+        for version in spec["versions"]
+        if version.get("served")
+    ]
+
+
+def _version(spec: Object, names: Object, version: Object, storage: str) -> Served:
+    subresources = version.get("subresources") or {}
+    scale = subresources.get("scale")
+    api_version = f"{spec['group']}/{version['name']}"
+    warning = ""
+    if version.get("deprecated"):
+        warning = (
+            version.get("deprecationWarning") or f"{api_version} {names['kind']} is deprecated"
+        )
+    return Served(
+        resource=Resource(
+            spec["group"],
+            version["name"],
+            names["plural"],
+            names["kind"],
+            namespaced=spec["scope"] == "Namespaced",
+        ),
+        schema=(version.get("schema") or {}).get("openAPIV3Schema") or PRESERVE,
+        storage_version=storage,
+        short=tuple(names.get("shortNames") or ()),
+        singular=names.get("singular", ""),
+        list_kind=names.get("listKind", ""),
+        categories=tuple(names.get("categories") or ()),
+        status="status" in subresources,
+        scale=scale
+        and Scale(
+            scale["specReplicasPath"],
+            scale["statusReplicasPath"],
+            scale.get("labelSelectorPath", ""),
+        ),
+        columns=_columns(version),
+        builtin=False,
+        warning=warning,
+        selectable=tuple(
+            field["jsonPath"].lstrip(".") for field in version.get("selectableFields") or ()
+        ),
+    )
+
+
+def _columns(version: Object) -> tuple[Column, ...]:
+    wanted = version.get("additionalPrinterColumns")
+    if not wanted:
+        return (NAME, AGE)
+    return (NAME, *map(_column, wanted))
+
+
+def _column(wanted: Object) -> Column:
+    kind, path = wanted["type"], wanted["jsonPath"]
+    return Column(
+        wanted["name"],
+        _cell(kind, path),
+        kind,
+        wide=bool(wanted.get("priority")),
+        format=wanted.get("format", ""),
+        description=wanted.get("description", ""),
+    )
+
+
+def _cell(kind: str, path: str) -> Callable[[Object], Any]:
+    def read(obj: Object) -> Any:
+        found = jsonpath.find(path, obj)
+        if not found:
+            return "<unknown>" if kind == "date" else None
+        match kind:
+            case "date":
+                return ages.age(found[0])
+            case "integer" | "number" if isinstance(found[0], int | float):
+                return found[0]
+            case "boolean" if isinstance(found[0], bool):
+                return found[0]
+        return _text(found[0])
+
+    return read
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        inner = ",".join(f'"{item}"' if isinstance(item, str) else _text(item) for item in value)
+        return f"[{inner}]"
+    if isinstance(value, dict):
+        return "map[" + " ".join(f"{key}:{_text(item)}" for key, item in value.items()) + "]"
+    return "" if value is None else str(value)
+
+
+def check(definition: Object, old: Object | None) -> Iterator[Cause]:
+    """Give what is wrong with a definition whose fields have the right types."""
+    spec = definition["spec"]
+    names, versions = spec.get("names") or {}, spec.get("versions") or []
+    expected = f"{names.get('plural')}.{spec.get('group')}"
+    if definition["metadata"].get("name") != expected:
+        why = 'must be spec.names.plural+"."+spec.group'
+        yield invalid("metadata.name", definition["metadata"].get("name"), why)
+    if "." not in str(spec.get("group", "")):
+        yield invalid("spec.group", spec.get("group"), "should be a domain with at least one dot")
+    storage = [version for version in versions if version.get("storage")]
+    if len(storage) != 1:
+        why = "must have exactly one version marked as storage version"
+        yield invalid("spec.versions", [v.get("name") for v in versions], why)
+    numbers = [version.get("name") for version in versions]
+    for index, version in enumerate(versions):
+        field = f"spec.versions[{index}]"
+        if version.get("name") in numbers[:index]:
+            yield Cause("FieldValueDuplicate", f'Duplicate value: "{version["name"]}"', field)
+        schema = (version.get("schema") or {}).get("openAPIV3Schema")
+        if schema is None:
+            yield required(f"{field}.schema.openAPIV3Schema", "schemas are required")
+            continue
+        yield from structural.check(schema, f"{field}.schema.openAPIV3Schema")
+        yield from _check_columns(version, field)
+    if (spec.get("conversion") or {}).get("strategy") == "Webhook":
+        yield invalid("spec.conversion.strategy", "Webhook", "only None is supported here")
+    if old is not None:
+        yield from _check_change(spec, old["spec"])
+
+
+def _check_columns(version: Object, field: str) -> Iterator[Cause]:
+    for number, column in enumerate(version.get("additionalPrinterColumns") or ()):
+        try:
+            jsonpath.find(column.get("jsonPath", ""), {})
+        except ValueError as error:
+            place = f"{field}.additionalPrinterColumns[{number}].jsonPath"
+            yield invalid(place, column.get("jsonPath"), str(error))
+
+
+def _check_change(spec: Object, old: Object) -> Iterator[Cause]:
+    for field in ("group", "scope"):
+        if spec.get(field) != old.get(field):
+            yield invalid(f"spec.{field}", spec.get(field), "field is immutable")
+    for field in ("plural", "kind"):
+        if spec["names"].get(field) != old["names"].get(field):
+            yield invalid(f"spec.names.{field}", spec["names"].get(field), "field is immutable")
+
+
+def complete_status(definition: Object, registry: Registry) -> None:
+    """Accept a definition's names unless another resource has them; record stored versions."""
+    spec, names = definition["spec"], definition["spec"]["names"]
+    status = definition["status"] = dict(definition.get("status") or {})
+    taken = _taken(spec["group"], names, registry)
+    status["acceptedNames"] = (
+        dict(names) if not taken else status.get("acceptedNames") or {"plural": "", "kind": ""}
+    )
+    storage = next(v["name"] for v in spec["versions"] if v.get("storage"))
+    status["storedVersions"] = list(dict.fromkeys([*(status.get("storedVersions") or ()), storage]))
+    accepted = {
+        "type": "NamesAccepted",
+        "status": "False" if taken else "True",
+        "reason": taken[0] if taken else "NoConflicts",
+        "message": taken[1] if taken else "no conflicts found",
+    }
+    established = {
+        "type": "Established",
+        "status": "False" if taken else "True",
+        "reason": "NotAccepted" if taken else "InitialNamesAccepted",
+        "message": (
+            "not all names are accepted" if taken else "the initial names have been accepted"
+        ),
+    }
+    conditions = list(status.get("conditions") or ())
+    for condition in (accepted, established):
+        _set_condition(conditions, condition)
+    status["conditions"] = conditions
+
+
+def established(definition: Object) -> bool:
+    """Whether a definition is served."""
+    conditions = (definition.get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+
+
+def _taken(group: str, names: Object, registry: Registry) -> tuple[str, str] | None:
+    """Give the condition's reason and message if another resource has one of the names."""
+    wanted = {names["plural"], names.get("singular", ""), *(names.get("shortNames") or ())} - {""}
+    for served in registry.all():
+        resource = served.resource
+        if resource.group != group or resource.plural == names["plural"]:
+            continue
+        have = {resource.plural, served.singular_name, *served.short}
+        for name in sorted(wanted & have):
+            return "PluralConflict", f'"{name}" is already in use'
+        if resource.kind == names["kind"]:
+            return "KindConflict", f'"{names["kind"]}" is already in use'
+    return None
+
+
+def _set_condition(conditions: list[Object], wanted: Object) -> None:
+    for index, condition in enumerate(conditions):
+        if condition["type"] == wanted["type"]:
+            if condition["status"] != wanted["status"]:
+                conditions[index] = {**wanted, "lastTransitionTime": ages.now()}
+            return
+    conditions.append({**wanted, "lastTransitionTime": ages.now()})

@@ -1,0 +1,139 @@
+"""Evaluation of ``x-kubernetes-validations`` over a value.
+
+https://kubernetes.io/docs/reference/using-api/cel
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gatehouse.apiserver.errors import Cause
+from gatehouse.apiserver.structural import cel
+from gatehouse.apiserver.structural.schema_node import Node, Schema
+
+_ABSENT = cel.ABSENT
+
+
+class Rule:
+    """One rule, compiled."""
+
+    def __init__(self, rule: Schema) -> None:
+        self.text: str = rule["rule"].strip()
+        self.message: str = (rule.get("message") or "").strip()
+        self.reason: str = rule.get("reason") or ""
+        self.field: str = rule.get("fieldPath") or ""
+        self.optional_old = bool(rule.get("optionalOldSelf"))
+        self.program = cel.compile_rule(self.text, optional_old=self.optional_old)
+        self.transition = cel.mentions(self.text, "oldSelf")
+        expression = rule.get("messageExpression")
+        self.words = cel.compile_rule(expression) if expression else None
+
+    def cause(self, node: Node, activation: Any, path: str) -> Cause | None:
+        """Give the violation, if it is one."""
+        result = self.program.run(activation)
+        kind = node.type or "object"
+        if result is True:
+            return None
+        if isinstance(result, cel.Failure):
+            why = f"{result.text} evaluating rule: {self.message or self.text}"
+            return Cause("FieldValueInvalid", f'Invalid value: "{kind}": {why}', path or "<nil>")
+        place = f"{path}{self.field}" if self.field.startswith("[") else path + self.field
+        return _cause(self.reason, kind, self._words(activation), place.lstrip(".") or "<nil>")
+
+    def _words(self, activation: Any) -> str:
+        if self.words is not None:
+            found = self.words.run(activation)
+            if isinstance(found, str) and found.strip() and "\n" not in found.strip():
+                return found.strip()
+        return self.message or f"failed rule: {self.text}"
+
+
+def _cause(reason: str, kind: str, detail: str, field: str) -> Cause:
+    match reason:
+        case "FieldValueForbidden":
+            return Cause(reason, f"Forbidden: {detail}", field)
+        case "FieldValueRequired":
+            return Cause(reason, f"Required value: {detail}", field)
+        case "FieldValueDuplicate":
+            return Cause(reason, f'Duplicate value: "{kind}"', field)
+    return Cause("FieldValueInvalid", f'Invalid value: "{kind}": {detail}', field)
+
+
+_RULES: dict[int, tuple[Node, list[Rule]]] = {}
+
+
+def rules_of(node: Node) -> list[Rule]:
+    """Give the compiled rules of a node. Raises ValueError for one that does not compile."""
+    found = _RULES.get(id(node))
+    if found is None or found[0] is not node:
+        found = _RULES[id(node)] = (node, [Rule(rule) for rule in node.rules])
+    return found[1]
+
+
+def evaluate(node: Node, new: Any, old: Any) -> list[Cause]:
+    """Give the violations of all rules of an object."""
+    causes: list[Cause] = []
+    before = _ABSENT if old is None else old
+    _walk(node, new, before, "", causes, unchanged=False)
+    return causes
+
+
+def _walk(
+    node: Node, value: Any, old: Any, path: str, causes: list[Cause], *, unchanged: bool
+) -> None:
+    if value is None or not node.ruled:
+        return
+    unchanged = unchanged or (old is not _ABSENT and value == old)
+    if node.rules:
+        _apply(node, value, old, path, causes, unchanged=unchanged)
+    for inner in node.all_of:
+        if inner.rules:
+            _apply(inner, value, old, path, causes, unchanged=unchanged)
+    if isinstance(value, dict):
+        before = old if isinstance(old, dict) else {}
+        for name, item in value.items():
+            inner_node = node.property(name)
+            if inner_node is not None:
+                place = f"{path}.{name}" if path else name
+            elif node.additional is not None:
+                inner_node, place = node.additional, f"{path}[{name}]"
+            else:
+                continue
+            gone = before.get(name, _ABSENT)
+            _walk(inner_node, item, gone, place, causes, unchanged=unchanged)
+    elif isinstance(value, list) and node.items is not None and node.items.ruled:
+        known = _by_keys(node, old)
+        for index, item in enumerate(value):
+            gone = known.get(_identity(node, item), _ABSENT) if known else _ABSENT
+            _walk(node.items, item, gone, f"{path}[{index}]", causes, unchanged=unchanged)
+
+
+def _apply(
+    node: Node, value: Any, old: Any, path: str, causes: list[Cause], *, unchanged: bool
+) -> None:
+    activation = None
+    for rule in rules_of(node):
+        if rule.transition:
+            if old is _ABSENT and not rule.optional_old:
+                continue
+        elif unchanged:
+            continue
+        if activation is None:
+            activation = cel.activation(cel.view(node, value), _old_view(node, old))
+        cause = rule.cause(node, activation, path)
+        if cause is not None:
+            causes.append(cause)
+
+
+def _old_view(node: Node, old: Any) -> Any:
+    return old if old is _ABSENT else cel.view(node, old)
+
+
+def _by_keys(node: Node, old: Any) -> dict[Any, Any]:
+    if node.list_type != "map" or not isinstance(old, list):
+        return {}
+    return {_identity(node, item): item for item in old}
+
+
+def _identity(node: Node, item: Any) -> Any:
+    return tuple(item.get(key) for key in node.list_keys) if isinstance(item, dict) else None

@@ -1,0 +1,51 @@
+"""Uniqueness in sets and associative lists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gatehouse.apiserver.errors import Cause
+from gatehouse.apiserver.structural.formatting import shown
+from gatehouse.apiserver.structural.schema_node import Node
+
+
+def duplicates(node: Node, value: Any, path: str) -> list[Cause]:
+    """Give what stands twice in lists that must not hold it twice."""
+    causes: list[Cause] = []
+    _walk(node, value, path, causes)
+    return causes
+
+
+def _walk(node: Node, value: Any, path: str, causes: list[Cause]) -> None:
+    if not node.keyed:
+        return
+    if isinstance(value, list):
+        if node.list_type in ("set", "map"):
+            _check(node, value, path, causes)
+        if node.items is not None:
+            for index, item in enumerate(value):
+                _walk(node.items, item, f"{path}[{index}]", causes)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            inner = node.property(name)
+            if inner is not None:
+                _walk(inner, item, f"{path}.{name}" if path else name, causes)
+            elif node.additional is not None:
+                _walk(node.additional, item, f"{path}[{name}]", causes)
+
+
+def _check(node: Node, value: list[Any], path: str, causes: list[Cause]) -> None:
+    seen: dict[bytes, int] = {}
+    for index, item in enumerate(value):
+        identity = item
+        if node.list_type == "map":
+            if not isinstance(item, dict):
+                continue
+            identity = {key: item[key] for key in node.list_keys if key in item}
+        encoded = msgspec.json.encode(identity, order="sorted")
+        seen[encoded] = seen.get(encoded, 0) + 1
+        if seen[encoded] == 2:
+            message = f"Duplicate value: {shown(identity)}"
+            causes.append(Cause("FieldValueDuplicate", message, f"{path}[{index}]"))

@@ -1,0 +1,81 @@
+"""Pruning, defaults and the canonical form of quantities, in one walk over a value.
+
+https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#defaulting-and-nullable
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gatehouse.apiserver.quantities import canonical_or_same
+from gatehouse.apiserver.structural.schema_node import Node
+
+_HEAD = ("apiVersion", "kind", "metadata")
+
+
+def prepare_object(node: Node, obj: dict[str, Any], unknown: list[str]) -> None:
+    """Prepare a whole object, whose head is left alone."""
+    _object(node, obj, "", unknown, head=True)
+
+
+def _value(node: Node, value: Any, path: str, unknown: list[str]) -> None:
+    if isinstance(value, dict):
+        _object(node, value, path, unknown, head=node.embedded)
+    elif isinstance(value, list):
+        items = node.items
+        if items is not None:
+            for index, item in enumerate(value):
+                if item.__class__ is dict or item.__class__ is list:
+                    _value(items, item, f"{path}[{index}]", unknown)
+
+
+def _object(
+    node: Node, value: dict[str, Any], path: str, unknown: list[str], *, head: bool
+) -> None:
+    if not node.preserve and node.type in ("object", ""):
+        _prune(node, value, path, unknown, head=head)
+    _drop_nulls(node, value)
+    for name in node.defaulted:
+        if name not in value:
+            inner = node.property(name)
+            assert inner is not None
+            value[name] = _copy(inner.default)
+    additional = node.additional
+    for name in value if additional is not None and additional.quantity else node.quantities:
+        if name in value:
+            value[name] = canonical_or_same(value[name])
+    for name, item in value.items():
+        if not (item.__class__ is dict or item.__class__ is list) or (head and name in _HEAD):
+            continue
+        inner = node.property(name) or node.additional
+        if inner is not None:
+            _value(inner, item, f"{path}.{name}" if path else name, unknown)
+
+
+def _prune(node: Node, value: dict[str, Any], path: str, unknown: list[str], *, head: bool) -> None:
+    if node.additional is not None:
+        return
+    properties = node.properties
+    for name in [key for key in value if key not in properties]:
+        if head and name in _HEAD:
+            continue
+        del value[name]
+        unknown.append(f"{path}.{name}" if path else name)
+
+
+def _drop_nulls(node: Node, value: dict[str, Any]) -> None:
+    """Null in a field that may not be null is the same as its absence."""
+    if None not in value.values():
+        return
+    for name in [key for key, item in value.items() if item is None]:
+        inner = node.property(name) or node.additional
+        if inner is not None and inner is not node.additional and not inner.nullable and inner.type:
+            del value[name]
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copy(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_copy(item) for item in value]
+    return value

@@ -1,0 +1,125 @@
+"""Judging a schema before it is served: is it structural, do its rules compile?
+
+https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from gatehouse.apiserver.errors import Cause
+from gatehouse.apiserver.structural import cel, declared, validate
+from gatehouse.apiserver.structural import prune_default as prepare
+from gatehouse.apiserver.structural.formatting import quoted, shown
+from gatehouse.apiserver.structural.schema_node import Node, Schema
+
+_TYPES = ("object", "array", "string", "integer", "number", "boolean")
+_FORBIDDEN = ("$ref", "definitions", "dependencies", "patternProperties", "additionalItems", "id")
+
+
+def check(schema: Schema, path: str) -> Iterator[Cause]:
+    """Give what is wrong with a version's schema."""
+    if schema.get("type") != "object":
+        value = schema.get("type", "")
+        message = f"Invalid value: {quoted(value)}: must be object at the root"
+        yield Cause("FieldValueInvalid", message, f"{path}.type")
+    yield from _node(schema, path, root=True)
+
+
+def _node(schema: Any, path: str, *, root: bool = False) -> Iterator[Cause]:
+    if not isinstance(schema, dict):
+        yield Cause("FieldValueTypeInvalid", "Invalid value: must be an object", path)
+        return
+    free = schema.get("x-kubernetes-int-or-string") or schema.get(
+        "x-kubernetes-preserve-unknown-fields"
+    )
+    kind = schema.get("type")
+    if not kind and not free:
+        message = "Required value: must not be empty for specified object fields"
+        if path.endswith(".items"):
+            message = "Required value: must not be empty for specified array items"
+        yield Cause("FieldValueRequired", message, f"{path}.type")
+    if kind and kind not in _TYPES:
+        allowed = ", ".join(map(quoted, sorted(_TYPES)))
+        message = f"Unsupported value: {quoted(str(kind))}: supported values: {allowed}"
+        yield Cause("FieldValueNotSupported", message, f"{path}.type")
+    for key in _FORBIDDEN:
+        if schema.get(key):
+            yield Cause(
+                "FieldValueForbidden", f"Forbidden: {key} is not supported", f"{path}.{key}"
+            )
+    if schema.get("uniqueItems"):
+        message = "Forbidden: uniqueItems cannot be set to true since the runtime complexity becomes quadratic"  # noqa: E501
+        yield Cause("FieldValueForbidden", message, f"{path}.uniqueItems")
+    if kind == "array" and not isinstance(schema.get("items"), dict):
+        yield Cause("FieldValueRequired", "Required value: must be specified", f"{path}.items")
+    yield from _list_type(schema, path)
+    yield from _default(schema, path)
+    yield from _rules(schema, path, root=root)
+    for name, inner in (schema.get("properties") or {}).items():
+        yield from _node(inner, f"{path}.properties[{name}]")
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            yield from _node(schema[key], f"{path}.{key}")
+
+
+def _list_type(schema: Schema, path: str) -> Iterator[Cause]:
+    if schema.get("x-kubernetes-list-type") != "map":
+        return
+    keys = schema.get("x-kubernetes-list-map-keys") or ()
+    if not keys:
+        message = "Required value: must not be empty if x-kubernetes-list-type is map"
+        yield Cause("FieldValueRequired", message, f"{path}.x-kubernetes-list-map-keys")
+    items = schema.get("items") or {}
+    for index, key in enumerate(keys):
+        if key not in (items.get("properties") or {}):
+            message = f"Invalid value: {quoted(key)}: entries must all be names of item properties"
+            field = f"{path}.x-kubernetes-list-map-keys[{index}]"
+            yield Cause("FieldValueInvalid", message, field)
+
+
+def _default(schema: Schema, path: str) -> Iterator[Cause]:
+    default = schema.get("default")
+    if default is None:
+        return
+    node = Node({key: value for key, value in schema.items() if key != "default"})
+    wrapper = {"default": default}
+    unknown: list[str] = []
+    prepare.prepare_object(Node({"properties": {"default": node.schema}}), wrapper, unknown)
+    for name in unknown:
+        message = f"Invalid value: {shown(default)}: must not have unknown fields: {name}"
+        yield Cause("FieldValueInvalid", message, f"{path}.default")
+    holder = Node({"properties": {"default": node.schema}})
+    for cause in validate.validate(holder, wrapper, None):
+        field = f"{path}.{cause.field}"
+        yield Cause(cause.reason, cause.message, field)
+
+
+def _rules(schema: Schema, path: str, *, root: bool) -> Iterator[Cause]:
+    for index, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
+        field = f"{path}.x-kubernetes-validations[{index}]"
+        text = rule.get("rule") if isinstance(rule, dict) else None
+        if not isinstance(text, str) or not text.strip():
+            message = "Required value: rule is not specified"
+            yield Cause("FieldValueRequired", message, f"{field}.rule")
+            continue
+        for key in ("rule", "messageExpression"):
+            if not rule.get(key):
+                continue
+            optional_old = bool(rule.get("optionalOldSelf"))
+            for error in _errors(rule[key].strip(), schema, root, optional_old):
+                message = f"Invalid value: {shown(rule[key])}: compilation failed: ERROR: {error}"
+                yield Cause("FieldValueInvalid", message, f"{field}.{key}")
+
+
+def _errors(text: str, schema: Schema, root: bool, optional_old: bool) -> Iterator[str]:
+    """Yield why an expression does not compile."""
+    try:
+        cel.compile_rule(text, optional_old=optional_old)
+    except ValueError as error:
+        yield str(error)
+        return
+    errors = declared.undefined(text, schema, resource=root, optional_old=optional_old)
+    if found := "\nERROR: ".join(errors):
+        yield found

@@ -1,0 +1,73 @@
+"""Running a part until a signal: event loop, signals, what ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import uvloop
+
+from gatehouse.cli.errors import Trouble
+from gatehouse.standalone import process_records as processes
+
+Part = Callable[[asyncio.Event, asyncio.Event], Coroutine[Any, Any, None]]
+
+
+def run(part: Part, *, expected: tuple[type[Exception], ...] = ()) -> None:
+    """Run ``part(stop, leave)``: SIGINT and SIGTERM set ``stop``, SIGHUP sets ``leave``.
+
+    A part that does not tell them apart may take either. Under a supervisor the kernel sends SIGHUP
+    when that dies. The ``expected`` errors become one line.
+    """
+    if os.environ.get("GATEHOUSE_SUPERVISED"):
+        processes.end_with_parent()
+    known: tuple[type[Exception], ...] = (*expected, OSError)
+    try:
+        uvloop.run(_run(part))
+    except BaseExceptionGroup as group:
+        first = _first(group)
+        if not isinstance(first, known):
+            raise
+        raise Trouble(str(first) or type(first).__name__) from group
+    except known as error:
+        raise Trouble(str(error)) from error
+
+
+async def _run(part: Part) -> None:
+    stop, leave = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, leave.set)
+    await part(stop, leave)
+
+
+async def either(stop: asyncio.Event, leave: asyncio.Event) -> asyncio.Event:
+    """Give one event that is set as soon as one of the two is."""
+    both = asyncio.Event()
+
+    async def pass_on(event: asyncio.Event) -> None:
+        await event.wait()
+        both.set()
+
+    for event in (stop, leave):
+        _background(pass_on(event))
+    return both
+
+
+_TASKS: set[asyncio.Task[None]] = set()
+
+
+def _background(work: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.create_task(work)
+    _TASKS.add(task)
+    task.add_done_callback(_TASKS.discard)
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

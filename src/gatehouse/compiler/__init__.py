@@ -1,0 +1,9 @@
+"""The compiler: Kubernetes objects to configuration of proxies. No I/O, no clock.
+
+- :mod:`~gatehouse.compiler.frontends`: objects of one API to IR and findings.
+- :mod:`~gatehouse.compiler.ir`: the proxy-neutral configuration of one Gateway.
+- :mod:`~gatehouse.compiler.backends`: IR to configuration of one kind of proxy.
+
+The same snapshot always gives the same bytes. Delivery belongs to :mod:`gatehouse.transports`,
+the control loop to :mod:`gatehouse.controller`.
+"""

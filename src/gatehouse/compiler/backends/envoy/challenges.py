@@ -1,0 +1,55 @@
+"""How clients are asked for passwords or tokens: with the realm that an AuthenticationFilter names.
+
+Envoy's filters name the URL. Answers that Envoy makes itself are edited in every connection
+manager alike, by what a route has in its metadata.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from envoy.config.accesslog.v3 import accesslog_pb2
+from envoy.config.core.v3 import base_pb2
+from envoy.extensions.filters.network.http_connection_manager.v3 import (
+    http_connection_manager_pb2 as manager_pb2,
+)
+
+from gatehouse.compiler.backends.envoy import quoting
+from gatehouse.compiler.ir import authentication as ir
+
+_METADATA = "gh.challenge"
+_UNAUTHORIZED = 401
+
+
+def replies() -> Any:
+    """Give how answers of Envoy's own are edited."""
+    made = manager_pb2.LocalReplyConfig()
+    mapper = made.mappers.add()
+    comparison = mapper.filter.status_code_filter.comparison
+    comparison.op = accesslog_pb2.ComparisonFilter.EQ
+    comparison.value.default_value = _UNAUTHORIZED
+    comparison.value.runtime_key = "gh.none"
+    mapper.headers_to_add.append(
+        base_pb2.HeaderValueOption(
+            header=base_pb2.HeaderValue(
+                key="www-authenticate", value=f"%METADATA(ROUTE:{_METADATA}:value)%"
+            ),
+            append_action=base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS,
+        )
+    )
+    return made
+
+
+def apply(made: Any, wanted: ir.Authentication | None) -> None:
+    """Write into a route what clients are asked with. Raises UnwritableError."""
+    match wanted:
+        case ir.Basic(realm):
+            scheme = "Basic"
+        case ir.Jwt(realm):
+            scheme = "Bearer"
+        case _:
+            return
+    quoted = re.sub(r'(["\\])', r"\\\1", quoting.text(realm))
+    value = f'{scheme} realm="{quoted}"'
+    made.metadata.filter_metadata[_METADATA].update({"value": value})

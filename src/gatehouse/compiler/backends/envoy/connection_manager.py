@@ -1,0 +1,153 @@
+"""How HTTP is spoken to clients: the connection manager, and the filters that stand in every chain.
+
+Nothing here depends on a route: another connection manager would end its connections. Filters are
+never disabled by default, because Envoy decides that by the first virtual host that it finds, and a
+wildcard's is found later (:mod:`scopes`): each does nothing until its route gives it work.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from envoy.config.common.mutation_rules.v3 import mutation_rules_pb2
+from envoy.config.core.v3 import base_pb2, extension_pb2, protocol_pb2
+from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
+from envoy.extensions.filters.http.lua.v3 import lua_pb2
+from envoy.extensions.filters.http.router.v3 import router_pb2
+from envoy.extensions.filters.http.stateful_session.v3 import stateful_session_pb2
+from envoy.extensions.filters.network.http_connection_manager.v3 import (
+    http_connection_manager_pb2 as manager_pb2,
+)
+from envoy.extensions.http.early_header_mutation.header_mutation.v3 import (
+    header_mutation_pb2 as early_pb2,
+)
+from envoy.type.matcher.v3 import string_pb2
+
+from gatehouse.compiler.backends.envoy import challenges, compression, headers, names, quoting
+from gatehouse.compiler.backends.envoy import claim_headers as claims
+from gatehouse.compiler.backends.envoy import client_ip as clients
+from gatehouse.compiler.backends.envoy import route_filters as guards
+from gatehouse.compiler.backends.envoy import session_persistence as sessions
+from gatehouse.compiler.backends.envoy.protobufs import ads, number, packed, truth
+from gatehouse.compiler.ir.settings import Edge
+
+_Mutation = mutation_rules_pb2.HeaderMutation
+_Manager = manager_pb2.HttpConnectionManager
+
+HEADERS_KB = 256
+"""KiB of all headers of a request; NGINX takes as much."""
+
+_LOOK_AGAIN = """
+function envoy_on_request(handle)
+  local headers = handle:headers()
+  local asked = headers:get("x-gh-scope") or ""
+  local lower = string.lower(asked)
+  if lower ~= asked then
+    headers:replace("x-gh-scope", lower)
+    handle:clearRouteCache()
+    handle:metadata()
+    if handle:virtualHost():metadata():get("own") then return end
+  end
+  headers:replace("x-gh-scope", (string.match(lower, "^[^/]*/[^/]*/") or "") .. "*")
+  handle:clearRouteCache()
+end
+"""
+
+
+def manager(port: int, listener: str, edge: Edge) -> Any:
+    """Give the connection manager of a port, or of the names of a listener on it."""
+    made = _Manager(
+        codec_type=_Manager.AUTO if edge.http2 else _Manager.HTTP1,
+        stat_prefix=f"http_{port}",
+        scoped_routes=scopes(),
+        http_filters=_filters(port, edge),
+        server_header_transformation=_Manager.PASS_THROUGH,
+        normalize_path=truth(True),
+        merge_slashes=True,
+        path_with_escaped_slashes_action=_Manager.UNESCAPE_AND_FORWARD,
+        generate_request_id=truth(False),
+        preserve_external_request_id=True,
+        max_request_headers_kb=number(HEADERS_KB),
+        upgrade_configs=[_Manager.UpgradeConfig(upgrade_type="websocket")],
+        http_protocol_options=protocol_pb2.Http1ProtocolOptions(accept_http_10=True),
+        common_http_protocol_options=protocol_pb2.HttpProtocolOptions(
+            headers_with_underscores_action=protocol_pb2.HttpProtocolOptions.DROP_HEADER,
+            max_headers_count=number(1000),
+        ),
+    )
+    made.local_reply_config.CopyFrom(challenges.replies())
+    made.request_headers_timeout.CopyFrom(quoting.seconds(60.0))
+    clients.apply(made, edge)
+    made.early_header_mutation_extensions.append(_asked(port, listener))
+    return made
+
+
+def scopes(place: int = 0) -> Any:
+    """Find the virtual host by the header that says which; a port is not part of a name.
+
+    ``place``: how many words stand in front of it, each with a colon.
+    """
+    builder = manager_pb2.ScopedRoutes.ScopeKeyBuilder()
+    extractor = builder.fragments.add().header_value_extractor
+    extractor.name, extractor.element_separator, extractor.index = names.SCOPE_HEADER, ":", place
+    return manager_pb2.ScopedRoutes(
+        name="scopes",
+        scope_key_builder=builder,
+        rds_config_source=ads(),
+        scoped_rds=manager_pb2.ScopedRds(scoped_rds_config_source=ads()),
+    )
+
+
+def _asked(port: int, listener: str) -> Any:
+    """Say which virtual host a request is for, whatever a client said of that."""
+    value = names.scope(port, listener, "%REQ(:AUTHORITY)%")
+    mutations = [_envoys(), _Mutation(append=headers.option(names.SCOPE_HEADER, value))]
+    return extension_pb2.TypedExtensionConfig(
+        name="envoy.http.early_header_mutation.header_mutation",
+        typed_config=packed(early_pb2.HeaderMutation(mutations=mutations)),
+    )
+
+
+def _envoys() -> Any:
+    """Take away what steers Envoy: it obeys clients with addresses of private networks."""
+    prefix = string_pb2.StringMatcher(prefix="x-envoy-")
+    return _Mutation(remove_on_match=_Mutation.RemoveOnMatch(key_matcher=prefix))
+
+
+def _filters(port: int, edge: Edge) -> list[Any]:
+    again = lua_pb2.Lua(default_source_code=base_pb2.DataSource(inline_string=_LOOK_AGAIN))
+    found = [_filter(names.SCOPES, again)]
+    if edge.compression is not None:
+        found.append(_filter("envoy.filters.http.compressor", compression.filter_of(edge)))
+    found += [
+        _filter(guards.FILTER, guards.idle()),
+        _filter(claims.FILTER, claims.filter_of()),
+        _filter(guards.BODY, guards.idle()),
+        _filter(sessions.FILTER, stateful_session_pb2.StatefulSession()),
+        _filter("gh.forwarded", _forwarded(port, edge)),
+        _filter("envoy.filters.http.router", router_pb2.Router(suppress_envoy_headers=True)),
+    ]
+    return found
+
+
+def _filter(name: str, config: Any) -> Any:
+    return manager_pb2.HttpFilter(name=name, typed_config=packed(config))
+
+
+def _forwarded(port: int, edge: Edge) -> Any:
+    """Tell backends what they are told by default; routes' own changes come after it."""
+    told = {
+        "x-real-ip": "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%",
+        "x-forwarded-host": "%REQ(:AUTHORITY)%",
+        "x-forwarded-port": str(port),
+    }
+    untold = {*edge.untold}
+    mutations = [_Mutation(remove=names.SCOPE_HEADER), _envoys()]
+    mutations += [
+        _Mutation(append=headers.option(name, value))
+        for name, value in told.items()
+        if not untold & {name, "*"}
+    ]
+    return header_mutation_pb2.HeaderMutation(
+        mutations=header_mutation_pb2.Mutations(request_mutations=mutations)
+    )

@@ -1,0 +1,59 @@
+"""The clusters that connections find by name, made again only when name or cluster changes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from gatehouse.compiler.backends.envoy import clusters, quoting
+from gatehouse.compiler.backends.envoy.capabilities import Capabilities
+from gatehouse.compiler.backends.envoy.dynamic_clusters import Directed, Moved
+from gatehouse.compiler.backends.envoy.fragments import Part, Parts
+from gatehouse.compiler.backends.envoy.quoting import UnwritableError
+from gatehouse.compiler.ir import http as ir
+
+
+class Directions:
+    """All of a gateway."""
+
+    def __init__(self, parts: Parts, capabilities: Capabilities) -> None:
+        self._parts = parts
+        self._capabilities = capabilities
+        self._users: defaultdict[str, dict[str, Directed]] = defaultdict(dict)
+        """By the cluster of the IR: by Envoy's."""
+
+    def plan(
+        self, moved: Iterable[Moved], known: Mapping[str, ir.Cluster], changed: Iterable[str]
+    ) -> None:
+        """Plan what ports direct otherwise than before.
+
+        ``changed``: clusters of the IR that are others than before.
+        """
+        stale: dict[str, Directed] = {}
+        gone: dict[str, Directed] = {}
+        for each in moved:
+            gone |= {found.name: found for found in each.gone}
+            stale |= {found.name: found for found in each.fresh}
+        for name, before in gone.items():
+            users = self._users[before.cluster]
+            users.pop(name, None)
+            if not users:
+                del self._users[before.cluster]
+            if name not in stale:
+                self._parts.drop(f"directed/{name}")
+        for name, found in stale.items():
+            self._users[found.cluster][name] = found
+        for cluster in changed:
+            stale |= self._users.get(cluster, {})
+        for found in stale.values():
+            self._parts.put(f"directed/{found.name}", self._part(found, known.get(found.cluster)))
+
+    def _part(self, found: Directed, cluster: ir.Cluster | None) -> Part:
+        if cluster is None:
+            return Part()
+        try:
+            name = quoting.text(found.name)
+            made = clusters.cluster(cluster, self._capabilities, name)
+            return Part((made, clusters.endpoints(cluster, name)))
+        except UnwritableError as error:
+            return Part((), ((f"cluster/{cluster.name}", str(error)),))

@@ -1,0 +1,88 @@
+"""Header changes: what is sent to backends, and what clients see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from envoy.config.core.v3 import base_pb2
+
+from gatehouse.compiler.backends.envoy import quoting
+from gatehouse.compiler.ir import http as ir
+
+_OVERWRITE = base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
+_APPEND = base_pb2.HeaderValueOption.APPEND_IF_EXISTS_OR_ADD
+
+MOST_CHANGES = 950
+"""Headers that a route or a share sets, adds or removes; Envoy takes 1000 of each, and those that
+the compiler adds come on top."""
+
+
+def option(name: str, value: str, *, append: bool = False, kept: bool = False) -> Any:
+    """Set or add a header; ``value`` may hold Envoy's own format, so it is one of ours.
+
+    ``kept``: also if the value is empty. Raises UnwritableError for a header that is too long.
+    """
+    quoting.limited(name, quoting.LONGEST_HEADER, "the name of a header")
+    quoting.limited(value, quoting.LONGEST_HEADER, f"the value of the header {name}")
+    return base_pb2.HeaderValueOption(
+        header=base_pb2.HeaderValue(key=name, value=value),
+        append_action=_APPEND if append else _OVERWRITE,
+        keep_empty_value=kept,
+    )
+
+
+class Request(msgspec.Struct, frozen=True):
+    """Changes of a request: its Host is not changed as other headers are."""
+
+    edit: ir.HeaderEdit
+    hostname: str | None = None
+
+
+def request(edit: ir.HeaderEdit) -> Request:
+    """Take the Host out of an edit. Raises UnwritableError."""
+    touched = {*edit.remove, *(item.name for item in edit.add)}
+    if "host" in {name.lower() for name in touched}:
+        raise quoting.UnwritableError("Envoy can neither add to the header host nor remove it")
+    hosts = [item.value for item in edit.set if item.name.lower() == "host"]
+    if not hosts:
+        return Request(edit)
+    rest = tuple(item for item in edit.set if item.name.lower() != "host")
+    return Request(msgspec.structs.replace(edit, set=rest), hosts[-1])
+
+
+def joined(first: ir.HeaderEdit, second: ir.HeaderEdit) -> ir.HeaderEdit:
+    """Give the edit that does ``first``, then ``second``."""
+    overridden = {item.name.lower() for item in second.set} | {n.lower() for n in second.remove}
+    return ir.HeaderEdit(
+        set=(*(i for i in first.set if i.name.lower() not in overridden), *second.set),
+        add=(*(i for i in first.add if i.name.lower() not in overridden), *second.add),
+        remove=(*first.remove, *second.remove),
+    )
+
+
+def apply(made: Any, kind: str, edit: ir.HeaderEdit) -> None:
+    """Write an edit into a route or a share; ``kind`` is ``request`` or ``response``.
+
+    Raises UnwritableError.
+    """
+    changes = max(len(edit.remove), len(edit.set) + len(edit.add))
+    if changes > MOST_CHANGES:
+        raise quoting.UnwritableError(
+            f"a rule changes {changes} headers of a {kind}, and Envoy takes at most {MOST_CHANGES}"
+        )
+    removed = getattr(made, f"{kind}_headers_to_remove")
+    added = getattr(made, f"{kind}_headers_to_add")
+    removed.extend(quoting.changed_header(name) for name in edit.remove)
+    added.extend(_options(edit.set, append=False))
+    added.extend(_options(edit.add, append=True))
+
+
+def _options(items: Iterable[ir.HeaderValue], *, append: bool) -> list[Any]:
+    return [
+        option(
+            quoting.changed_header(item.name), quoting.literal(item.value), append=append, kept=True
+        )
+        for item in items
+    ]

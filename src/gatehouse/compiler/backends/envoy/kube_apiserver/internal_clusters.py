@@ -1,0 +1,108 @@
+"""Where the reviewer asks clusters, and where it is asked itself; and the shared counter."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+from envoy.config.cluster.v3 import cluster_pb2
+from envoy.config.core.v3 import address_pb2, protocol_pb2
+from envoy.config.endpoint.v3 import endpoint_components_pb2 as components
+from envoy.config.endpoint.v3 import endpoint_pb2
+from envoy.config.listener.v3 import listener_components_pb2, listener_pb2
+from envoy.extensions.filters.http.router.v3 import router_pb2
+from envoy.extensions.filters.network.http_connection_manager.v3 import (
+    http_connection_manager_pb2 as manager_pb2,
+)
+from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2 as http_pb2
+
+from gatehouse.compiler.backends.envoy import clusters, names, quoting
+from gatehouse.compiler.backends.envoy import connection_manager as connections
+from gatehouse.compiler.backends.envoy.kube_apiserver import filter_chains as chains
+from gatehouse.compiler.backends.envoy.protobufs import address, packed, truth, written
+from gatehouse.dataplane.xds import sidecar_configs as companions
+from gatehouse.dataplane.xds.resources import CLUSTER, LISTENER, Resource
+
+_STRANGERS = ("impersonate-", "x-remote-", "x-envoy-")
+"""How the names of headers begin that the reviewer says nothing by."""
+
+_HTTP = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+
+
+def listener() -> Resource:
+    """Give the listener of the socket. The header ``Host`` names the cluster that is asked."""
+    manager = manager_pb2.HttpConnectionManager(
+        stat_prefix="upstream_socket",
+        codec_type=manager_pb2.HttpConnectionManager.HTTP1,
+        scoped_routes=connections.scopes(),
+        early_header_mutation_extensions=[
+            chains.arrival(names.upstream_scope("") + "%REQ(:AUTHORITY)%", *_STRANGERS)
+        ],
+        generate_request_id=truth(False),
+        normalize_path=truth(False),
+    )
+    manager.http_filters.add(
+        name="envoy.filters.http.router",
+        typed_config=packed(router_pb2.Router(suppress_envoy_headers=True)),
+    )
+    made = listener_pb2.Listener(name="upstream.sock", address=_pipe(names.UPSTREAM_SOCKET))
+    made.address.pipe.mode = 0o600
+    made.filter_chains.add(
+        filters=[
+            listener_components_pb2.Filter(
+                name="envoy.filters.network.http_connection_manager", typed_config=packed(manager)
+            )
+        ]
+    )
+    return Resource.make(LISTENER, made.name, written(made))
+
+
+def reviewer() -> Resource:
+    """Give the cluster of the reviewer."""
+    made = _static(names.REVIEWER, _pipe(names.REVIEWER_SOCKET))
+    return Resource.make(CLUSTER, made.name, written(made))
+
+
+def companion() -> Resource:
+    """Give what has the agent run a reviewer. There is nothing to tell it."""
+    return companions.resource(names.REVIEWER_COMPANION, "kubernetes", names.REVIEWER_FILES)
+
+
+def counter(where: str) -> Resource:
+    """Give the cluster of the shared counter at ``host:port``. Raises UnwritableError."""
+    host, _, port = where.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    try:
+        found = address(host, int(port))
+    except ValueError as error:
+        raise quoting.UnwritableError("the address of the shared counter has no port") from error
+    made = _static(names.counter(where), found)
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        quoting.hostname(host)
+        made.type = cluster_pb2.Cluster.STRICT_DNS
+    options = http_pb2.HttpProtocolOptions()
+    options.explicit_http_config.http2_protocol_options.CopyFrom(
+        protocol_pb2.Http2ProtocolOptions()
+    )
+    made.typed_extension_protocol_options[_HTTP].CopyFrom(packed(options))
+    return Resource.make(CLUSTER, made.name, written(made))
+
+
+def _pipe(path: str) -> Any:
+    return address_pb2.Address(pipe=address_pb2.Pipe(path=path))
+
+
+def _static(name: str, where: Any) -> Any:
+    made = clusters.base(name)
+    made.ClearField("eds_cluster_config")
+    made.type = cluster_pb2.Cluster.STATIC
+    endpoint = components.LbEndpoint(endpoint=components.Endpoint(address=where))
+    made.load_assignment.CopyFrom(
+        endpoint_pb2.ClusterLoadAssignment(
+            cluster_name=name,
+            endpoints=[components.LocalityLbEndpoints(lb_endpoints=[endpoint])],
+        )
+    )
+    return made

@@ -1,0 +1,31 @@
+"""Copies of requests: answered to nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from envoy.config.route.v3 import route_components_pb2 as components
+from envoy.type.v3 import percent_pb2
+
+from gatehouse.compiler.ir import http as ir
+
+_WHOLE = 1_000_000
+
+
+def mirrors(wanted: Iterable[ir.Mirror], clusters: Mapping[str, ir.Cluster]) -> list[Any]:
+    """Give the policies of a route; copies that can be sent nowhere are not made."""
+    made = []
+    for mirror in wanted:
+        share = round(mirror.numerator * _WHOLE / mirror.denominator)
+        if mirror.cluster not in clusters or share <= 0:
+            continue
+        policy = components.RouteAction.RequestMirrorPolicy(
+            cluster=mirror.cluster, disable_shadow_host_suffix_append=True
+        )
+        if share < _WHOLE:
+            fraction = policy.runtime_fraction.default_value
+            fraction.numerator = share
+            fraction.denominator = percent_pb2.FractionalPercent.MILLION
+        made.append(policy)
+    return made

@@ -1,0 +1,53 @@
+"""Session persistence: a cookie or header of Envoy's own names the endpoint that answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from envoy.config.core.v3 import extension_pb2
+from envoy.config.route.v3 import route_components_pb2 as components
+from envoy.extensions.filters.http.stateful_session.v3 import stateful_session_pb2
+from envoy.extensions.http.stateful_session.cookie.v3 import cookie_pb2
+from envoy.extensions.http.stateful_session.header.v3 import header_pb2
+from envoy.type.http.v3 import cookie_pb2 as http_cookie_pb2
+
+from gatehouse.compiler.backends.envoy import quoting
+from gatehouse.compiler.backends.envoy.protobufs import packed
+from gatehouse.compiler.ir import http as ir
+
+FILTER = "envoy.filters.http.stateful_session"
+
+
+def guard(wanted: ir.Persistence) -> Any:
+    """Give the filter's configuration for a route. Raises UnwritableError."""
+    session = stateful_session_pb2.StatefulSession(session_state=_state(wanted))
+    return packed(stateful_session_pb2.StatefulSessionPerRoute(stateful_session=session))
+
+
+def _state(wanted: ir.Persistence) -> Any:
+    # Envoy looks these extensions up by these very names.
+    if wanted.kind == "header":
+        header = header_pb2.HeaderBasedSessionState(name=quoting.changed_header(wanted.name))
+        return extension_pb2.TypedExtensionConfig(
+            name="envoy.http.stateful_session.header", typed_config=packed(header)
+        )
+    cookie = http_cookie_pb2.Cookie(name=quoting.header_name(wanted.name) and wanted.name, path="/")
+    cookie.attributes.add(name="HttpOnly")
+    if wanted.lifetime:
+        cookie.ttl.CopyFrom(quoting.seconds(wanted.lifetime))
+    return extension_pb2.TypedExtensionConfig(
+        name="envoy.http.stateful_session.cookie",
+        typed_config=packed(cookie_pb2.CookieBasedSessionState(cookie=cookie)),
+    )
+
+
+def share(wanted: ir.Persistence) -> Any:
+    """Give what keeps a session with one of several backends. Raises UnwritableError."""
+    if wanted.kind == "header":
+        raise quoting.UnwritableError(
+            "Envoy keeps a session named by a header with one backend only, not with several"
+        )
+    policy = components.RouteAction.HashPolicy()
+    policy.cookie.name, policy.cookie.path = f"{wanted.name}-backend", "/"
+    policy.cookie.ttl.CopyFrom(quoting.seconds(wanted.lifetime))
+    return policy

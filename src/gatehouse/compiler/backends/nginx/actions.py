@@ -1,0 +1,88 @@
+"""What a route does, as the inside of a location: forward, redirect, respond."""
+
+from __future__ import annotations
+
+from gatehouse.compiler.backends.nginx import access_phase as guards
+from gatehouse.compiler.backends.nginx import cors, headers, names, quoting, rewriting
+from gatehouse.compiler.backends.nginx import proxy_pass as forwarding
+from gatehouse.compiler.backends.nginx import weighted_upstreams as mixing
+from gatehouse.compiler.backends.nginx.directives import Directive, block, simple
+from gatehouse.compiler.backends.nginx.route_context import Body, Context, Served
+from gatehouse.compiler.ir import http as ir
+
+
+def serve(context: Context, route: ir.Route) -> Served:
+    """Give a route's locations; raises UnwritableError."""
+    match route.action:
+        case ir.Forward() if mixed := mixing.shares(route.action, context.clusters):
+            first = next(entry for entry in route.action.backends if entry.weight > 0)
+            name = mixing.upstream_name(mixed)
+            body = forwarding.forward(context, route, route.action, first, name)
+        case ir.Forward() if sum(backend.weight > 0 for backend in route.action.backends) > 1:
+            return _split(context, route, route.action)
+        case ir.Forward():
+            backend = next((entry for entry in route.action.backends if entry.weight > 0), None)
+            body = forwarding.forward(context, route, route.action, backend)
+        case ir.Redirect():
+            body = guards.before(context, route, _redirect(context, route, route.action))
+        case ir.Respond(status):
+            body = _plain(route, simple("return", str(status)))
+    name = names.route(context.scope, route.name)
+    location = block("location", (name,), body.inner)
+    return Served(name, (location, *body.locations), body.maps, body.inner, body.fixed)
+
+
+def failed(context: Context, route: ir.Route) -> Served:
+    """Give a route that cannot be written: it answers 500."""
+    name = names.route(context.scope, route.name)
+    inner = (simple("return", "500"),)
+    return Served(name, (block("location", (name,), inner),), (), inner)
+
+
+def _split(context: Context, route: ir.Route, action: ir.Forward) -> Served:
+    """Choose a backend by weight, in steps of 0.01 %."""
+    backends = [backend for backend in action.backends if backend.weight > 0]
+    total = sum(backend.weight for backend in backends)
+    variable = names.variable(context.scope, route.name, "split")
+    rows: list[Directive] = []
+    locations: list[Directive] = []
+    maps: list[Directive] = []
+    fixed: list[Directive] = []
+    for number, backend in enumerate(backends):
+        destination = names.UNAVAILABLE if action.grpc else names.FAILED
+        if backend.cluster:
+            destination = names.route(context.scope, route.name, number + 1)
+            body = forwarding.forward(context, route, action, backend)
+            maps += body.maps
+            fixed += body.fixed
+            locations += [block("location", (destination,), body.inner), *body.locations]
+        share = "*" if number == len(backends) - 1 else f"{backend.weight * 100 / total:.2f}%"
+        if share != "0.00%":
+            rows.append(simple(share, destination))
+    maps.append(block("split_clients", (_chooser(route, action), f"${variable}"), rows))
+    return Served(f"${variable}", tuple(locations), tuple(maps), fixed=tuple(fixed))
+
+
+def _chooser(route: ir.Route, action: ir.Forward) -> str:
+    """Give what decides: chance, or the session where requests of one stay together."""
+    if action.persistence is None:
+        return "$request_id"
+    return f"${names.session_variable(action.persistence, route.name)}"
+
+
+def _redirect(context: Context, route: ir.Route, action: ir.Redirect) -> Body:
+    scheme = action.scheme or "$scheme"
+    host = quoting.text(action.hostname)[1:-1] if action.hostname else "$host"
+    port = f":{action.port}" if action.port is not None else ""
+    scope = f"{context.scope}/{route.name}"
+    path = rewriting.location(action.path, route.match.path, scope)
+    url = f'"{scheme}://{host}{port}{path.inner}"'
+    body = _plain(route, simple("return", str(action.status), url))
+    return Body(body.inner, (*body.maps, *path.maps))
+
+
+def _plain(route: ir.Route, answer: Directive) -> Body:
+    """Give an answer of NGINX's own."""
+    shared = cors.shared(route.cors)
+    added = [*headers.added(route.response_headers), *shared.added]
+    return Body((*shared.preflight, *added, answer), shared.maps)

@@ -1,0 +1,141 @@
+"""Header changes: what is sent to backends, and what clients see."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from gatehouse.compiler.backends.nginx import names, quoting
+from gatehouse.compiler.backends.nginx.directives import Directive, block, simple
+from gatehouse.compiler.backends.nginx.quoting import UnwritableError
+from gatehouse.compiler.ir import http as ir
+
+DEFAULTS: tuple[tuple[str, str], ...] = (
+    ("Host", "$gh_host"),
+    ("X-Real-IP", "$remote_addr"),
+    ("X-Forwarded-For", "$proxy_add_x_forwarded_for"),
+    ("X-Forwarded-Proto", "$scheme"),
+    ("X-Forwarded-Host", "$gh_host"),
+    ("X-Forwarded-Port", "$gh_port"),
+    ("Upgrade", "$http_upgrade"),
+    ("Connection", "$gh_connection"),
+)
+"""Sent to every backend. A location that changes one repeats all: NGINX inherits all or none."""
+
+GRPC = tuple(pair for pair in DEFAULTS if pair[0] not in ("Upgrade", "Connection"))
+"""Sent to gRPC backends: HTTP/2 has no connection headers."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9-]+")
+
+
+class RequestHeaders(msgspec.Struct, frozen=True):
+    """Directives of a location, and the maps that they need."""
+
+    directives: tuple[Directive, ...] = ()
+    maps: tuple[Directive, ...] = ()
+
+
+def defaults(untold: Iterable[str] = ()) -> list[Directive]:
+    """Give the directives that every location inherits; without headers that are not to be told."""
+    return [
+        simple(f"{module}_set_header", name, value)
+        for module in ("proxy", "grpc")
+        for name, value in told(module, untold)
+    ]
+
+
+def told(module: str, untold: Iterable[str]) -> list[tuple[str, str]]:
+    """Give the headers that backends are told by default, with their values as tokens."""
+    known, left_out = GRPC if module == "grpc" else DEFAULTS, set(untold)
+    return [
+        (name, value)
+        for name, value in known
+        if not name.startswith("X-") or not left_out & {name.lower(), "*"}
+    ]
+
+
+def joined(first: ir.HeaderEdit, second: ir.HeaderEdit) -> ir.HeaderEdit:
+    """Give the edit that does ``first``, then ``second``."""
+    overridden = {item.name.lower() for item in second.set} | {n.lower() for n in second.remove}
+    return ir.HeaderEdit(
+        set=(*(i for i in first.set if i.name.lower() not in overridden), *second.set),
+        add=(*(i for i in first.add if i.name.lower() not in overridden), *second.add),
+        remove=(*first.remove, *second.remove),
+    )
+
+
+def request(
+    module: str,
+    edit: ir.HeaderEdit,
+    hostname: str | None,
+    scope: str,
+    claims: Iterable[tuple[str, str]] = (),
+    untold: Iterable[str] = (),
+    cookie: str = "",
+) -> RequestHeaders:
+    """Give the headers sent to a backend; nothing when the inherited ones are right.
+
+    ``claims``: headers of our own with their values as tokens, whatever a client sent. ``untold``:
+    which of the default ones are left out. ``cookie``: the variable that holds the cookies, if not
+    all of them.
+    """
+    claims = list(claims)
+    if not edit and hostname is None and not claims and not cookie:
+        return RequestHeaders()
+    known = told(module, untold)
+    wanted: dict[str, tuple[str, str]] = {name.lower(): (name, value) for name, value in known}
+    if cookie:
+        wanted["cookie"] = ("Cookie", f"${cookie}")
+    if hostname is not None:
+        wanted["host"] = ("Host", quoting.text(hostname))
+    for name in edit.remove:
+        wanted[name.lower()] = (name, '""')
+    for item in edit.set:
+        wanted[item.name.lower()] = (item.name, quoting.text(item.value))
+    maps: list[Directive] = []
+    for item in edit.add:
+        wanted[item.name.lower()] = (item.name, _appended(item, wanted, scope, maps))
+    wanted.update({name.lower(): (name, value) for name, value in claims})
+    directives = tuple(
+        simple(f"{module}_set_header", quoting.header_name(name), value)
+        for name, value in wanted.values()
+    )
+    return RequestHeaders(directives, tuple(maps))
+
+
+def _appended(
+    item: ir.HeaderValue, wanted: dict[str, tuple[str, str]], scope: str, maps: list[Directive]
+) -> str:
+    """Give the value with ``item`` behind it, without a comma where nothing stands before it."""
+    name = item.name.lower()
+    value = quoting.text(item.value)
+    if name in wanted and wanted[name][1] != '""':
+        before = wanted[name][1]
+        inner = before[1:-1] if before.startswith('"') else f"${{{before[1:]}}}"
+        return f'"{inner},{value[1:-1]}"'
+    if name in wanted:
+        return value
+    if not _PLAIN.fullmatch(name):
+        raise UnwritableError("a header to add has characters that NGINX ignores")
+    variable = names.variable(scope, "add", name, item.value)
+    source = f"http_{name.replace('-', '_')}"
+    rows = (simple('""', value), simple("default", f'"${{{source}}},{value[1:-1]}"'))
+    maps.append(block("map", (f"${source}", f"${variable}"), rows))
+    return f'"${{{variable}}}"'
+
+
+def hidden(module: str, edit: ir.HeaderEdit, others: Iterable[str] = ()) -> list[Directive]:
+    """Give the directives that keep a backend's headers from clients: those removed or replaced."""
+    found = dict.fromkeys(name.lower() for name in (*edit.remove, *others))
+    found.update(dict.fromkeys(item.name.lower() for item in edit.set))
+    return [simple(f"{module}_hide_header", quoting.header_name(name)) for name in found]
+
+
+def added(edit: ir.HeaderEdit) -> list[Directive]:
+    """Give the directives that add headers to what clients see; they work with every NGINX."""
+    return [
+        simple("add_header", quoting.header_name(item.name), quoting.text(item.value), "always")
+        for item in (*edit.set, *edit.add)
+    ]

@@ -1,0 +1,57 @@
+"""Copies of requests: sent as they came, answered to nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from gatehouse.compiler.backends.nginx import headers, names
+from gatehouse.compiler.backends.nginx.backend_protocol import protocol, tls, to
+from gatehouse.compiler.backends.nginx.directives import Directive, Node, block, simple
+from gatehouse.compiler.backends.nginx.route_context import Context, Guard
+from gatehouse.compiler.ir import http as ir
+
+
+class Copies(msgspec.Struct, frozen=True):
+    """Directives of the location whose requests are copied, and what they need."""
+
+    directives: tuple[Directive, ...] = ()
+    maps: tuple[Directive, ...] = ()
+    locations: tuple[Directive, ...] = ()
+
+
+def mirrors(context: Context, wanted: Sequence[ir.Mirror], scope: str, guarded: Guard) -> Copies:
+    """Give what copies requests. Raises UnwritableError."""
+    told = [(name, f'"${{{variable}}}"') for name, variable in guarded.told]
+    known = headers.request(
+        "proxy", ir.HeaderEdit(), None, scope, told, context.untold, guarded.cookie
+    )
+    directives: list[Directive] = []
+    maps: list[Directive] = []
+    locations: list[Directive] = []
+    for number, mirror in enumerate(wanted):
+        cluster = context.clusters.get(mirror.cluster)
+        share = mirror.numerator / mirror.denominator
+        if cluster is None or not cluster.endpoints or share <= 0:
+            continue
+        path = names.mirror_path(scope, str(number))
+        inner: list[Node] = [simple("internal")]
+        if share < 1:
+            variable = names.variable(scope, "mirror", str(number))
+            rows = (simple(f"{share * 100:.2f}%", '"1"'), simple("*", '""'))
+            key = f'"${{request_id}}{number}"'
+            maps.append(block("split_clients", (key, f"${variable}"), rows))
+            inner.append(block("if", (f"(${variable}", "=", '"")'), (simple("return", "204"),)))
+        # The variable sends the path as the client wrote it; the location's own would go else.
+        inner += [
+            simple("proxy_connect_timeout", "1s"),
+            simple("proxy_read_timeout", "10s"),
+            *known.directives,
+            *protocol(context, cluster),
+            *tls("proxy", cluster),
+            to(cluster, cluster.name, "$request_uri"),
+        ]
+        directives.append(simple("mirror", path))
+        locations.append(block("location", ("=", path), inner))
+    return Copies(tuple(directives), tuple(maps), tuple(locations))

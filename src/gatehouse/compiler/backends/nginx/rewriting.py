@@ -1,0 +1,94 @@
+"""New paths: for backends (rewrite) and in redirections (Location)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gatehouse.compiler.backends.nginx import names, quoting, regex
+from gatehouse.compiler.backends.nginx.directives import Directive, block, simple
+from gatehouse.compiler.backends.nginx.quoting import UnwritableError
+from gatehouse.compiler.ir import http as ir
+
+_SLASH = regex.encoded("/")
+_SAFE = "[A-Za-z0-9._~!$&'()*+,;=:@/-]"
+_NO_DOTS = r"(?![^?]*/(?:\.|%2[Ee]){1,2}(?:[/?]|$))"
+
+
+class Location(msgspec.Struct, frozen=True):
+    """The path of a redirection as a token's inside, and the maps that it needs."""
+
+    inner: str
+    maps: tuple[Directive, ...] = ()
+
+
+def rewrites(rewrite: ir.PathRewrite | None, path: ir.PathMatch) -> list[Directive]:
+    """Give the directives that change the path sent to a backend; arguments stay.
+
+    What is sent is the decoded path encoded anew, so that ``%2F`` becomes ``/`` (only here: a path
+    that is not rewritten is sent byte for byte).
+    """
+    match rewrite:
+        case ir.FullPath(value):
+            return [simple("rewrite", quoting.word("^"), _path(value), "break")]
+        case ir.PrefixPath(value):
+            return _prefix(value.rstrip("/"), _matched(path))
+    return []
+
+
+def _prefix(base: str, prefix: str) -> list[Directive]:
+    pattern = regex.escape(prefix)
+    if base:
+        return [_rewrite(f"^{pattern}(/.*)?$", f"{_path(base)[1:-1]}$1")]
+    # Nothing may be left of the path, and a path is never empty.
+    return [_rewrite(f"^{pattern}/*$", "/"), _rewrite(f"^{pattern}(/.*)$", "$1")]
+
+
+def _rewrite(pattern: str, replacement: str) -> Directive:
+    return simple("rewrite", quoting.literal(pattern), f'"{replacement}"', "break")
+
+
+def _path(value: str) -> str:
+    if "?" in value:
+        raise UnwritableError("a path to rewrite to has a question mark")
+    return quoting.text(value)
+
+
+def location(rewrite: ir.PathRewrite | None, path: ir.PathMatch, scope: str) -> Location:
+    """Give the path and arguments of a redirection."""
+    match rewrite:
+        case ir.FullPath(value):
+            return Location(f"{quoting.text(value)[1:-1]}$is_args$args")
+        case ir.PrefixPath(value):
+            return _prefix_location(value.rstrip("/"), _matched(path), scope)
+    return Location("$request_uri")
+
+
+def _prefix_location(base: str, prefix: str, scope: str) -> Location:
+    """Keep what stands behind the prefix as the client wrote it.
+
+    Dot segments would be resolved against the new path: there it is kept as NGINX resolved it,
+    unless it has characters that would have to be encoded anew.
+    """
+    written = names.variable(scope, "path", base, prefix)
+    resolved = names.variable(scope, "resolved path", base, prefix)
+    inner = quoting.text(base)[1:-1]
+    kept = f'"{inner}$gh_tail"'
+    plain = f"^{regex.escape(prefix)}(?<gh_tail>/{_SAFE}*)$"
+    before = regex.encoded(prefix).replace(_SLASH, f"{_SLASH}+")
+    maps = (
+        _map("$uri", resolved, plain, kept, f'"{inner or "/"}"'),
+        _map("$request_uri", written, f"^{_NO_DOTS}{before}(?<gh_tail>/[^?]*)", kept,
+             f"${resolved}"),
+    )  # fmt: skip
+    return Location(f"${{{written}}}$is_args$args", maps)
+
+
+def _map(source: str, variable: str, pattern: str, kept: str, otherwise: str) -> Directive:
+    rows = (simple(quoting.literal(f"~{pattern}"), kept), simple("default", otherwise))
+    return block("map", (source, f"${variable}"), rows)
+
+
+def _matched(path: ir.PathMatch) -> str:
+    if not isinstance(path, ir.PathPrefix):
+        raise UnwritableError("a prefix can only be replaced where one was matched")
+    return path.value.rstrip("/")

@@ -1,0 +1,228 @@
+"""Streams: TCP, UDP, and TLS by the name in its handshake, passed through or ended here.
+
+On a TLS port a virtual server per name (NGINX 1.25.5) reads the handshake without taking it off the
+connection; it forwards, or passes the connection itself to a listening socket that ends TLS. A name
+that nobody serves is cut without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from gatehouse.compiler.backends.nginx import data_plane_settings as edge
+from gatehouse.compiler.backends.nginx import names, quoting
+from gatehouse.compiler.backends.nginx.backend_protocol import tls
+from gatehouse.compiler.backends.nginx.directives import Directive, block, simple, write
+from gatehouse.compiler.backends.nginx.upstreams import Shares
+from gatehouse.compiler.ir import gateway as ir
+from gatehouse.compiler.ir.http import Cluster
+from gatehouse.compiler.ir.settings import Edge
+
+IDLE = "1h"
+"""Connections without traffic for so long are closed."""
+
+UDP_IDLE = "30s"
+
+Clusters = Mapping[str, Cluster]
+
+
+class Ports(msgspec.Struct, frozen=True):
+    """Where a stream listens, and where the listening sockets are that it passes connections to."""
+
+    bind_address: str
+    terminating: int
+    """Of TLS that ends here."""
+    https: int = 0
+    """Of the HTTPS listener that shares the port; 0 for none."""
+    https_names: tuple[str, ...] = ()
+    edge: Edge = Edge()
+    status_zones: bool = False
+
+    def counted(self, port: int, name: str) -> list[Directive]:
+        """Give the directive by which NGINX Plus counts what a server does."""
+        zone = quoting.literal(names.status_zone(port, name))
+        return [simple("status_zone", zone)] if self.status_zones else []
+
+    def listens(self, port: int, *words: str) -> list[Directive]:
+        """Give the directives that listen for clients on a port."""
+        words = (*words, *edge.proxied(self.edge)) if "udp" not in words else words
+        where = edge.addresses(self.edge, self.bind_address, port)
+        return [simple("listen", each, *words) for each in where]
+
+    def inside(self, port: int) -> list[str]:
+        """Give where a port listens that connections are passed to."""
+        return edge.addresses(self.edge, self.bind_address or "127.0.0.1", port)
+
+
+def stream(listener: ir.StreamListener, ports: Ports, clusters: Clusters) -> str:
+    """Write a port. Raises UnwritableError."""
+    nodes: list[Directive] = []
+    if listener.protocol != "TLS":
+        for host in listener.hosts:
+            nodes += _plain(listener, host, ports, clusters)
+        return write(nodes)
+    if all(host.hostname for host in listener.hosts) and "" not in ports.https_names:
+        nodes.append(_preread(listener, ports, "", [simple("return", '""')]))
+    for host in listener.hosts:
+        nodes += _by_name(listener, host, ports, clusters)
+    for name in ports.https_names:
+        passed = simple("pass", *ports.inside(ports.https))
+        nodes.append(_preread(listener, ports, name, [passed]))
+    return write(nodes)
+
+
+def _plain(
+    listener: ir.StreamListener, host: ir.StreamHost, ports: Ports, clusters: Clusters
+) -> list[Directive]:
+    udp = listener.protocol == "UDP"
+    chosen = _target(f"{listener.port}/{listener.protocol}", host, clusters)
+    listens = ports.listens(listener.port, *(("udp", "reuseport") if udp else ()))
+    idle = simple("proxy_timeout", UDP_IDLE if udp else IDLE)
+    counted = ports.counted(listener.port, listener.protocol.lower())
+    return [*chosen.definitions, block("server", (), [*listens, *counted, idle, *chosen.inner])]
+
+
+def _by_name(
+    listener: ir.StreamListener, host: ir.StreamHost, ports: Ports, clusters: Clusters
+) -> list[Directive]:
+    chosen = _target(f"{listener.port}/{host.hostname}", host, clusters)
+    idle = simple("proxy_timeout", IDLE)
+    if not host.certificates or not any(backend.cluster for backend in host.backends):
+        server = _preread(listener, ports, host.hostname, [idle, *chosen.inner])
+        return [*chosen.definitions, server]
+    inside = ports.inside(ports.terminating)
+    onward = _preread(listener, ports, host.hostname, [simple("pass", *inside)])
+    default = () if host.hostname else ("default_server",)
+    ended = block("server", (), [
+        *(simple("listen", each, "ssl", *default) for each in inside),
+        simple("server_name", quoting.literal(host.hostname)),
+        *_certificates(host),
+        idle,
+        *chosen.inner,
+    ])  # fmt: skip
+    return [*chosen.definitions, onward, ended]
+
+
+def _preread(
+    listener: ir.StreamListener, ports: Ports, name: str, inner: Sequence[Directive]
+) -> Directive:
+    return block("server", (), [
+        *ports.listens(listener.port, *(() if name else ("default_server",))),
+        simple("server_name", quoting.literal(name)),
+        *ports.counted(listener.port, name),
+        simple("ssl_preread", "on"),
+        *inner,
+    ])  # fmt: skip
+
+
+def _certificates(host: ir.StreamHost) -> list[Directive]:
+    found: list[Directive] = [simple("ssl_protocols", "TLSv1.2", "TLSv1.3")]
+    for certificate in host.certificates:
+        for directive, kind in (("ssl_certificate", "crt"), ("ssl_certificate_key", "key")):
+            found.append(simple(directive, names.certificate_file(certificate, kind)))
+    return found
+
+
+class _Target(msgspec.Struct, frozen=True):
+    inner: tuple[Directive, ...]
+    definitions: tuple[Directive, ...] = ()
+
+
+def _target(scope: str, host: ir.StreamHost, clusters: Clusters) -> _Target:
+    """Give what sends connections on: one weighted upstream; chance, where shares are refused."""
+    wanted = [b for b in host.backends if b.weight > 0]
+    served = [b for b in wanted if _endpoints(b, clusters)]
+    if not served:
+        return _Target((simple("return", '""'),))
+    ends = [clusters[backend.cluster] for backend in served]
+    secure = [*tls("proxy", ends[0])]
+    if secure:
+        secure.insert(0, simple("proxy_ssl", "on"))
+    sent, definitions = _sent(scope, host, wanted, served, clusters)
+    if host.sources:
+        allowed, listed = names.variable(scope, "source"), names.variable(scope, "listed")
+        ranges = [simple(quoting.literal(each), "1") for each in host.sources]
+        chosen = [simple("1", sent), simple("default", '""')]
+        definitions += (
+            block("geo", (f"${allowed}",), [simple("default", '""'), *ranges]),
+            block("map", (f"${allowed}", f"${listed}"), chosen),
+        )
+        sent = f"${listed}"
+    return _Target((*secure, simple("proxy_pass", sent)), definitions)
+
+
+def _sent(
+    scope: str,
+    host: ir.StreamHost,
+    wanted: Sequence[ir.StreamBackend],
+    served: Sequence[ir.StreamBackend],
+    clusters: Clusters,
+) -> tuple[str, tuple[Directive, ...]]:
+    """Give where connections are sent, and what must be defined for it."""
+    if len(served) == len(wanted):
+        return quoting.word(upstream_name(host, clusters)), ()
+    variable = names.variable(scope, "split")
+    total = sum(backend.weight for backend in wanted)
+    rows = [
+        simple(
+            "*" if number == len(wanted) - 1 else f"{backend.weight * 100 / total:.2f}%",
+            quoting.word(backend.cluster) if backend in served else '""',
+        )
+        for number, backend in enumerate(wanted)
+    ]
+    key = '"$remote_addr$remote_port$connection$msec"'
+    return f"${variable}", (block("split_clients", (key, f"${variable}"), rows),)
+
+
+def _endpoints(backend: ir.StreamBackend, clusters: Clusters) -> bool:
+    return bool(backend.cluster) and bool(clusters[backend.cluster].endpoints)
+
+
+def upstream_name(host: ir.StreamHost, clusters: Clusters) -> str:
+    """Give the upstream of all backends of a host."""
+    served = [b for b in host.backends if b.weight > 0 and _endpoints(b, clusters)]
+    if len(served) == 1:
+        return served[0].cluster
+    return f"s-{names.digest(*(f'{b.cluster}={b.weight}' for b in served))}"
+
+
+def used(listener: ir.StreamListener, clusters: Clusters) -> list[Cluster]:
+    """Give the clusters that connections to a port may go to."""
+    found = [clusters.get(each.cluster) for host in listener.hosts for each in host.backends]
+    return [cluster for cluster in found if cluster is not None]
+
+
+def upstreams(gateway: ir.Gateway, clusters: Clusters) -> dict[str, Shares]:
+    """Give the upstreams of all streams, by name."""
+    found: dict[str, Shares] = {}
+    for listener in gateway.streams:
+        for host in listener.hosts:
+            served = [b for b in host.backends if b.weight > 0 and _endpoints(b, clusters)]
+            for backend in served:
+                name = backend.cluster
+                found[name] = [(clusters[name], 1)]
+            if len(served) > 1:
+                name = upstream_name(host, clusters)
+                found[name] = [(clusters[b.cluster], b.weight) for b in served]
+    return found
+
+
+def stream_conf(met: Edge, zone: Sequence[Directive] = ()) -> str:
+    """Write the file that the main configuration includes in ``stream``.
+
+    ``zone``: what upstreams that follow names need, if there are any.
+    """
+    return write([
+        simple("server_names_hash_max_size", "65536"),
+        simple("server_names_hash_bucket_size", "512"),
+        simple("variables_hash_max_size", "65536"),
+        simple("preread_timeout", "10s"),
+        simple("proxy_connect_timeout", "5s"),
+        simple("ssl_session_timeout", "10m"),
+        *edge.stream(met),
+        *zone,
+        simple("include", "gatehouse/stream-upstreams/*.conf"),
+        simple("include", "gatehouse/streams/*.conf"),
+    ])  # fmt: skip

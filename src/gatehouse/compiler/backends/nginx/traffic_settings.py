@@ -1,0 +1,125 @@
+"""Settings of traffic as directives: towards clients, towards backends."""
+
+from __future__ import annotations
+
+from gatehouse.compiler.backends.nginx.capabilities import Capabilities
+from gatehouse.compiler.backends.nginx.directives import Directive, block, simple
+from gatehouse.compiler.ir import settings as ir
+
+HEAD = 16 << 10
+"""Bytes of the buffer for the head of an answer, where nothing else is set."""
+
+BUFFERS = ir.Buffers(8, 16 << 10)
+
+_DIGITS = "0123456789"
+
+
+def missing(settings: ir.Settings, capabilities: Capabilities) -> list[str]:
+    """Say what of the settings this NGINX cannot do."""
+    if settings.client.idle_least is not None and not capabilities.keepalive_min_timeout:
+        return ["keepAlive.minTimeout needs NGINX 1.27.4 or newer"]
+    return []
+
+
+def clients(settings: ir.ClientSettings, capabilities: Capabilities) -> list[Directive]:
+    """Give the directives that a server or location has for its clients, but for body sizes."""
+    found: list[Directive] = []
+    for name, size in (("client_body_buffer_size", settings.body_buffer),):
+        found += [simple(name, str(size))] if size is not None else []
+    times = [("client_body_timeout", settings.body_timeout), ("keepalive_time", settings.lifetime)]
+    if capabilities.keepalive_min_timeout:
+        times.append(("keepalive_min_timeout", settings.idle_least))
+    found += [simple(name, time(value)) for name, value in times if value is not None]
+    if settings.requests is not None:
+        found.append(simple("keepalive_requests", str(settings.requests)))
+    if settings.idle is not None:
+        told = [seconds(settings.idle_told)] if settings.idle_told is not None else []
+        found.append(simple("keepalive_timeout", time(settings.idle), *told))
+    return found
+
+
+def differing(
+    inner: ir.ClientSettings, outer: ir.ClientSettings, capabilities: Capabilities
+) -> list[Directive]:
+    """Give the directives of a location that are not those of its server."""
+    inherited = clients(outer, capabilities)
+    return [each for each in clients(inner, capabilities) if each not in inherited]
+
+
+def body_limit(size: int | None) -> tuple[list[Directive], list[Directive]]:
+    """Give the directives, and the maps they need, that refuse bodies longer than ``size``.
+
+    NGINX looks at the length that a client states before it knows which route is meant, and not
+    again; so the route does, and leaves bodies of unstated length to NGINX.
+    """
+    if not size:
+        return [], []
+    variable = f"gh_longer_{size}"
+    rows = (simple(f'"~{longer(size)}"', '"1"'), simple("default", '""'))
+    table = block("map", ("$content_length", f"${variable}"), rows)
+    refuse = block("if", (f"(${variable})",), (simple("return", "413"),))
+    return [simple("client_max_body_size", str(size)), refuse], [table]
+
+
+def longer(size: int) -> str:
+    """Give the pattern of the decimal numbers that are more than ``size``."""
+    digits = str(size)
+    found = [rf"[1-9][0-9]{{{len(digits)},}}"]
+    for position, digit in enumerate(digits):
+        if digit != "9":
+            rest = len(digits) - position - 1
+            higher = f"[{_DIGITS[int(digit) + 1]}-9]"
+            found.append(f"{digits[:position]}{higher}" + (f"[0-9]{{{rest}}}" if rest else ""))
+    return f"^0*(?:{'|'.join(found)})$"
+
+
+def proxying(module: str, settings: ir.ProxySettings) -> list[Directive]:
+    """Give the directives of a location for its backend's answers, but for waits."""
+    if module == "grpc":
+        head = settings.head
+        return [simple("grpc_buffer_size", str(head))] if head is not None else []
+    found: list[Directive] = []
+    if settings.buffering is not None:
+        found.append(simple("proxy_buffering", "on" if settings.buffering else "off"))
+    if (settings.head, settings.buffers, settings.busy) != (None, None, None):
+        head, buffers, busy = sizes(settings)
+        found += [
+            simple("proxy_buffer_size", str(head)),
+            simple("proxy_buffers", str(buffers.number), str(buffers.size)),
+            simple("proxy_busy_buffers_size", str(busy)),
+        ]
+    return found
+
+
+def sizes(settings: ir.ProxySettings) -> tuple[int, ir.Buffers, int]:
+    """Give sizes that NGINX takes together: where they do not fit there are more buffers.
+
+    It wants: head and one buffer <= busy < all buffers but one.
+    """
+    head, buffers = settings.head or HEAD, settings.buffers or BUFFERS
+    least = max(head, buffers.size)
+    busy = max(settings.busy or 2 * least, least)
+    if settings.busy is None and busy >= (buffers.number - 1) * buffers.size:
+        busy = least
+    number = max(buffers.number, busy // buffers.size + 2)
+    return head, ir.Buffers(number, buffers.size), busy
+
+
+def waits(module: str, settings: ir.ProxySettings) -> list[Directive]:
+    """Give the directives for how long a backend is waited for."""
+    given = (("connect", settings.connect), ("send", settings.send), ("read", settings.read))
+    return [
+        simple(f"{module}_{kind}_timeout", time(value))
+        for kind, value in given
+        if value is not None
+    ]
+
+
+def time(value: float) -> str:
+    """Write seconds as NGINX reads them."""
+    return f"{round(value * 1000)}ms"
+
+
+def seconds(value: float) -> str:
+    """Write whole seconds, where NGINX knows nothing less."""
+    return f"{round(value)}s"

@@ -1,0 +1,44 @@
+"""The licence of NGINX Plus, and where it reports its use (ngx_mgmt_module)."""
+
+from __future__ import annotations
+
+from gatehouse.compiler.backends.nginx.capabilities import Capabilities
+from gatehouse.compiler.backends.nginx.directives import Directive, block, simple
+from gatehouse.compiler.backends.nginx.quoting import literal
+from gatehouse.compiler.ir.settings import UsageReports
+
+DIRECTIVE = "mgmt"
+
+
+def directives(reports: UsageReports | None, capabilities: Capabilities) -> list[Directive]:
+    """Give the block; nothing for the open-source NGINX, and before R33, which has no licence."""
+    if reports is None or not capabilities.licensed:
+        return []
+    inner = [
+        simple("license_token", literal(reports.license)),
+        # What it keeps is its own directory's unless told; a Pod cannot write there.
+        simple("state_path", literal(reports.state)),
+    ]
+    if reports.endpoint:
+        inner.append(simple("usage_report", literal(f"endpoint={reports.endpoint}")))
+    if reports.resolver:
+        inner.append(simple("resolver", *map(literal, reports.resolver)))
+    if reports.proxy and capabilities.usage_proxy:
+        inner.append(simple("proxy", literal(reports.proxy)))
+    if not reports.verified:
+        inner.append(simple("ssl_verify", "off"))
+    if reports.trust:
+        inner.append(simple("ssl_trusted_certificate", literal(reports.trust)))
+    if reports.certificate:
+        inner.append(simple("ssl_certificate", literal(reports.certificate)))
+        inner.append(simple("ssl_certificate_key", literal(reports.key)))
+    if not reports.first_enforced:
+        inner.append(simple("enforce_initial_report", "off"))
+    return [block(DIRECTIVE, (), inner)]
+
+
+def missing(reports: UsageReports | None, capabilities: Capabilities) -> list[str]:
+    """Say what this NGINX Plus cannot do."""
+    if reports is None or not capabilities.licensed or capabilities.usage_proxy:
+        return []
+    return ["usage reports by a proxy need NGINX Plus R34 or newer"] if reports.proxy else []

@@ -1,0 +1,103 @@
+"""Which port of which Service is to be which upstream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from gatehouse.apis import external_services as exposure
+from gatehouse.apis.external_load_balancers import Services, Spec
+from gatehouse.apis.selectors import selects
+from gatehouse.compiler.frontends.external_load_balancer.findings import Finding, Reason
+from gatehouse.compiler.frontends.external_load_balancer.inputs import SERVICES
+from gatehouse.compiler.frontends.external_load_balancer.sources import followed_namespaces, wanted
+from gatehouse.dataplane.upstream_name import Context, Name
+from gatehouse.incremental.query import Ask, Key
+
+CONTEXT = "nginxinc.io/"
+"""Before a port's name: the annotation that says whether it is ``http`` or ``stream``."""
+
+UPSTREAM = "gatehouse.dev/upstream."
+"""Before a port's name: the annotation that gives the upstream's name."""
+
+CONTEXTS: tuple[Context, ...] = ("http", "stream")
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """One port of a Service that asks for an upstream."""
+
+    balancer: Key
+    service: Key
+    port: str
+    created: str
+    """When the Service was made; the older of two has the upstream."""
+    name: Name
+    protocol: str = "TCP"
+    problem: str = ""
+    """Why it is not heard; then ``name`` means nothing."""
+
+    @property
+    def order(self) -> tuple[str, Key, Key, str]:
+        """The first has the upstream."""
+        return (self.created, self.service, self.balancer, self.port)
+
+    @property
+    def finding(self) -> Finding:
+        """What is to be said of a claim with a problem."""
+        return Finding(Reason.INVALID_PORT, self.problem)
+
+
+def balancer_claims(ask: Ask, balancer: Key) -> tuple[Claim, ...]:
+    """Give what all Services ask of a load balancer."""
+    spec = ask(wanted, balancer)
+    if isinstance(spec, Finding):
+        return ()
+    namespaces = followed_namespaces(balancer, spec)
+    buckets = [SERVICES] if "*" in namespaces else [(*SERVICES, each) for each in namespaces]
+    keys = dict.fromkeys(key for bucket in buckets for key in ask.read(bucket))
+    return tuple(claim for key in keys for claim in ask(service_claims, (balancer, key)))
+
+
+def service_claims(ask: Ask, which: tuple[Key, Key]) -> tuple[Claim, ...]:
+    """Give what a Service asks of a load balancer."""
+    balancer, key = which
+    spec, service = ask(wanted, balancer), ask.read(key)
+    if isinstance(spec, Finding) or not isinstance(service, exposure.Service):
+        return ()
+    if service.metadata.deletion_timestamp or not _meant(spec.services, service):
+        return ()
+    return tuple(_claims(balancer, key, spec, service))
+
+
+def _meant(wanted: Services, service: exposure.Service) -> bool:
+    annotation = wanted.annotation
+    if annotation is not None:
+        found = service.metadata.annotations.get(annotation.name)
+        if found is None or annotation.value not in (None, found):
+            return False
+    return selects(wanted.selector, service.metadata.labels)
+
+
+def _claims(balancer: Key, key: Key, spec: Spec, service: exposure.Service) -> Iterator[Claim]:
+    prefix, annotations = spec.services.port_prefix, service.metadata.annotations
+    for port in service.spec.ports:
+        if not port.name.startswith(prefix):
+            continue
+        where = f"Service {key[1]}/{key[2]}: port {port.name!r}"
+        name = annotations.get(UPSTREAM + port.name, port.name.removeprefix(prefix)).strip()
+        context = annotations.get(CONTEXT + port.name, "http")
+        known = next((each for each in CONTEXTS if each == context), None)
+        problem = ""
+        if known is None:
+            problem = f"{where}: annotation {CONTEXT}{port.name}: {context!r} is not http or stream"
+        elif not name or "/" in name or not name.isprintable():
+            problem = f"{where}: {name!r} is not the name of an upstream"
+        elif port.protocol != "TCP" and context == "http":
+            problem = f"{where}: {port.protocol} needs annotation {CONTEXT}{port.name}: stream"
+        elif port.protocol not in ("TCP", "UDP"):
+            problem = f"{where}: protocol {port.protocol} cannot be forwarded"
+        created = service.metadata.creation_timestamp
+        yield Claim(
+            balancer, key, port.name, created, Name(known or "http", name), port.protocol, problem
+        )

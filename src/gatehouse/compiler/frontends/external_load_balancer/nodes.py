@@ -1,0 +1,79 @@
+"""Which Nodes are servers, and which of those are to get no new clients."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gatehouse.apis import external_services as exposure
+from gatehouse.apis.external_load_balancers import Nodes
+from gatehouse.apis.selectors import selects
+from gatehouse.compiler.frontends.external_load_balancer.addresses import placed_address
+from gatehouse.compiler.frontends.external_load_balancer.findings import Finding
+from gatehouse.compiler.frontends.external_load_balancer.inputs import NODES
+from gatehouse.compiler.frontends.external_load_balancer.sources import wanted
+from gatehouse.incremental.query import Ask, Key
+
+CONTROL_PLANE = (
+    "node-role.kubernetes.io/control-plane",
+    "node-role.kubernetes.io/master",
+)
+EXCLUDED = "node.kubernetes.io/exclude-from-external-load-balancers"
+"""Kubernetes' own label for a Node that is never a server of anything outside."""
+
+
+class Member(msgspec.Struct, frozen=True):
+    """An address of a Node that is a server."""
+
+    node: str
+    host: str
+    """As it stands before a port: IPv6 in brackets."""
+    family: str
+    """``IPv4`` or ``IPv6``."""
+    draining: bool = False
+
+
+def pool(ask: Ask, balancer: Key) -> tuple[Member, ...]:
+    """Give the Nodes that are servers of a load balancer, by name.
+
+    If not one Node is ready, all count as ready: what is wrong is then rather how we know it.
+    """
+    spec = ask(wanted, balancer)
+    if isinstance(spec, Finding):
+        return ()
+    nodes = [
+        (key[2], node)
+        for key in ask.read(NODES)
+        if isinstance(node := ask.read(key), exposure.Node) and _eligible(node, spec.nodes)
+    ]
+    any_ready = any(node.status.ready for _, node in nodes)
+    found: list[Member] = []
+    for name, node in nodes:
+        treatments = {"Keep"}
+        if any_ready and not node.status.ready:
+            treatments.add(spec.nodes.not_ready)
+        if node.spec.unschedulable:
+            treatments.add(spec.nodes.unschedulable)
+        if "Remove" not in treatments:
+            found += _members(name, node, draining="Drain" in treatments)
+    return tuple(found)
+
+
+def _eligible(node: exposure.Node, policy: Nodes) -> bool:
+    labels = node.metadata.labels
+    if not policy.control_plane and any(label in labels for label in CONTROL_PLANE):
+        return False
+    # With control-plane nodes asked for, the label that kubeadm gives them must not undo it.
+    asked_for = policy.control_plane and any(label in labels for label in CONTROL_PLANE)
+    if EXCLUDED in labels and not asked_for:
+        return False
+    return selects(policy.selector, labels)
+
+
+def _members(name: str, node: exposure.Node, *, draining: bool) -> list[Member]:
+    found = []
+    for each in node.status.addresses:
+        if each.type == "InternalIP":
+            placed = placed_address(each.address)
+            if placed is not None:
+                found.append(Member(name, *placed, draining))
+    return found

@@ -1,0 +1,117 @@
+"""Who serves a port of a Service: Nodes, endpoints, or what another load balancer gave it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from gatehouse.apis import external_services as exposure
+from gatehouse.apis.external_load_balancers import Spec
+from gatehouse.compiler.frontends.external_load_balancer.addresses import placed_address
+from gatehouse.compiler.frontends.external_load_balancer.findings import Finding, Reason
+from gatehouse.compiler.frontends.external_load_balancer.nodes import pool
+from gatehouse.compiler.frontends.external_load_balancer.sources import wanted
+from gatehouse.compiler.ir.load_balancing import Server
+from gatehouse.incremental.query import Ask, Key
+
+
+class Found(msgspec.Struct, frozen=True):
+    """The servers of a port, and why there are none."""
+
+    servers: tuple[Server, ...] = ()
+    finding: Finding | None = None
+
+
+def servers(ask: Ask, which: tuple[Key, Key, str]) -> Found:
+    """Give the servers of a port of a Service, as a load balancer asks for them."""
+    balancer, key, name = which
+    spec, service = ask(wanted, balancer), ask.read(key)
+    if isinstance(spec, Finding) or not isinstance(service, exposure.Service):
+        return Found()
+    port = next((each for each in service.spec.ports if each.name == name), None)
+    if port is None:
+        return Found()
+    where = f"Service {key[1]}/{key[2]}: port {name!r}"
+    by_ingress = spec.services.load_balancer == "Ingress" or not port.node_port
+    match service.spec.type:
+        case "ClusterIP":
+            found, why = _by_endpoints(ask, key, port), "no endpoint is ready"
+        case "LoadBalancer" if by_ingress:
+            found, why = _by_ingress(service, port), "it has no IP address in status.loadBalancer"
+        case "NodePort" | "LoadBalancer" if port.node_port:
+            found, why = _by_nodes(ask, balancer, key, service, port, spec), "no Node serves it"
+        case "NodePort":
+            found, why = (), "it has no nodePort"
+        case other:
+            message = f"{where}: a Service of type {other} has no servers"
+            return Found(finding=Finding(Reason.INVALID_PORT, message))
+    if not found:
+        return Found(finding=Finding(Reason.NO_SERVERS, f"{where}: {why}"))
+    return Found(found)
+
+
+def _by_nodes(
+    ask: Ask,
+    balancer: Key,
+    key: Key,
+    service: exposure.Service,
+    port: exposure.ServicePort,
+    spec: Spec,
+) -> tuple[Server, ...]:
+    members = ask(pool, balancer)
+    if service.spec.external_traffic_policy == "Local" or spec.nodes.only_with_endpoints:
+        # With Local, a Node without an endpoint drops what it gets.
+        serving = ask(_serving_nodes, key)
+        members = tuple(member for member in members if member.node in serving)
+    families = service.spec.ip_families
+    suffix = f":{port.node_port}"
+    found: dict[str, bool] = {}
+    for member in members:
+        if not families or member.family in families:
+            # Two Nodes with one address are one server: a machine's old Node and its new one.
+            address = member.host + suffix
+            found[address] = found.get(address, True) and member.draining
+    return tuple(Server(address, draining) for address, draining in found.items())
+
+
+def _serving_nodes(ask: Ask, service: Key) -> frozenset[str]:
+    slices = (ask.read(key) for key in ask.read(("@slices", *service[1:])))
+    return frozenset(
+        endpoint.node_name
+        for each in slices
+        if isinstance(each, exposure.EndpointSlice)
+        for endpoint in each.endpoints
+        if endpoint.conditions.ready and endpoint.node_name
+    )
+
+
+def _by_endpoints(ask: Ask, service: Key, port: exposure.ServicePort) -> tuple[Server, ...]:
+    found: dict[str, bool] = {}
+    for key in ask.read(("@slices", *service[1:])):
+        for address, draining in _dialled(ask.read(key), port):
+            # One address may stand in two slices while endpoints move; ready somewhere is ready.
+            found[address] = found.get(address, True) and draining
+    return tuple(Server(address, found[address]) for address in sorted(found))
+
+
+def _dialled(found: object, port: exposure.ServicePort) -> Iterator[tuple[str, bool]]:
+    """Give the addresses of a slice, each with whether it is on its way out."""
+    if not isinstance(found, exposure.EndpointSlice):
+        return
+    numbers = [each.port for each in found.ports if each.name == port.name and each.port]
+    for endpoint in found.endpoints:
+        says = endpoint.conditions
+        leaving = not says.ready and says.terminating and says.serving is True
+        if not numbers or not endpoint.addresses or not (says.ready or leaving):
+            continue
+        # All addresses of an endpoint are fungible: the first one is used (EndpointSlice API).
+        placed = placed_address(endpoint.addresses[0])
+        if placed is not None:
+            yield f"{placed[0]}:{numbers[0]}", leaving
+
+
+def _by_ingress(service: exposure.Service, port: exposure.ServicePort) -> tuple[Server, ...]:
+    found = (placed_address(each.ip) for each in service.status.load_balancer.ingress if each.ip)
+    hosts = dict.fromkeys(placed[0] for placed in found if placed is not None)
+    return tuple(Server(f"{host}:{port.port}") for host in hosts)

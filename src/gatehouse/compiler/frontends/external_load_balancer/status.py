@@ -1,0 +1,124 @@
+"""The status of a load balancer: which host holds which version, and what is wrong where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gatehouse.compiler.frontends.external_load_balancer.findings import Reason
+from gatehouse.compiler.frontends.external_load_balancer.translate import Compiled
+from gatehouse.compiler.ir.load_balancing import Machines
+from gatehouse.dataplane.delivery import HostReport
+from gatehouse.dataplane.upstream_name import Name
+from gatehouse.incremental.query import Key
+
+Object = dict[str, Any]
+
+FAILURES_SHOWN = 10
+"""Of one host; a host that lost its configuration fails hundreds of upstreams alike."""
+
+
+def status(
+    compiled: Compiled,
+    owned: Mapping[Name, Key],
+    version: str,
+    reports: Sequence[HostReport],
+    generation: int,
+) -> Object:
+    """Give the wanted status, with conditions that have no time yet. ``version``: the wanted one.
+
+    ``upstreams`` is also the memory of what is ours: what is listed there and asked for no more is
+    emptied, even if the Service went while no controller ran.
+    """
+    listed = [
+        {"context": name.context, "name": name.name, "service": "/".join(service[1:])}
+        for name, service in sorted(owned.items())
+    ]
+    key = "name" if isinstance(compiled.balancer, Machines) else "url"
+    conditions = [_accepted(compiled), _programmed(compiled, version, reports)]
+    return {
+        "conditions": [{**each, "observedGeneration": generation} for each in conditions],
+        "version": version,
+        "hostsInStep": f"{_in_step(version, reports)}/{len(reports)}",
+        "hosts": [_host(key, each) for each in reports],
+        "upstreams": listed,
+    }
+
+
+def _in_step(version: str, reports: Sequence[HostReport]) -> int:
+    # Before a machine has connected, nothing is what it serves and what it is to serve.
+    return sum(each.version == version != "" and not each.trouble for each in reports)
+
+
+def _host(key: str, report: HostReport) -> Object:
+    found: Object = {key: report.host, "version": report.version}
+    if report.server:
+        found["server"] = report.server
+    if report.api:
+        found["apiVersion"] = report.api
+    if report.error:
+        found["error"] = report.error
+    if report.failing:
+        found["failing"] = [
+            {"upstream": name, "error": words} for name, words in report.failing[:FAILURES_SHOWN]
+        ]
+    return found
+
+
+def _accepted(compiled: Compiled) -> Object:
+    said = "; ".join(finding.message for finding in compiled.findings)
+    reason = compiled.findings[0].reason.value if compiled.findings else "Accepted"
+    holds = compiled.balancer is not None and bool(compiled.balancer.hosts)
+    if not holds and not said:
+        reason, said = Reason.INVALID_HOST.value, "no host is named"
+    return _condition("Accepted", holds, reason, said or "hosts and Services are followed")
+
+
+def _programmed(compiled: Compiled, version: str, reports: Sequence[HostReport]) -> Object:
+    if compiled.balancer is None or not reports:
+        return _condition("Programmed", False, "NotAccepted", "there is no host to speak to")
+    behind = [each for each in reports if each.trouble]
+    if behind:
+        words = "; ".join(f"{each.host}: {each.trouble}" for each in behind)
+        message = f"{len(behind)} of {len(reports)} hosts: {words}"
+        return _condition("Programmed", False, "HostsFailing", message)
+    missing = len(reports) - _in_step(version, reports)
+    if missing:
+        message = f"{missing} of {len(reports)} hosts are not in step yet"
+        return _condition("Programmed", False, "Pending", message)
+    message = f"{len(reports)} hosts hold {len(compiled.balancer.upstreams)} upstreams"
+    return _condition("Programmed", True, "Programmed", message)
+
+
+def _condition(kind: str, holds: bool, reason: str, message: str) -> Object:
+    # 32,768 is the longest message of a Kubernetes condition.
+    said = message[:32768]
+    return {"type": kind, "status": "True" if holds else "False", "reason": reason, "message": said}
+
+
+def remembered(current: Mapping[str, Any] | None) -> dict[Name, Key]:
+    """Give the upstreams that a status lists as ours."""
+    found: dict[Name, Key] = {}
+    for entry in (current or {}).get("upstreams") or ():
+        namespace, _, service = entry.get("service", "").partition("/")
+        if entry.get("context") in ("http", "stream") and entry.get("name"):
+            name = Name(entry["context"], entry["name"])
+            found[name] = ("Service", namespace, service)
+    return found
+
+
+def merged(current: Mapping[str, Any] | None, wanted: Object, now: str) -> Object | None:
+    """Give the status to write, with times; None when ``current`` says the same. ``now``: RFC 3339.
+
+    A condition keeps its time while its status is the same; conditions of others stay.
+    """
+    before = dict(current or {})
+    conditions: dict[str, Object] = {
+        each.get("type", ""): dict(each) for each in before.get("conditions") or ()
+    }
+    for each in wanted["conditions"]:
+        known = conditions.get(each["type"], {})
+        since = known.get("lastTransitionTime") if known.get("status") == each["status"] else None
+        conditions[each["type"]] = {**each, "lastTransitionTime": since or now}
+    found = {**before, **wanted, "conditions": list(conditions.values())}
+    return None if found == before else found

@@ -1,0 +1,26 @@
+"""Which namespaces are meant: all, the same, or those that a selector chooses."""
+
+from __future__ import annotations
+
+from gatehouse.apis import core, gateway
+from gatehouse.apis.selectors import selects
+from gatehouse.incremental.query import Ask
+
+
+def admits(ask: Ask, wanted: gateway.RouteNamespaces, namespace: str, own: str) -> bool:
+    """Whether ``wanted``, said by an object of namespace ``own``, includes ``namespace``."""
+    match wanted.from_:
+        case "All":
+            return True
+        case "Same":
+            return namespace == own
+        case "Selector":
+            selector = wanted.selector
+            return selector is not None and selects(selector, ask(labels_of, namespace))
+    return False
+
+
+def labels_of(ask: Ask, namespace: str) -> dict[str, str] | None:
+    """Give the labels of a namespace; None if it does not exist."""
+    found = ask.read(("Namespace", "", namespace))
+    return found.metadata.labels if isinstance(found, core.Namespace) else None

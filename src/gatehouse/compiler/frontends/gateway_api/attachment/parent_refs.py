@@ -1,0 +1,135 @@
+"""Which listeners a route attaches to, and under which hostnames; or why it does not."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gatehouse.apis import gateway, routes
+from gatehouse.compiler.frontends.gateway_api import hostnames
+from gatehouse.compiler.frontends.gateway_api.allowed_namespaces import admits
+from gatehouse.compiler.frontends.gateway_api.classes import ours
+from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
+from gatehouse.compiler.frontends.gateway_api.listeners import listener_sets as sets
+from gatehouse.compiler.frontends.gateway_api.listeners.listeners import Shape, shapes
+from gatehouse.compiler.frontends.gateway_api.listeners.protocols import PROTOCOLS
+from gatehouse.incremental.query import Ask, Key
+
+NAMED = ("HTTPRoute", "GRPCRoute", "TLSRoute")
+"""The kinds of route that are told apart by hostname."""
+
+Listener = tuple[Key, str]
+"""Whose it is, and its name: what identifies it among all listeners of a Gateway."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """One hostname of one listener under which a route is served."""
+
+    port: int
+    protocol: str
+    listener: Listener
+    hostname: str
+
+
+class Attachment(msgspec.Struct, frozen=True):
+    """What became of one parentRef that names something of ours."""
+
+    index: int
+    """Of the parentRef in the route's spec."""
+    parent: Key
+    """The Gateway or ListenerSet."""
+    gateway: Key
+    places: tuple[Place, ...] = ()
+    listeners: tuple[Listener, ...] = ()
+    """The listeners it attached to; counted in their status."""
+    refusal: Finding | None = None
+
+
+def candidates(ask: Ask, key: Key) -> tuple[Attachment, ...]:
+    """Give what becomes of each parentRef of a route, as far as it does not depend on other routes.
+
+    Those of others' Gateways are left out.
+    """
+    route = ask.read(key)
+    if not isinstance(route, routes.Route):
+        return ()
+    found = []
+    for index, parent in enumerate(route.spec.parent_refs):
+        kind = parent.kind or "Gateway"
+        if parent.group not in (None, gateway.GROUP) or kind not in ("Gateway", "ListenerSet"):
+            continue
+        target: Key = (kind, parent.namespace or key[1], parent.name)
+        owner = target if kind == "Gateway" else ask(sets.parent_of, target)
+        if owner is not None and ask(ours, owner):
+            found.append(_attach(ask, key, route, index, target, owner))
+    return tuple(found)
+
+
+def _attach(
+    ask: Ask, key: Key, route: routes.Route, index: int, target: Key, owner: Key
+) -> Attachment:
+    """Walk the ladder: is there such a listener, may the route attach, is a name in common?"""
+
+    def refused(reason: Reason, message: str) -> Attachment:
+        said = Finding(reason, f"parentRefs[{index}]: {message}")
+        return Attachment(index, target, owner, refusal=said)
+
+    parent = route.spec.parent_refs[index]
+    shown = f"{target[0]} {target[1]}/{target[2]}"
+    everyone = ask(shapes, owner)
+    matching = [
+        shape
+        for shape in everyone
+        if shape.owner == target
+        and parent.section_name in (None, shape.name)
+        and parent.port in (None, shape.port)
+    ]
+    if not matching:
+        wanted = f"sectionName {parent.section_name}" if parent.section_name else ""
+        wanted += f" port {parent.port}" if parent.port else ""
+        message = f"{shown} has no listener {wanted.strip()}"
+        return refused(Reason.NO_MATCHING_PARENT, message.strip())
+    allowed = [
+        shape
+        for shape in matching
+        if key[0] in shape.kinds and admits(ask, shape.namespaces, key[1], target[1])
+    ]
+    if not allowed:
+        names = ", ".join(shape.name for shape in matching)
+        message = f"listener {names} allows no {key[0]} of namespace {key[1]}"
+        return refused(Reason.NOT_ALLOWED, message)
+    places, joined = [], []
+    for shape in allowed:
+        common = _common(key[0], route, shape)
+        if common:
+            joined.append(shape.place)
+        places += [
+            Place(shape.port, shape.protocol, shape.place, name)
+            for name in common
+            if shape.accepted and not isolated(name, shape, everyone)
+        ]
+    if not joined:
+        names = ", ".join(shape.name for shape in allowed)
+        message = f"hostnames has no name in common with listener {names}"
+        return refused(Reason.NO_MATCHING_HOSTNAME, message)
+    return Attachment(index, target, owner, tuple(places), tuple(joined))
+
+
+def _common(kind: str, route: routes.Route, shape: Shape) -> tuple[str, ...]:
+    if kind not in NAMED:
+        return ("",)
+    names = [name.lower() for name in route.spec.hostnames] or [""]
+    found = (hostnames.intersect(shape.hostname, name) for name in names)
+    return tuple(dict.fromkeys(name for name in found if name is not None))
+
+
+def isolated(name: str, shape: Shape, everyone: tuple[Shape, ...]) -> bool:
+    """Whether a more specific listener of the port owns ``name`` (listener isolation)."""
+    own, family = hostnames.specificity(shape.hostname), PROTOCOLS[shape.protocol].family
+    return any(
+        other.port == shape.port
+        and other.accepted
+        and PROTOCOLS[other.protocol].family == family
+        and hostnames.specificity(other.hostname) > own
+        and hostnames.covers(other.hostname, name)
+        for other in everyone
+    )

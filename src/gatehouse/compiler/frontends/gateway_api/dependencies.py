@@ -1,0 +1,134 @@
+"""What the routes of a Gateway need beside themselves: clusters, Services, secrets, snippets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import candidates
+from gatehouse.compiler.frontends.gateway_api.attachment.virtual_hosts import (
+    HostKey,
+    Name,
+    stream_hosts,
+    virtual_hosts,
+)
+from gatehouse.compiler.frontends.gateway_api.inputs import referring
+from gatehouse.compiler.frontends.gateway_api.routes import l4_routes as streams
+from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import ClusterKey
+from gatehouse.compiler.frontends.gateway_api.routes.rules import translate
+from gatehouse.compiler.ir.gateway import SecretFile
+from gatehouse.compiler.ir.settings import Snippet
+from gatehouse.incremental.grouping import Grouping, Union, grouped, there, united
+from gatehouse.incremental.query import Ask, Key
+from gatehouse.incremental.table import Table
+
+
+class Needs(msgspec.Struct, frozen=True):
+    """What one name needs."""
+
+    clusters: frozenset[ClusterKey] = frozenset()
+    services: frozenset[tuple[str, str]] = frozenset()
+    """Those that are referred to."""
+    secrets: tuple[SecretFile, ...] = ()
+    snippets: tuple[Snippet, ...] = ()
+    """For the contexts around all servers."""
+
+
+def gateway_needs(ask: Ask, key: Key) -> Table[Name, Needs]:
+    """Give what each name of a Gateway needs."""
+    return ask(_needs, key).whole
+
+
+def _needs(ask: Ask, key: Key) -> Union[Name, Needs]:
+    hosts = ask.map(host_needs, ask(virtual_hosts, key))
+    return united(ask.last(), (hosts, ask.map(stream_needs, ask(stream_hosts, key))))
+
+
+def host_needs(ask: Ask, host: HostKey) -> Needs:
+    """Give what the routes of one virtual host need."""
+    found = [ask(translate, (route, host.port, host.protocol)) for route in host.routes]
+    around = (
+        snippet
+        for each in found
+        for ranked in each.routes
+        for snippet in ranked.route.snippets
+        if snippet.context in ("main", "http")
+    )
+    return Needs(
+        frozenset(cluster for each in found for cluster in each.clusters),
+        frozenset(service for each in found for service in each.services),
+        tuple(secret for each in found for secret in each.secrets),
+        tuple(dict.fromkeys(around)),
+    )
+
+
+def stream_needs(ask: Ask, host: HostKey) -> Needs | None:
+    """Give what the route of connections needs; None where none serves them."""
+    if not host.routes:
+        return None
+    targets = ask(streams.targets, streams.oldest(ask, host.routes))
+    return Needs(frozenset(targets.clusters), frozenset(targets.services))
+
+
+def clusters(ask: Ask, key: Key) -> Table[tuple[str, ClusterKey], tuple[Key, ClusterKey]]:
+    """Give the clusters that a Gateway needs, by their names, each with the Gateway's key."""
+    return ask(_clusters, key).groups
+
+
+Named = tuple[str, ClusterKey]
+
+
+def _clusters(ask: Ask, key: Key) -> Grouping[Key, Name, Needs, Named, tuple[Key, ClusterKey]]:
+    return grouped(ask.last(), ask(gateway_needs, key), _clusters_of, _of_gateway, key)
+
+
+def _clusters_of(_: Key, __: Name, needs: Needs) -> Iterable[Named]:
+    return ((cluster.name, cluster) for cluster in needs.clusters)
+
+
+def _of_gateway(gateway: Key, named: Named, _: object) -> tuple[Key, ClusterKey]:
+    return gateway, named[1]
+
+
+def services(ask: Ask, key: Key) -> Table[tuple[str, str], bool]:
+    """Give the Services that a Gateway's routes refer to, as the keys of a table."""
+    return ask(_services, key).groups
+
+
+def _services(ask: Ask, key: Key) -> Grouping[None, Name, Needs, tuple[str, str], bool]:
+    return grouped(ask.last(), ask(gateway_needs, key), _services_of, there, None)
+
+
+def _services_of(_: None, __: Name, needs: Needs) -> Iterable[tuple[str, str]]:
+    return needs.services
+
+
+def users(ask: Ask, service: tuple[str, str]) -> tuple[Key, ...]:
+    """Give the Gateways whose routes refer to a Service, sorted."""
+    naming = ask.read(referring(*service))
+    found = {each.gateway for route in naming for each in ask(candidates, route)}
+    return tuple(sorted(owner for owner in found if service in ask(services, owner)))
+
+
+def secrets(ask: Ask, key: Key) -> tuple[SecretFile, ...]:
+    """Give the secrets that a Gateway's routes need, sorted by name, each once."""
+    needs = ask(gateway_needs, key)
+    found = {each.name: each for name in ask(_special, key).groups for each in needs[name].secrets}
+    return tuple(found[name] for name in sorted(found))
+
+
+def snippets(ask: Ask, key: Key) -> tuple[Snippet, ...]:
+    """Give the snippets for the contexts around all servers, each once, in the routes' order."""
+    needs = ask(gateway_needs, key)
+    found = (each for name in ask(_special, key).groups for each in needs[name].snippets)
+    return tuple(dict.fromkeys(found))
+
+
+def _special(ask: Ask, key: Key) -> Grouping[None, Name, Needs, Name, bool]:
+    """Give the names that need secrets or snippets, which few do."""
+    return grouped(ask.last(), ask(gateway_needs, key), _special_of, there, None)
+
+
+def _special_of(_: None, name: Name, needs: Needs) -> Iterable[Name]:
+    return [name] if needs.secrets or needs.snippets else []

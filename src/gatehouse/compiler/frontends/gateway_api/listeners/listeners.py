@@ -1,0 +1,190 @@
+"""Listeners of a Gateway and its ListenerSets: which are valid, which kinds of route they take."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gatehouse.apis import gateway
+from gatehouse.compiler.frontends.gateway_api import hostnames
+from gatehouse.compiler.frontends.gateway_api.classes import controller_of
+from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
+from gatehouse.compiler.frontends.gateway_api.listeners import frontend_tls as clients
+from gatehouse.compiler.frontends.gateway_api.listeners.certificates import listener_certificates
+from gatehouse.compiler.frontends.gateway_api.listeners.conflicts import Entry, conflicts
+from gatehouse.compiler.frontends.gateway_api.listeners.listener_sets import owners
+from gatehouse.compiler.frontends.gateway_api.listeners.protocols import (
+    PROTOCOLS,
+    PROXY_PROTOCOL,
+    objection,
+    refusal,
+)
+from gatehouse.compiler.frontends.gateway_api.listeners.trusted_proxies import trusted
+from gatehouse.compiler.ir.gateway import Certificate
+from gatehouse.incremental.query import Ask, Key
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """What routes need to know of a listener."""
+
+    owner: Key
+    """The Gateway or ListenerSet that it stands in."""
+    name: str
+    port: int
+    protocol: str
+    hostname: str
+    namespaces: gateway.RouteNamespaces
+    kinds: tuple[str, ...]
+    accepted: bool
+    passthrough: bool = False
+
+    @property
+    def place(self) -> tuple[Key, str]:
+        """What identifies it among all listeners of the Gateway."""
+        return self.owner, self.name
+
+
+class ListenerState(msgspec.Struct, frozen=True):
+    """Everything known of a listener."""
+
+    shape: Shape
+    findings: tuple[Finding, ...]
+    certificates: tuple[Certificate, ...]
+
+    @property
+    def served(self) -> bool:
+        """Whether it can be served: valid, without conflict, with the certificates it needs."""
+        known = PROTOCOLS.get(self.shape.protocol)
+        needed = known is not None and known.certificates == "needed" and not self.shape.passthrough
+        return self.shape.accepted and (not needed or bool(self.certificates))
+
+
+def listeners(ask: Ask, key: Key) -> tuple[ListenerState, ...]:
+    """Give the listeners of a Gateway and its ListenerSets, the strongest first."""
+    entries: list[Entry] = []
+    invalid: list[list[Finding]] = []
+    controller = ask(controller_of, key)
+    for owner in ask(owners, key):
+        for listener in ask(own_listeners, owner):
+            findings = _validity(listener, controller) or _distrust(ask, key, listener)
+            invalid.append(findings)
+            entries.append(Entry(owner, listener, not findings))
+    found = zip(entries, invalid, conflicts(entries), strict=True)
+    return _overlapping([_state(ask, key, entry, [*bad, *rivals]) for entry, bad, rivals in found])
+
+
+def own_listeners(ask: Ask, owner: Key) -> tuple[gateway.Listener, ...]:
+    """Give the listeners that stand in a Gateway or ListenerSet."""
+    found = ask.read(owner)
+    if isinstance(found, gateway.Gateway | gateway.ListenerSet):
+        return found.spec.listeners
+    return ()
+
+
+def shapes(ask: Ask, key: Key) -> tuple[Shape, ...]:
+    """Give what routes need of the listeners: certificates may change without touching a route."""
+    return tuple(state.shape for state in ask(listeners, key))
+
+
+def service_ports(ask: Ask, key: Key) -> tuple[tuple[int, str], ...]:
+    """Give the ports that clients of a Gateway connect to, each with TCP or UDP."""
+    found = {
+        (shape.port, PROTOCOLS[shape.protocol].transport)
+        for shape in ask(shapes, key)
+        if shape.accepted
+    }
+    return tuple(sorted(found))
+
+
+def _state(ask: Ask, key: Key, entry: Entry, findings: list[Finding]) -> ListenerState:
+    listener, known = entry.listener, PROTOCOLS.get(entry.listener.protocol)
+    kinds, kind_findings = _kinds(listener, ask(controller_of, key))
+    certificates: tuple[Certificate, ...] = ()
+    passthrough = listener.protocol == "TLS" and _mode(listener) == "Passthrough"
+    needed = known is not None and known.certificates == "needed"
+    given = known is not None and known.certificates == "optional" and _named(listener)
+    if (needed or given) and not passthrough:
+        certificates, found = listener_certificates(ask, entry.owner, listener)
+        kind_findings += found
+    if known is not None and known.validates:
+        unresolved, refused = ask(clients.validation_findings, (key, listener.port))
+        findings += refused
+        kind_findings += unresolved
+    shape = Shape(
+        owner=entry.owner,
+        name=listener.name,
+        port=listener.port,
+        protocol=listener.protocol,
+        hostname=listener.hostname.lower(),
+        namespaces=listener.allowed_routes.namespaces,
+        kinds=kinds,
+        accepted=not findings,
+        passthrough=passthrough,
+    )
+    return ListenerState(shape, (*findings, *kind_findings), certificates)
+
+
+def _overlapping(states: list[ListenerState]) -> tuple[ListenerState, ...]:
+    """Say which listeners a client may mix up that uses one TLS connection for several names."""
+    terminating = [
+        state
+        for state in states
+        if state.shape.accepted and state.shape.protocol in ("HTTPS", "TLS") and state.certificates
+    ]
+    found = []
+    for state in states:
+        rivals = [
+            other.shape.name
+            for other in terminating
+            if state in terminating
+            and other is not state
+            and other.shape.port == state.shape.port
+            and hostnames.intersect(other.shape.hostname, state.shape.hostname) is not None
+        ]
+        if rivals:
+            message = f"listener {state.shape.name}: hostname overlaps with {', '.join(rivals)}"
+            said = Finding(Reason.OVERLAPPING_TLS, message)
+            state = msgspec.structs.replace(state, findings=(*state.findings, said))
+        found.append(state)
+    return tuple(found)
+
+
+def _mode(listener: gateway.Listener) -> str:
+    return listener.tls.mode if listener.tls else "Terminate"
+
+
+def _named(listener: gateway.Listener) -> bool:
+    return listener.tls is not None and bool(listener.tls.certificate_refs)
+
+
+def _validity(listener: gateway.Listener, controller: str) -> list[Finding]:
+    where = f"listener {listener.name}"
+    refused = refusal(listener, controller)
+    if refused:
+        return [Finding(Reason.UNSUPPORTED_PROTOCOL, f"{where}: {refused}")]
+    bad = objection(listener)
+    return [Finding(Reason.UNSUPPORTED_VALUE, f"{where}: {bad}")] if bad else []
+
+
+def _distrust(ask: Ask, key: Key, listener: gateway.Listener) -> list[Finding]:
+    if listener.protocol != PROXY_PROTOCOL:
+        return []
+    found = ask(trusted, key)
+    said = f"listener {listener.name}: {found}"
+    return [Finding(Reason.UNSUPPORTED_VALUE, said)] if isinstance(found, str) else []
+
+
+def _kinds(listener: gateway.Listener, controller: str) -> tuple[tuple[str, ...], list[Finding]]:
+    """Give the kinds of route it takes, and a finding for kinds it was asked to take but cannot."""
+    known = PROTOCOLS.get(listener.protocol)
+    served = known is not None and controller in known.controllers
+    possible = known.kinds if known is not None and served else ()
+    asked = listener.allowed_routes.kinds
+    if not asked:
+        return tuple(kind.kind for kind in possible), []
+    good = tuple(kind.kind for kind in asked if kind in possible)
+    bad = [kind.kind for kind in asked if kind not in possible]
+    if not bad:
+        return good, []
+    place = f"listener {listener.name}: allowedRoutes.kinds"
+    message = f"{place}: {', '.join(bad)} cannot be served over {listener.protocol}"
+    return good, [Finding(Reason.INVALID_ROUTE_KINDS, message)]

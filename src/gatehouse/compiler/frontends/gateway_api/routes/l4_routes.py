@@ -1,0 +1,55 @@
+"""TLSRoutes, TCPRoutes and UDPRoutes: who serves each port and name, and with which backends."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gatehouse.apis import routes
+from gatehouse.compiler.frontends.gateway_api.findings import Finding
+from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
+    ClusterKey,
+    reachable,
+    resolve,
+)
+from gatehouse.compiler.ir.gateway import StreamBackend
+from gatehouse.incremental.query import Ask, Key
+
+
+class Targets(msgspec.Struct, frozen=True):
+    """Where the connections of a route go."""
+
+    backends: tuple[StreamBackend, ...] = ()
+    clusters: tuple[ClusterKey, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    services: tuple[tuple[str, str], ...] = ()
+
+
+def targets(ask: Ask, key: Key) -> Targets:
+    """Give the backends of a route's rule."""
+    route = ask.read(key)
+    if not isinstance(route, routes.TLSRoute | routes.TCPRoute | routes.UDPRoute):
+        return Targets()
+    backends: list[StreamBackend] = []
+    clusters: list[ClusterKey] = []
+    findings: list[Finding] = []
+    for number, rule in enumerate(route.spec.rules[:1]):
+        for index, reference in enumerate(rule.backend_refs):
+            found = resolve(ask, key, reference, f"rules[{number}].backendRefs[{index}]")
+            name = ""
+            if isinstance(found, Finding):
+                findings.append(found)
+            else:
+                clusters.append(found)
+                name = found.name if ask(reachable, found) else ""
+            backends.append(StreamBackend(name, reference.weight))
+    return Targets(
+        tuple(backends),
+        tuple(sorted({each for each in clusters if ask(reachable, each)})),
+        tuple(findings),
+        tuple(sorted({(each.namespace, each.service) for each in clusters})),
+    )
+
+
+def oldest(ask: Ask, keys: tuple[Key, ...]) -> Key:
+    """Give the route that serves where several want to: the oldest, then the first by name."""
+    return min(keys, key=lambda key: (ask.read(key).metadata.creation_timestamp, key[1:]))

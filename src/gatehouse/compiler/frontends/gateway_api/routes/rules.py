@@ -1,0 +1,231 @@
+"""The rules of HTTPRoutes and GRPCRoutes as the IR's routes: one for each match, unordered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from gatehouse.apis import routes as api
+from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
+from gatehouse.compiler.frontends.gateway_api.routes import durations, filters, retries
+from gatehouse.compiler.frontends.gateway_api.routes import grpc as calls
+from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
+    ClusterKey,
+    reachable,
+    resolve,
+)
+from gatehouse.compiler.frontends.gateway_api.routes.filters import Filters
+from gatehouse.compiler.frontends.gateway_api.routes.precedence import Rank, call_rank, rank
+from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.gateway import SecretFile
+from gatehouse.incremental.query import Ask, Key
+
+
+class Ranked(msgspec.Struct, frozen=True):
+    """A route with its place in the order of all routes of a virtual host."""
+
+    rank: Rank
+    route: ir.Route
+    owner: Key
+    """The object whose rule it is."""
+
+
+class Translated(msgspec.Struct, frozen=True):
+    """Everything that a route's rules mean on one kind of listener."""
+
+    routes: tuple[Ranked, ...] = ()
+    clusters: tuple[ClusterKey, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    services: tuple[tuple[str, str], ...] = ()
+    """The Services that exist and are referred to."""
+    secrets: tuple[SecretFile, ...] = ()
+    """Those that authentication names."""
+    dropped: frozenset[str] = frozenset()
+    """Names of the routes whose rules are invalid."""
+
+
+def translate(ask: Ask, which: tuple[Key, int, str]) -> Translated:
+    """Translate the route at ``which[0]`` for listeners of port ``which[1]``, protocol ``[2]``."""
+    key, port, protocol = which
+    route = ask.read(key)
+    if isinstance(route, api.GRPCRoute):
+        rules, place = tuple(calls.as_http(rule) for rule in route.spec.rules), call_rank
+    elif isinstance(route, api.HTTPRoute):
+        rules, place = route.spec.rules, rank
+    else:
+        return Translated()
+    routes: list[Ranked] = []
+    clusters: set[ClusterKey] = set()
+    findings: list[Finding] = []
+    secrets: dict[str, SecretFile] = {}
+    dropped: set[str] = set()
+    for index, rule in enumerate(rules):
+        compiled = _rule(ask, key, rule, f"rules[{index}]", port, protocol)
+        findings += compiled.findings
+        clusters |= set(compiled.clusters)
+        secrets.update({each.name: each for each in compiled.secrets})
+        for number, match in enumerate(rule.matches or (api.RouteMatch(),)):
+            name = f"{key[1]}/{key[2]}/{index}/{number}"
+            dropped |= {name} if compiled.broken else set()
+            routes.append(
+                Ranked(
+                    place(match, route.metadata, index, number),
+                    msgspec.structs.replace(compiled.route, name=name, match=_match(match)),
+                    key,
+                )
+            )
+    return Translated(
+        tuple(routes),
+        tuple(sorted(each for each in clusters if ask(reachable, each))),
+        tuple(findings),
+        tuple(sorted({(each.namespace, each.service) for each in clusters})),
+        tuple(secrets[name] for name in sorted(secrets)),
+        frozenset(dropped),
+    )
+
+
+class _Rule(msgspec.Struct, frozen=True):
+    route: ir.Route
+    clusters: tuple[ClusterKey, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    secrets: tuple[SecretFile, ...] = ()
+    broken: bool = False
+    """Whether an invalid value keeps all requests from being served."""
+
+
+def _rule(ask: Ask, key: Key, rule: api.RouteRule, where: str, port: int, protocol: str) -> _Rule:
+    asked = filters.compile_filters(ask, key, rule.filters, where)
+    findings = [*asked.findings, *_unserved(rule, where)]
+    if findings:
+        broken = ir.Route("", ir.Match(), ir.Respond(500))
+        return _Rule(broken, findings=tuple(findings), broken=_invalid(findings))
+    if asked.redirect is not None:
+        action: ir.Action = filters.redirect(asked.redirect, port, protocol)
+        return _Rule(_route(action, asked), secrets=asked.secrets)
+    backends, clusters, backend_findings = _backends(ask, key, rule, where)
+    timeouts = rule.timeouts or api.Timeouts()
+    limits = [durations.seconds(text) for text in (timeouts.request, timeouts.backend_request)]
+    action = ir.Forward(
+        backends=backends,
+        rewrite=asked.rewrite,
+        request_timeout=limits[0] or 0.0,
+        backend_timeout=limits[1] or 0.0,
+        unlimited=0.0 in limits and not any(limits),
+        mirrors=asked.mirrors,
+        retry=retries.retry(rule.retry),
+        persistence=retries.persistence(rule.session_persistence, f"{key}/{where}"),
+        grpc=key[0] == "GRPCRoute",
+    )
+    return _Rule(
+        _route(action, asked),
+        (*clusters, *asked.clusters),
+        (*asked.notes, *backend_findings),
+        asked.secrets,
+        _invalid(backend_findings) and not any(each.cluster and each.weight for each in backends),
+    )
+
+
+def _invalid(findings: Iterable[Finding]) -> bool:
+    return any(found.reason is Reason.UNSUPPORTED_VALUE for found in findings)
+
+
+def _route(action: ir.Action, asked: Filters) -> ir.Route:
+    return ir.Route(
+        name="",
+        match=ir.Match(),
+        action=action,
+        request_headers=asked.request_headers,
+        response_headers=asked.response_headers,
+        cors=asked.cors,
+        authentication=asked.authentication,
+        snippets=asked.snippets,
+    )
+
+
+def _unserved(rule: api.RouteRule, where: str) -> list[Finding]:
+    """Give a finding for each field that would be silently ignored otherwise."""
+    messages = []
+    messages += retries.troubles(rule, where)
+    timeouts = rule.timeouts or api.Timeouts()
+    for field, text in (
+        ("request", timeouts.request),
+        ("backendRequest", timeouts.backend_request),
+    ):
+        if text and durations.seconds(text) is None:
+            messages.append(f"{where}.timeouts.{field}: {text!r} is no duration")
+    for number, match in enumerate(rule.matches):
+        place = f"{where}.matches[{number}]"
+        if match.path.type not in ("Exact", "PathPrefix", "RegularExpression"):
+            messages.append(f"{place}.path.type {match.path.type} is not known")
+        for kind, named in (("headers", match.headers), ("queryParams", match.query_params)):
+            messages += [
+                f"{place}.{kind}[{index}].type {item.type} is not known"
+                for index, item in enumerate(named)
+                if item.type not in ("Exact", "RegularExpression")
+            ]
+    return [Finding(Reason.UNSUPPORTED_VALUE, message) for message in messages]
+
+
+def _backends(
+    ask: Ask, route: Key, rule: api.RouteRule, where: str
+) -> tuple[tuple[ir.Backend, ...], tuple[ClusterKey, ...], tuple[Finding, ...]]:
+    backends: list[ir.Backend] = []
+    clusters: list[ClusterKey] = []
+    findings: list[Finding] = []
+    for index, reference in enumerate(rule.backend_refs):
+        place = f"{where}.backendRefs[{index}]"
+        found = resolve(ask, route, reference, place)
+        asked = filters.compile_filters(ask, route, reference.filters, place)
+        troubles = [*asked.findings]
+        if asked != _plain(asked):
+            message = f"{place}.filters: only header modifiers are served on a backend"
+            troubles.append(Finding(Reason.UNSUPPORTED_VALUE, message))
+        name = ""
+        if isinstance(found, Finding):
+            troubles.append(found)
+        elif not troubles:
+            name = found.name if ask(reachable, found) else ""
+            clusters.append(found)
+        findings += troubles
+        backends.append(
+            ir.Backend(name, reference.weight, asked.request_headers, asked.response_headers)
+        )
+    return tuple(backends), tuple(clusters), tuple(findings)
+
+
+def _plain(asked: Filters) -> Filters:
+    """Give what of the filters is served on a backend."""
+    return Filters(
+        request_headers=asked.request_headers,
+        response_headers=asked.response_headers,
+        findings=asked.findings,
+    )
+
+
+def _match(match: api.RouteMatch) -> ir.Match:
+    return ir.Match(
+        path=_path(match.path),
+        method=match.method.upper(),
+        # Of several entries with one name the first counts (HTTPRouteMatch).
+        headers=_named(match.headers, lower=True),
+        query=_named(match.query_params, lower=False),
+    )
+
+
+def _path(path: api.PathMatch) -> ir.PathMatch:
+    match path.type:
+        case "Exact":
+            return ir.PathExact(path.value)
+        case "RegularExpression":
+            return ir.PathRegex(path.value)
+    return ir.PathPrefix(path.value.rstrip("/") or "/")
+
+
+def _named(items: tuple[api.NamedMatch, ...], *, lower: bool) -> tuple[ir.ValueMatch, ...]:
+    first: dict[str, ir.ValueMatch] = {}
+    for item in items:
+        name = item.name.lower() if lower else item.name
+        regex = item.type == "RegularExpression"
+        first.setdefault(name, ir.ValueMatch(name, item.value, regex))
+    return tuple(first.values())

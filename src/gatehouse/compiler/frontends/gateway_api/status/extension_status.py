@@ -1,0 +1,88 @@
+"""Statuses of policies and filters of ``gateway.nginx.org``."""
+
+from __future__ import annotations
+
+from gatehouse.apis import nginx_authentication
+from gatehouse.apis import nginx_gateway as api
+from gatehouse.compiler.frontends.gateway_api.attachment.hostname_conflicts import attachments
+from gatehouse.compiler.frontends.gateway_api.classes import controller_of, controllers, ours
+from gatehouse.compiler.frontends.gateway_api.dependencies import users
+from gatehouse.compiler.frontends.gateway_api.extensions import authentication, snippets
+from gatehouse.compiler.frontends.gateway_api.extensions import policy_conflicts as standing
+from gatehouse.compiler.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
+from gatehouse.compiler.frontends.gateway_api.inputs import Unsupported
+from gatehouse.compiler.frontends.gateway_api.status.policy_status import MOST
+from gatehouse.compiler.frontends.gateway_api.status.types import (
+    AncestorStatus,
+    FilterStatus,
+    PolicyStatus,
+)
+from gatehouse.incremental.query import Ask, Key
+
+
+def extension_status(ask: Ask, key: Key) -> PolicyStatus | None:
+    """Give the wanted status of a policy, an entry for each object that it is about."""
+    policy = ask.read(key)
+    if not isinstance(policy, api.Policy):
+        return None
+    entries: list[AncestorStatus] = []
+    for target in policy.targets:
+        where = (target.kind, key[1], target.name)
+        if ask.read(where) is None:
+            message = f"targetRef: {target.kind} {key[1]}/{target.name} does not exist"
+            missing = Finding(Reason.POLICY_TARGET_NOT_FOUND, message)
+            said = _said(policy, missing)
+            entries += [AncestorStatus(name, where, said) for name in ask(controllers, "")]
+            continue
+        for ancestor, controller in _ancestors(ask, where):
+            refusal = ask(standing.refusal, key) or _unwritable(ask, key, ancestor)
+            entries.append(AncestorStatus(controller, ancestor, _said(policy, refusal)))
+    unique = {(entry.ancestor, entry.controller): entry for entry in entries}
+    return PolicyStatus(tuple(unique.values())[:MOST])
+
+
+def filter_status(ask: Ask, key: Key) -> FilterStatus | None:
+    """Give the wanted status of a filter."""
+    found = ask.read(key)
+    problem = ""
+    if isinstance(found, api.SnippetsFilter):
+        problem = snippets.refused(ask, key[0])
+    elif isinstance(found, nginx_authentication.AuthenticationFilter):
+        problem = ask(authentication.resolve, key).problem
+    else:
+        return None
+    refusal = Finding(Reason.POLICY_INVALID, problem) if problem else None
+    accepted = Finding(Reason.ACCEPTED, "the filter is accepted")
+    said = conditions((refusal,) if refusal else (), (accepted,), found.metadata.generation)
+    return FilterStatus(ask(controllers, ""), said)
+
+
+def _ancestors(ask: Ask, target: Key) -> list[tuple[Key, str]]:
+    """Give what of ours a policy about ``target`` has a status for, and by which controller."""
+    found: tuple[Key, ...]
+    match target[0]:
+        case "Gateway":
+            found = (target,) if ask(ours, target) else ()
+        case "Service":
+            found = ask(users, (target[1], target[2]))
+        case _:
+            names = {ask(controller_of, each.gateway) for each in ask(attachments, target)}
+            return [(target, name) for name in sorted(names)]
+    return [(key, ask(controller_of, key)) for key in found]
+
+
+def _unwritable(ask: Ask, key: Key, ancestor: Key) -> Finding | None:
+    """Say what the data plane cannot do of a policy about a Gateway."""
+    found = (
+        ask.read(("Unsupported", ancestor[1], ancestor[2])) if ancestor[0] == "Gateway" else None
+    )
+    name = f"policy/{key[0]} {key[1]}/{key[2]}"
+    for known, why in found.routes if isinstance(found, Unsupported) else ():
+        if known == name:
+            return Finding(Reason.POLICY_INVALID, why)
+    return None
+
+
+def _said(policy: api.Policy, refusal: Finding | None) -> tuple[Condition, ...]:
+    accepted = Finding(Reason.ACCEPTED, "the policy is accepted")
+    return conditions((refusal,) if refusal else (), (accepted,), policy.metadata.generation)

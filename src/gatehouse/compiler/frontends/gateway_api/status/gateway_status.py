@@ -1,0 +1,237 @@
+"""Statuses of Gateways, ListenerSets, and their listeners."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gatehouse.apis import gateway
+from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import Attachment, Listener
+from gatehouse.compiler.frontends.gateway_api.attachment.virtual_hosts import attached
+from gatehouse.compiler.frontends.gateway_api.classes import ours
+from gatehouse.compiler.frontends.gateway_api.extensions import effective, parameters
+from gatehouse.compiler.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
+from gatehouse.compiler.frontends.gateway_api.inputs import Programming, Unsupported
+from gatehouse.compiler.frontends.gateway_api.listeners import addresses
+from gatehouse.compiler.frontends.gateway_api.listeners import frontend_tls as clients
+from gatehouse.compiler.frontends.gateway_api.listeners import listener_sets as sets
+from gatehouse.compiler.frontends.gateway_api.listeners import listeners as listening
+from gatehouse.compiler.frontends.gateway_api.listeners.listeners import ListenerState
+from gatehouse.compiler.frontends.gateway_api.status.types import (
+    GatewayStatus,
+    ListenerStatus,
+    SetStatus,
+)
+from gatehouse.compiler.frontends.gateway_api.translate import client_certificate
+from gatehouse.incremental.grouping import Grouping, grouped
+from gatehouse.incremental.query import Ask, Key
+from gatehouse.incremental.table import Table
+
+
+def gateway_status(ask: Ask, key: Key) -> GatewayStatus | None:
+    """Give the wanted status of a Gateway; None for one that is not ours."""
+    found = ask.read(key)
+    if not isinstance(found, gateway.Gateway) or not ask(ours, key):
+        return None
+    everyone = ask(listening.listeners, key)
+    own = tuple(state for state in everyone if state.shape.owner == key)
+    programmed = _programmed(ask, key, everyone)
+    findings = [_accepted(ask, key, own), programmed, *_references(ask, key, found)]
+    findings += effective.affected(ask, key)
+    return GatewayStatus(
+        conditions=conditions(tuple(findings), (), found.metadata.generation),
+        addresses=_shown(ask, key),
+        listeners=_listeners(ask, key, own, programmed, found.metadata.generation),
+        sets=sum(1 for owner in ask(sets.owners, key)[1:] if _attached(owner, everyone)),
+    )
+
+
+def set_status(ask: Ask, key: Key) -> SetStatus | None:
+    """Give the wanted status of a ListenerSet."""
+    found = ask.read(key)
+    target = ask(sets.parent_of, key)
+    if target is None or not isinstance(found, gateway.ListenerSet):
+        return None
+    generation = found.metadata.generation
+    refusal = ask(sets.refusal, key)
+    if refusal is not None:
+        unserved = Finding(Reason.SET_NOT_ALLOWED_PROGRAMMED, refusal.message)
+        return SetStatus(conditions((refusal, unserved), (), generation))
+    everyone = ask(listening.listeners, target)
+    own = tuple(state for state in everyone if state.shape.owner == key)
+    programmed = _programmed(ask, target, everyone)
+    findings = [_set_accepted(own)]
+    if not any(state.served for state in own):
+        message = "spec.listeners: none is valid; see their conditions"
+        findings.append(Finding(Reason.SET_LISTENERS_INVALID_PROGRAMMED, message))
+    else:
+        findings.append(programmed)
+    return SetStatus(
+        conditions(tuple(findings), (), generation),
+        _listeners(ask, target, own, programmed, generation),
+    )
+
+
+def _attached(owner: Key, everyone: tuple[ListenerState, ...]) -> bool:
+    return any(state.shape.owner == owner and state.served for state in everyone)
+
+
+def _shown(ask: Ask, key: Key) -> tuple[str, ...]:
+    """Give the addresses to show: those asked for, where any were, else those given."""
+    given, asked = ask(addresses.gateway_addresses, key), ask(addresses.asked, key)
+    return tuple(value for value in given if value in asked) if asked else given
+
+
+def _accepted(ask: Ask, key: Key, states: tuple[ListenerState, ...]) -> Finding:
+    own = ask(parameters.of_gateway, key)
+    if problem := own.problem or own.refused:
+        message = f"spec.infrastructure.parametersRef: {problem}"
+        return Finding(Reason.INVALID_PARAMETERS, message)
+    unsupported = ask(addresses.unsupported, key)
+    missing = "; ".join(ask(left_out, key))
+    good = f"the Gateway is accepted; left out: {missing}" if missing else "the Gateway is accepted"
+    return unsupported or _all_accepted(states, good)
+
+
+def _all_accepted(states: tuple[ListenerState, ...], good: str) -> Finding:
+    bad = [state for state in states if not state.shape.accepted]
+    if not bad:
+        return Finding(Reason.ACCEPTED, good)
+    names = ", ".join(state.shape.name for state in bad)
+    message = f"spec.listeners: {names}: not valid; see their conditions"
+    if len(bad) < len(states):
+        return Finding(Reason.GATEWAY_SOME_LISTENERS_INVALID, message)
+    return Finding(Reason.GATEWAY_LISTENERS_INVALID, message)
+
+
+def _set_accepted(states: tuple[ListenerState, ...]) -> Finding:
+    """One good listener is enough for a set, also where a certificate is missing for others."""
+    bad = [state.shape.name for state in states if not state.served]
+    if not bad:
+        return Finding(Reason.ACCEPTED, "the ListenerSet is accepted")
+    message = f"spec.listeners: {', '.join(bad)}: not valid; see their conditions"
+    if len(bad) < len(states):
+        return Finding(Reason.ACCEPTED, message)
+    return Finding(Reason.GATEWAY_LISTENERS_INVALID, message)
+
+
+def _references(ask: Ask, key: Key, found: gateway.Gateway) -> list[Finding]:
+    """Say what is to be said of ``spec.tls``."""
+    findings = []
+    loose = ask(clients.insecure, key)
+    if loose:
+        message = f"{', '.join(loose)}: clients without a valid certificate are served"
+        findings.append(Finding(Reason.INSECURE_FRONTEND, message))
+    if found.spec.tls.backend.client_certificate_ref is None:
+        return findings
+    certificate = ask(client_certificate, key)
+    if isinstance(certificate, Finding):
+        reason = certificate.reason
+        if reason is Reason.INVALID_CERTIFICATE_REF:
+            reason = Reason.INVALID_CLIENT_CERTIFICATE
+        message = f"spec.tls.backend.clientCertificateRef: {certificate.message}"
+        findings.append(Finding(reason, message))
+    else:
+        findings.append(Finding(Reason.RESOLVED, "all references are resolved"))
+    return findings
+
+
+_UNPROGRAMMED = {
+    "Pending": Reason.PENDING,
+    "Invalid": Reason.NOT_PROGRAMMED,
+    "NoResources": Reason.NO_RESOURCES,
+}
+
+
+def _programmed(ask: Ask, key: Key, states: tuple[ListenerState, ...]) -> Finding:
+    unusable = ask(addresses.unusable, key)
+    if unusable is not None:
+        return unusable
+    if not any(state.served for state in states):
+        return Finding(Reason.NOT_PROGRAMMED, "spec.listeners: none can be served")
+    plane = ask.read(("Programming", key[1], key[2])) or Programming(
+        programmed=False, message="waiting for the data plane"
+    )
+    if plane.programmed:
+        message = "every data plane confirmed the configuration"
+        if plane.message:
+            message += f"; not provisioned: {plane.message}"
+        return Finding(Reason.PROGRAMMED, message)
+    return Finding(_UNPROGRAMMED[plane.reason], plane.message)
+
+
+def _listeners(
+    ask: Ask, key: Key, states: tuple[ListenerState, ...], programmed: Finding, generation: int
+) -> tuple[ListenerStatus, ...]:
+    counts = ask(attached_routes, key)
+    unsupported = ask(unsupported_ports, key)
+    return tuple(
+        ListenerStatus(
+            state.shape.name,
+            state.shape.kinds,
+            counts.get(state.shape.place, 0),
+            _listener_conditions(
+                state, programmed, unsupported.get(state.shape.port, ""), generation
+            ),
+        )
+        for state in states
+    )
+
+
+def _listener_conditions(
+    state: ListenerState, programmed: Finding, unsupported: str, generation: int
+) -> tuple[Condition, ...]:
+    defaults = [
+        Finding(Reason.ACCEPTED, "the listener is accepted"),
+        Finding(Reason.NO_CONFLICTS, "no other listener is in its way"),
+        Finding(Reason.RESOLVED, "all references are resolved"),
+    ]
+    findings = state.findings
+    if unsupported:
+        message = f"listener {state.shape.name}: {unsupported}"
+        findings = (*findings, Finding(Reason.UNSUPPORTED_VALUE, message))
+    if unsupported or not state.served:
+        programmed = Finding(Reason.NOT_PROGRAMMED, "the listener is not valid and not served")
+    return conditions(findings, (*defaults, programmed), generation)
+
+
+def unsupported_ports(ask: Ask, key: Key) -> dict[int, str]:
+    """Give the ports that the data plane's proxy cannot serve, and why."""
+    found = ask.read(("Unsupported", key[1], key[2]))
+    entries = found.routes if isinstance(found, Unsupported) else ()
+    # A route of a namespace that is called port has more behind the slash than a number.
+    return {
+        int(number): why
+        for name, why in entries
+        if name.startswith("port/") and (number := name.removeprefix("port/")).isdecimal()
+    }
+
+
+def left_out(ask: Ask, key: Key) -> tuple[str, ...]:
+    """Give what the data plane leaves out of what holds for the whole Gateway, or for a backend."""
+    found = ask.read(("Unsupported", key[1], key[2]))
+    return tuple(
+        dict.fromkeys(
+            why
+            for name, why in (found.routes if isinstance(found, Unsupported) else ())
+            if name == "edge" or name.startswith("cluster/")
+        )
+    )
+
+
+def attached_routes(ask: Ask, key: Key) -> Table[Listener, int]:
+    """Count the routes attached to each listener of a Gateway and its ListenerSets."""
+    return ask(_attached_routes, key).groups
+
+
+def _attached_routes(
+    ask: Ask, key: Key
+) -> Grouping[Key, Key, tuple[Attachment, ...], Listener, int]:
+    return grouped(ask.last(), ask(attached, key), _listeners_of, _count, key)
+
+
+def _listeners_of(gateway: Key, _: Key, found: Iterable[Attachment]) -> Iterable[Listener]:
+    return (place for each in found if each.gateway == gateway for place in each.listeners)
+
+
+def _count(_: Key, __: Listener, routes: tuple[Key, ...]) -> int:
+    return len(routes)

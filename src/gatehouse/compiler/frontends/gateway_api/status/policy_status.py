@@ -1,0 +1,33 @@
+"""Statuses of BackendTLSPolicies, one entry for each Gateway that they hold for."""
+
+from __future__ import annotations
+
+from gatehouse.apis import policies
+from gatehouse.compiler.frontends.gateway_api.classes import controller_of
+from gatehouse.compiler.frontends.gateway_api.dependencies import users
+from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason, conditions
+from gatehouse.compiler.frontends.gateway_api.routes import backend_tls
+from gatehouse.compiler.frontends.gateway_api.status.types import AncestorStatus, PolicyStatus
+from gatehouse.incremental.query import Ask, Key
+
+MOST = 16
+"""Entries that a policy's status holds."""
+
+
+def policy_status(ask: Ask, key: Key) -> PolicyStatus | None:
+    """Give the wanted status of a policy."""
+    found = ask.read(key)
+    if not isinstance(found, policies.BackendTLSPolicy):
+        return None
+    targets = {(key[1], target.name) for target in found.spec.target_refs}
+    holding = sorted({owner for target in targets for owner in ask(users, target)})
+    overruled = ask(backend_tls.overruled, key)
+    findings = (overruled,) if overruled is not None else ask(backend_tls.resolve, key).findings
+    defaults = (
+        Finding(Reason.ACCEPTED, "the policy is accepted"),
+        Finding(Reason.RESOLVED, "all references are resolved"),
+    )
+    said = conditions(findings, defaults, found.metadata.generation)
+    return PolicyStatus(
+        tuple(AncestorStatus(ask(controller_of, owner), owner, said) for owner in holding[:MOST])
+    )

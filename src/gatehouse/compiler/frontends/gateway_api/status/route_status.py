@@ -1,0 +1,110 @@
+"""Statuses of routes, one entry for each parentRef that is ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from gatehouse.apis import routes
+from gatehouse.compiler.frontends.gateway_api.attachment.hostname_conflicts import attachments
+from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import Attachment
+from gatehouse.compiler.frontends.gateway_api.classes import controller_of
+from gatehouse.compiler.frontends.gateway_api.extensions import effective
+from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason, conditions
+from gatehouse.compiler.frontends.gateway_api.inputs import Unsupported
+from gatehouse.compiler.frontends.gateway_api.routes import l4_routes as streams
+from gatehouse.compiler.frontends.gateway_api.routes.rules import Translated, translate
+from gatehouse.compiler.frontends.gateway_api.status.types import ParentStatus, RouteStatus
+from gatehouse.compiler.ir.http import LEFT_OUT
+from gatehouse.incremental.query import Ask, Key
+
+
+def route_status(ask: Ask, key: Key) -> RouteStatus | None:
+    """Give the wanted status of a route."""
+    found = ask.read(key)
+    if not isinstance(found, routes.Route):
+        return None
+    entries = ask(attachments, key)
+    return RouteStatus(tuple(_parent_status(ask, key, found, entry) for entry in entries))
+
+
+def _parent_status(ask: Ask, key: Key, route: routes.Route, entry: Attachment) -> ParentStatus:
+    findings = [entry.refusal] if entry.refusal is not None else []
+    accepted = Finding(Reason.ACCEPTED, "the route is accepted")
+    if isinstance(route, routes.HTTPRoute | routes.GRPCRoute):
+        reported = ask(_reported, (entry.gateway, f"{key[1]}/{key[2]}/"))
+        place = entry.places[0] if entry.places else None
+        port, protocol = (place.port, place.protocol) if place else (80, "HTTP")
+        translated = ask(translate, (key, port, protocol))
+        findings += _of_rules(translated, reported, attached=entry.refusal is None)
+        accepted = _with(accepted, reported.left_out)
+    else:
+        findings += ask(streams.targets, key).findings
+    findings += effective.affected(ask, key)
+    defaults = (accepted, Finding(Reason.RESOLVED, "all references are resolved"))
+    return ParentStatus(
+        controller=ask(controller_of, entry.gateway),
+        parent=route.spec.parent_refs[entry.index],
+        conditions=conditions(tuple(findings), defaults, route.metadata.generation),
+    )
+
+
+class _Reported(msgspec.Struct, frozen=True):
+    """What the back end says of one route."""
+
+    dropped: frozenset[str] = frozenset()
+    """Names of the IR's routes that it does not serve."""
+    messages: tuple[str, ...] = ()
+    """Why, with the rules."""
+    left_out: tuple[str, ...] = ()
+    """What is missing from rules that are served."""
+
+
+def _reported(ask: Ask, which: tuple[Key, str]) -> _Reported:
+    """Return what the back end says of the route whose rules' names begin with ``which[1]``."""
+    gateway, prefix = which
+    found = ask.read(("Unsupported", gateway[1], gateway[2]))
+    if not isinstance(found, Unsupported):
+        return _Reported()
+    dropped = [each for each in found.routes if each[0].startswith(prefix)]
+    left_out = [each for each in found.routes if each[0].startswith(LEFT_OUT + prefix)]
+    return _Reported(
+        frozenset(name for name, _ in dropped),
+        _messages(dropped, prefix),
+        _messages(left_out, LEFT_OUT + prefix),
+    )
+
+
+def _messages(entries: Iterable[tuple[str, str]], prefix: str) -> tuple[str, ...]:
+    return tuple(
+        dict.fromkeys(
+            f"rules[{name.removeprefix(prefix).split('/')[0]}]: {why}" for name, why in entries
+        )
+    )
+
+
+def _of_rules(translated: Translated, reported: _Reported, *, attached: bool) -> list[Finding]:
+    """Return findings about rules that are not served, and about their references.
+
+    PartiallyInvalid is for routes with valid rules beside the invalid ones, and for no route that
+    is not accepted (RouteConditionPartiallyInvalid).
+    """
+    invalid = [f.message for f in translated.findings if f.reason is Reason.UNSUPPORTED_VALUE]
+    messages = [*invalid, *reported.messages]
+    dropped = translated.dropped | reported.dropped
+    if not attached:
+        found = []
+    elif all(each.route.name in dropped for each in translated.routes):
+        found = [Finding(Reason.UNSUPPORTED_VALUE, message) for message in messages]
+    else:
+        found = [Finding(Reason.PARTIALLY_INVALID, f"Dropped Rule: {each}") for each in messages]
+    others = (f for f in translated.findings if f.reason is not Reason.UNSUPPORTED_VALUE)
+    return [*found, *others]
+
+
+def _with(accepted: Finding, left_out: tuple[str, ...]) -> Finding:
+    """Return the finding with what the data plane leaves out."""
+    if not left_out:
+        return accepted
+    return Finding(accepted.reason, f"{accepted.message}; left out: {'; '.join(left_out)}")

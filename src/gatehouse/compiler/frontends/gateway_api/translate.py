@@ -1,0 +1,243 @@
+"""The build plan: from a Gateway to everything its data plane serves.
+
+1. addresses: a Gateway that must listen on its own address waits for it;
+2. hosts: every route's attachments, folded into hostnames per port (:mod:`hosts`);
+3. virtual hosts: the matches of all routes of one hostname, in the order they are tried; streams;
+4. clusters, certificates and trust bundles: those that are named, and no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import msgspec
+
+from gatehouse.apis import gateway
+from gatehouse.compiler.frontends.gateway_api import dependencies as needs
+from gatehouse.compiler.frontends.gateway_api import hostnames
+from gatehouse.compiler.frontends.gateway_api.attachment.virtual_hosts import (
+    HTTP,
+    STREAMS,
+    HostKey,
+    Name,
+    of_port,
+    ports,
+    serving,
+    stream_hosts,
+    virtual_hosts,
+)
+from gatehouse.compiler.frontends.gateway_api.classes import ours, settings
+from gatehouse.compiler.frontends.gateway_api.extensions import effective, parameters
+from gatehouse.compiler.frontends.gateway_api.findings import Finding
+from gatehouse.compiler.frontends.gateway_api.listeners import frontend_tls as clients
+from gatehouse.compiler.frontends.gateway_api.listeners import listeners as listening
+from gatehouse.compiler.frontends.gateway_api.listeners.addresses import bind_address
+from gatehouse.compiler.frontends.gateway_api.listeners.certificates import resolve
+from gatehouse.compiler.frontends.gateway_api.routes import backend_tls
+from gatehouse.compiler.frontends.gateway_api.routes import l4_routes as streams
+from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
+    ClusterKey,
+    by_service_address,
+    cluster,
+    policy_of,
+)
+from gatehouse.compiler.frontends.gateway_api.routes.rules import Ranked, translate
+from gatehouse.compiler.ir import gateway as ir
+from gatehouse.compiler.ir.http import Cluster, Route, VirtualHost
+from gatehouse.compiler.ir.settings import Snippet
+from gatehouse.incremental.grouping import Grouping, grouped, there
+from gatehouse.incremental.query import Ask, Key
+from gatehouse.incremental.table import Table
+
+LOCATION = "http.server.location"
+
+_PROTOCOLS: dict[str, Literal["TCP", "UDP", "TLS"]] = {"TCP": "TCP", "UDP": "UDP", "TLS": "TLS"}
+
+
+def compile_gateway(ask: Ask, key: Key) -> ir.Gateway | None:
+    """Give what a Gateway's data plane serves; None while it waits for an address, or may not."""
+    if not ask(ours, key):
+        return None
+    address = ask(bind_address, key)
+    if address is None:
+        return None
+    return ir.Gateway(
+        name=f"{key[1]}/{key[2]}",
+        bind_address=address,
+        listeners=ask(gateway_listeners, key),
+        streams=ask(gateway_streams, key),
+        clusters=ask(gateway_clusters, key).values(),
+        certificates=ask(gateway_certificates, key),
+        trust=ask(gateway_trust, key),
+        secrets=ask(needs.secrets, key),
+        edge=ask(parameters.parameters, key).edge,
+        snippets=ask(shared_snippets, key),
+        usage=ask(settings, "").usage,
+    )
+
+
+def virtual_host(ask: Ask, host: HostKey) -> VirtualHost:
+    """Merge the routes of one hostname into the order in which they are tried."""
+    found: list[tuple[tuple[bool, int], Ranked]] = []
+    for route in host.routes:
+        named = ask(own_hostname, (route, host.hostname))
+        ranked = ask(translate, (route, host.port, host.protocol)).routes
+        found += [((not named[0], -named[1]), item) for item in ranked]
+    # A route that names the host itself goes before one that only covers it.
+    found.sort(key=lambda entry: (entry[0], entry[1].rank))
+    ordered = tuple(_settled(ask, host.gateway, item) for _, item in found)
+    listener = ask(serving, (host.gateway, host.listener))
+    return VirtualHost(
+        host.hostname,
+        ordered,
+        listener.certificates,
+        listener.hostname,
+        ask(effective.own_settings, host.gateway),
+        tuple(each for each in _snippets(ask, host.gateway) if each.context == "http.server"),
+    )
+
+
+def _settled(ask: Ask, gateway_key: Key, ranked: Ranked) -> Route:
+    """Give a route with the settings that hold for it, and its Gateway's snippets."""
+    route = ranked.route
+    settings = ask(effective.route_settings, (gateway_key, ranked.owner))
+    more = [each for each in _snippets(ask, gateway_key) if each.context == LOCATION]
+    if not more and settings == route.settings:
+        return route
+    return msgspec.structs.replace(route, settings=settings, snippets=(*more, *route.snippets))
+
+
+def _snippets(ask: Ask, key: Key) -> tuple[Snippet, ...]:
+    return ask(effective.gateway_snippets, key)
+
+
+def own_hostname(ask: Ask, which: tuple[Key, str]) -> tuple[bool, int]:
+    """Say how specific the hostname is by which a route came to serve a virtual host."""
+    route = ask.read(which[0])
+    names = [name.lower() for name in route.spec.hostnames] or [""]
+    covering = [name for name in names if hostnames.covers(name, which[1])]
+    return max(hostnames.specificity(name) for name in covering or [""])
+
+
+def gateway_listeners(ask: Ask, key: Key) -> tuple[ir.Listener, ...]:
+    """Give the HTTP and HTTPS ports of a Gateway, sorted."""
+    hosts = ask.map(virtual_host, ask(virtual_hosts, key))
+    return tuple(
+        ir.Listener(
+            port,
+            "HTTPS" if protocol == "HTTPS" else "HTTP",
+            of_port(hosts, port, protocol).values(),
+            ask(clients.client_validation, (key, port)) if protocol == "HTTPS" else None,
+        )
+        for port, protocol in ask(ports, (key, HTTP))
+    )
+
+
+def gateway_streams(ask: Ask, key: Key) -> tuple[ir.StreamListener, ...]:
+    """Give the TLS, TCP and UDP ports of a Gateway, sorted."""
+    hosts = ask(gateway_stream_hosts, key)
+    return tuple(
+        ir.StreamListener(port, _PROTOCOLS[protocol], of_port(hosts, port, protocol).values())
+        for port, protocol in ask(ports, (key, STREAMS))
+    )
+
+
+def gateway_stream_hosts(ask: Ask, key: Key) -> Table[Name, ir.StreamHost]:
+    """Give the names of TLS, TCP and UDP ports of a Gateway, with where their connections go."""
+    return ask.map(stream_host, ask(stream_hosts, key))
+
+
+def stream_host(ask: Ask, host: HostKey) -> ir.StreamHost:
+    """Give where the connections of one name go."""
+    listener = ask(serving, (host.gateway, host.listener))
+    route = streams.oldest(ask, host.routes) if host.routes else None
+    backends = ask(streams.targets, route).backends if route else ()
+    return ir.StreamHost(host.hostname, backends, listener.certificates)
+
+
+def gateway_clusters(ask: Ask, key: Key) -> Table[tuple[str, ClusterKey], Cluster]:
+    """Give every cluster that a Gateway's routes name."""
+    return ask.map(gateway_cluster, ask(needs.clusters, key))
+
+
+def gateway_cluster(ask: Ask, which: tuple[Key, ClusterKey]) -> Cluster:
+    """Give a cluster as it is for one Gateway."""
+    key, wanted = which
+    common, certificate = ask(parameters.parameters, key), ask(client_certificate, key)
+    made = ask(by_service_address if common.service_address else cluster, wanted)
+    if common.memory and made.settings.memory is None:
+        settings = msgspec.structs.replace(made.settings, memory=common.memory)
+        made = msgspec.structs.replace(made, settings=settings)
+    if made.tls is not None and isinstance(certificate, ir.Certificate):
+        tls = msgspec.structs.replace(made.tls, certificate=certificate.name)
+        made = msgspec.structs.replace(made, tls=tls)
+    return made
+
+
+def secured(ask: Ask, key: Key) -> Grouping[None, Any, Cluster, tuple[str, str], bool]:
+    """Give the names of certificates and trust bundles that clusters use, in pairs."""
+    return grouped(ask.last(), ask(gateway_clusters, key), _security_of, there, None)
+
+
+def _security_of(_: None, __: object, made: Cluster) -> Iterable[tuple[str, str]]:
+    return [(made.tls.certificate, made.tls.trust)] if made.tls is not None else []
+
+
+def client_certificate(ask: Ask, key: Key) -> ir.Certificate | Finding | None:
+    """Give the certificate that a Gateway shows to its backends, or why it has none to show."""
+    found = ask.read(key)
+    if not isinstance(found, gateway.Gateway):
+        return None
+    reference = found.spec.tls.backend.client_certificate_ref
+    return resolve(ask, key, reference) if reference is not None else None
+
+
+def gateway_certificates(ask: Ask, key: Key) -> tuple[ir.Certificate, ...]:
+    """Give every certificate that a Gateway's listeners or clusters use, sorted."""
+    found = {
+        each.name: each
+        for state in ask(listening.listeners, key)
+        if state.served and state.shape.protocol in (*HTTP, *STREAMS)
+        for each in state.certificates
+    }
+    own = ask(client_certificate, key)
+    if isinstance(own, ir.Certificate) and any(name for name, _ in ask(secured, key).groups):
+        found[own.name] = own
+    return tuple(found[name] for name in sorted(found))
+
+
+def gateway_trust(ask: Ask, key: Key) -> tuple[ir.TrustBundle, ...]:
+    """Give every trust bundle that a Gateway's ports or clusters use, sorted."""
+    found: dict[str, ir.TrustBundle] = {}
+    for port, protocol in ask(ports, (key, HTTP)):
+        if protocol == "HTTPS":
+            bundle, _ = ask(clients.client_trust, (key, port))
+            if bundle is not None:
+                found[bundle.name] = bundle
+    wanted = {name for _, name in ask(secured, key).groups}
+    for policy in ask(gateway_policies, key).groups if wanted else ():
+        trusted = ask(backend_tls.resolve, policy).trust
+        if trusted is not None and trusted.name in wanted:
+            found[trusted.name] = trusted
+    return tuple(found[name] for name in sorted(found))
+
+
+def shared_snippets(ask: Ask, key: Key) -> tuple[Snippet, ...]:
+    """Give the snippets outside of any server, of the Gateway's and the routes' own."""
+    own = [each for each in _snippets(ask, key) if each.context in ("main", "http")]
+    return tuple(dict.fromkeys((*own, *ask(needs.snippets, key))))
+
+
+def gateway_policies(ask: Ask, key: Key) -> Grouping[None, Any, Key, Key, bool]:
+    """Give the BackendTLSPolicies in force behind a Gateway."""
+    found = ask.map(_policy, ask(needs.clusters, key))
+    return grouped(ask.last(), found, _itself, there, None)
+
+
+def _policy(ask: Ask, which: tuple[Key, ClusterKey]) -> Key | None:
+    return ask(policy_of, which[1])
+
+
+def _itself(_: None, __: object, policy: Key) -> Iterable[Key]:
+    return [policy]

@@ -1,0 +1,137 @@
+"""Names of HostedAPIServers in the DNS: all of them lead to the load balancer of their Gateway."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from gatehouse.apis import core
+from gatehouse.apis import hosted_api_servers as api
+from gatehouse.compiler.frontends.gateway_api.listeners.addresses import asked, gateway_addresses
+from gatehouse.compiler.frontends.hosted_apiserver.attachment import exposure, gateways_of
+from gatehouse.compiler.frontends.hosted_apiserver.claims import settled
+from gatehouse.incremental.query import Ask, Key
+
+
+class Record(msgspec.Struct, frozen=True, order=True):
+    """All that a name has of one type."""
+
+    name: str
+    type: str
+    """``A``, ``AAAA`` or ``CNAME``."""
+    targets: tuple[str, ...]
+    ttl: int
+    """Seconds."""
+
+
+class Records(msgspec.Struct, frozen=True):
+    """The records of one HostedAPIServer that wants them published."""
+
+    records: tuple[Record, ...]
+    """Empty: where it is reached is not known just now, and what was published stays."""
+
+
+def targets(ask: Ask, gateway: Key) -> tuple[str, ...]:
+    """Give where a Gateway is reached from outside: IP addresses, or a host name if it has none."""
+    wanted = ask(asked, gateway)
+    found = [
+        each for each in ask(gateway_addresses, gateway) if not wanted or each in wanted
+    ]  # fmt: skip
+    if found:
+        return tuple(found)
+    names = []
+    for key in ask.read(("@service", gateway[1], gateway[2])):
+        service = ask.read(key)
+        if isinstance(service, core.Service):
+            names += [each.hostname for each in service.status.load_balancer.ingress]
+    return tuple(name for name in names if name)[:1]
+
+
+def targets_of(ask: Ask, key: Key) -> tuple[str, ...]:
+    """Give where a HostedAPIServer is reached from outside."""
+    outside = {place.gateway for place in ask(exposure, key).places if place.host}
+    found = [each for gateway in sorted(outside) for each in ask(targets, gateway)]
+    return tuple(dict.fromkeys(found))
+
+
+def records(ask: Ask, key: Key) -> Records | None:
+    """Give the records that are to be published for an object; None for none."""
+    found = ask.read(key)
+    if not isinstance(found, api.HostedAPIServer) or not found.spec.dns.publish:
+        return None
+    if not ask(gateways_of, key):
+        return None
+    made = pointed(ask(settled, key).hosts, ask(targets_of, key), found.spec.dns.ttl_seconds)
+    return Records(tuple(made))
+
+
+def pointed(hosts: Iterable[str], targets: Iterable[str], ttl: int) -> list[Record]:
+    """Give the records by which hosts lead to targets; a name beside addresses is left out."""
+    by_type: dict[str, list[str]] = {}
+    for each in targets:
+        by_type.setdefault(_type(each), []).append(each)
+    if len(by_type) > 1:
+        by_type.pop("CNAME", None)
+    return [
+        Record(host, kind, tuple(found if kind != "CNAME" else found[:1]), ttl)
+        for host in sorted(set(hosts))
+        for kind, found in sorted(by_type.items())
+    ]
+
+
+def zone(origin: str, found: Iterable[Record], soa: str = "") -> str:
+    """Write the records of a zone as a master file (RFC 1035, section 5); others are left out.
+
+    ``soa``: what stands at its top, if it is to be whole.
+    """
+    origin = origin.lower().strip(".")
+    lines = [f"$ORIGIN {origin}.", *([soa] if soa else []), *_lines(origin, found)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _lines(origin: str, found: Iterable[Record]) -> Iterator[str]:
+    for each in sorted(set(found)):
+        if each.name != origin and not each.name.endswith(f".{origin}"):
+            continue
+        name = each.name.removesuffix(origin).removesuffix(".") or "@"
+        for target in each.targets:
+            shown = f"{target.rstrip('.')}." if each.type == "CNAME" else target
+            yield f"{name} {each.ttl} IN {each.type} {shown}"
+
+
+def endpoint(name: tuple[str, str], wanted: Records) -> dict[str, Any] | None:
+    """Give the DNSEndpoint (``externaldns.k8s.io/v1alpha1``) of an object, without its owner; None
+    for one that stays as it is.
+    """
+    if not wanted.records:
+        return None
+    return {
+        "apiVersion": "externaldns.k8s.io/v1alpha1",
+        "kind": "DNSEndpoint",
+        "metadata": {
+            "namespace": name[0],
+            "name": name[1],
+            "labels": {"app.kubernetes.io/managed-by": "gatehouse"},
+        },
+        "spec": {
+            "endpoints": [
+                {
+                    "dnsName": each.name,
+                    "recordType": each.type,
+                    "recordTTL": each.ttl,
+                    "targets": list(each.targets),
+                }
+                for each in wanted.records
+            ]
+        },
+    }
+
+
+def _type(target: str) -> str:
+    try:
+        return "A" if ipaddress.ip_address(target).version == 4 else "AAAA"
+    except ValueError:
+        return "CNAME"

@@ -1,0 +1,175 @@
+"""What a Gateway serves of HostedAPIServers, beside its routes.
+
+A name that a TLSRoute has, too, is the HostedAPIServer's: it may have a list of who may come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from gatehouse.compiler.frontends.contribution import Contribution
+from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import Listener
+from gatehouse.compiler.frontends.gateway_api.attachment.virtual_hosts import Name, of_port
+from gatehouse.compiler.frontends.gateway_api.listeners.listeners import shapes
+from gatehouse.compiler.frontends.gateway_api.listeners.protocols import PROXY_PROTOCOL
+from gatehouse.compiler.frontends.gateway_api.listeners.trusted_proxies import trusted
+from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import ClusterKey, cluster
+from gatehouse.compiler.frontends.gateway_api.translate import (
+    gateway_clusters,
+    gateway_stream_hosts,
+    gateway_streams,
+)
+from gatehouse.compiler.frontends.hosted_apiserver.attachment import Exposure, exposure
+from gatehouse.compiler.frontends.hosted_apiserver.claims import settled
+from gatehouse.compiler.frontends.hosted_apiserver.inputs import of_gateway
+from gatehouse.compiler.ir import gateway as ir
+from gatehouse.compiler.ir.http import Cluster
+from gatehouse.incremental.grouping import Grouping, Union, grouped, united
+from gatehouse.incremental.query import Ask, Key
+from gatehouse.incremental.table import Table
+
+_Named = tuple[str, Key]
+"""A name, and whose it is."""
+
+_Address = tuple[int, str]
+_Cluster = tuple[str, ClusterKey]
+
+
+def extended(ask: Ask, key: Key, gateway: ir.Gateway) -> ir.Gateway:
+    """Give a Gateway with the names and clusters of its HostedAPIServers.
+
+    ``gateway``: what its routes make of it.
+    """
+    if not ask.read(of_gateway(key)):
+        return gateway
+    return msgspec.structs.replace(
+        gateway,
+        streams=ask(_streams, key),
+        clusters=ask(_clusters, key).whole.values(),
+    )
+
+
+def contribution(ask: Ask, key: Key) -> Contribution:
+    """Give what else is added to a Gateway: its ports for proxies of hosted clusters."""
+    return Contribution(tunnels=ask(gateway_tunnels, key))
+
+
+def attached(ask: Ask, key: Key) -> dict[Listener, int]:
+    """Count what attached to each listener of a Gateway."""
+    return dict(ask(_counts, key).groups)
+
+
+def _counts(ask: Ask, key: Key) -> Grouping[Key, Key, Exposure, Listener, int]:
+    return grouped(ask.last(), ask(_exposed, key), _listeners_of, _count, key)
+
+
+def _listeners_of(gateway: Key, _: Key, found: Exposure) -> Iterable[Listener]:
+    return (each.listener for each in found.places if each.gateway == gateway)
+
+
+def _count(_: Key, __: Listener, owners: tuple[Key, ...]) -> int:
+    return len(owners)
+
+
+def gateway_tunnels(ask: Ask, key: Key) -> tuple[ir.TunnelListener, ...]:
+    """Give the ports of a Gateway for proxies of hosted clusters, sorted."""
+    ports = {s.port for s in ask(shapes, key) if s.protocol == PROXY_PROTOCOL and s.accepted}
+    proxies = ask(trusted, key)
+    if isinstance(proxies, str) or not ports:
+        return ()
+    found = ask.map(_destination, ask(_addresses, key).groups)
+    return tuple(
+        ir.TunnelListener(port, found.between((port, ""), (port + 1, "")).values(), proxies)
+        for port in sorted(ports)
+    )
+
+
+def _exposed(ask: Ask, key: Key) -> Table[Key, Exposure]:
+    return ask.map(exposure, ask.read(of_gateway(key)))
+
+
+def _streams(ask: Ask, key: Key) -> tuple[ir.StreamListener, ...]:
+    hosts = ask(_hosts, key).whole
+    return tuple(
+        ir.StreamListener(port, protocol, of_port(hosts, port, protocol).values())
+        for port, protocol in ((each.port, each.protocol) for each in ask(gateway_streams, key))
+    )
+
+
+def _hosts(ask: Ask, key: Key) -> Union[Name, ir.StreamHost]:
+    own = ask.map(_host, ask(_names, key).groups)
+    return united(ask.last(), (own, ask(gateway_stream_hosts, key)))
+
+
+def _names(ask: Ask, key: Key) -> Grouping[Key, Key, Exposure, Name, _Named]:
+    return grouped(ask.last(), ask(_exposed, key), _names_of, _named, key)
+
+
+def _names_of(gateway: Key, _: Key, found: Exposure) -> Iterable[Name]:
+    for each in found.places:
+        if each.gateway == gateway and each.host:
+            yield (each.port, "TLS", each.host, each.listener)
+
+
+def _named(_: Key, name: Name, owners: tuple[Key, ...]) -> _Named:
+    return name[2], owners[0]
+
+
+def _host(ask: Ask, named: _Named) -> ir.StreamHost:
+    host, owner = named
+    found = ask(exposure, owner)
+    backends = (ir.StreamBackend(cluster_name(found.cluster)),) if found.cluster else ()
+    return ir.StreamHost(host, backends, sources=ask(settled, owner).sources)
+
+
+def _addresses(ask: Ask, key: Key) -> Grouping[Key, Key, Exposure, _Address, Key]:
+    return grouped(ask.last(), ask(_exposed, key), _addresses_of, _addressed, key)
+
+
+def _addresses_of(gateway: Key, _: Key, found: Exposure) -> Iterable[_Address]:
+    for each in found.places:
+        if each.gateway == gateway and each.address:
+            yield (each.port, each.address)
+
+
+def _addressed(_: Key, __: _Address, owners: tuple[Key, ...]) -> Key:
+    return owners[0]
+
+
+def _destination(ask: Ask, owner: Key) -> ir.Destination | None:
+    wanted, found = ask(settled, owner), ask(exposure, owner)
+    if found.cluster is None:
+        return None
+    name = cluster_name(found.cluster)
+    return ir.Destination(wanted.address, wanted.port, name, wanted.sources)
+
+
+def _clusters(ask: Ask, key: Key) -> Union[_Cluster, Cluster]:
+    own = ask.map(passed, ask(_needed, key).groups)
+    return united(ask.last(), (own, ask(gateway_clusters, key)))
+
+
+def _needed(ask: Ask, key: Key) -> Grouping[Key, Key, Exposure, _Cluster, ClusterKey]:
+    return grouped(ask.last(), ask(_exposed, key), _clusters_of, _cluster_of, key)
+
+
+def _clusters_of(gateway: Key, _: Key, found: Exposure) -> Iterable[_Cluster]:
+    if found.cluster is not None and any(each.gateway == gateway for each in found.places):
+        yield (cluster_name(found.cluster), found.cluster)
+
+
+def _cluster_of(_: Key, named: _Cluster, __: object) -> ClusterKey:
+    return named[1]
+
+
+def cluster_name(key: ClusterKey) -> str:
+    """Name the cluster of a Service as it is for HostedAPIServers; routes have another."""
+    return f"h{key.name[1:]}"
+
+
+def passed(ask: Ask, key: ClusterKey) -> Cluster:
+    """Give the cluster of a Service, to which TLS is passed through whatever policies say."""
+    found = ask(cluster, key)
+    return Cluster(cluster_name(key), found.endpoints, "tcp", settings=found.settings)

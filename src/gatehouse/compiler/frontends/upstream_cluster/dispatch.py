@@ -1,0 +1,111 @@
+"""Which policy a request falls under, and why not under those before it: the rules themselves.
+
+Nothing here runs in traffic. `gatehouse explain` shows it, and what runs in a proxy is tested
+against it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gatehouse.apis.request_info import RequestInfo
+from gatehouse.compiler.ir.kube_apiserver import ApiCluster, Names, Policy, Rule
+
+ANONYMOUS = "system:anonymous"
+
+
+class User(msgspec.Struct, frozen=True):
+    """Who asks."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+
+
+class Mismatch(msgspec.Struct, frozen=True):
+    """Why a rule does not hold a request."""
+
+    policy: int
+    """Index in the cluster's policies."""
+    rule: int
+    field: str
+    """Of :class:`gatehouse.compiler.ir.kube_apiserver.Rule`."""
+    value: str
+    """That of the request."""
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What becomes of a request."""
+
+    policy: int | None
+    """Index in the cluster's policies; None: no policy holds it, and it is answered 403."""
+    rule: int | None = None
+    schema: str = ""
+    """Whose limit it draws from; empty for none."""
+    servers: tuple[str, ...] = ()
+    """Names of the servers that may answer; none: it is answered 503."""
+    logged: bool = False
+    mismatches: tuple[Mismatch, ...] = ()
+    """In the order in which rules were tried, the first field of each that does not hold."""
+
+
+def holds(names: Names, value: str) -> bool:
+    """Whether a set of names holds a name."""
+    listed = (
+        value in names.exact
+        or any(value.startswith(prefix) for prefix in names.prefixes)
+        or any(value.endswith(f"/{each}") for each in names.subresources)
+    )
+    return listed != names.others
+
+
+def holds_user_groups(names: Names, groups: tuple[str, ...]) -> bool:
+    """Whether a rule's groups hold a user: one is listed or, inverted, none is."""
+    plain = msgspec.structs.replace(names, others=False)
+    return any(holds(plain, group) for group in groups) != names.others
+
+
+def names_of(rule: Rule, field: str) -> Names:
+    """Give a field of a rule by its name."""
+    found = getattr(rule, field)
+    assert isinstance(found, Names)
+    return found
+
+
+def mismatch(rule: Rule, request: RequestInfo, user: User) -> tuple[str, str] | None:
+    """Give the first field of a rule that does not hold a request, with the request's value."""
+    checked = [("verbs", request.verb), ("users", user.name)]
+    about = [("paths", request.path)]
+    if request.is_resource:
+        about = [
+            ("groups", request.group),
+            ("resources", request.combined),
+            ("names", request.name),
+        ]
+    for field, value in checked:
+        if not holds(names_of(rule, field), value):
+            return field, value
+    if not holds_user_groups(rule.user_groups, user.groups):
+        return "user_groups", ", ".join(user.groups)
+    for field, value in about:
+        if not holds(names_of(rule, field), value):
+            return field, value
+    return None
+
+
+def decide(cluster: ApiCluster, request: RequestInfo, user: User) -> Decision:
+    """Give the policy that holds a request: the first one with a rule that does."""
+    missed: list[Mismatch] = []
+    for index, policy in enumerate(cluster.policies):
+        for at, rule in enumerate(policy.rules):
+            why = mismatch(rule, request, user)
+            if why is None:
+                servers = servers_of(cluster, policy)
+                return Decision(index, at, policy.schema, servers, policy.logged, tuple(missed))
+            missed.append(Mismatch(index, at, *why))
+    return Decision(None, mismatches=tuple(missed))
+
+
+def servers_of(cluster: ApiCluster, policy: Policy) -> tuple[str, ...]:
+    """Give the names of the servers that may answer requests of a policy."""
+    known = (each.name for each in cluster.servers)
+    return tuple(name for name in known if not policy.servers or name in policy.servers)

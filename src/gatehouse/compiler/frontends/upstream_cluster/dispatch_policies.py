@@ -1,0 +1,151 @@
+"""From an object's policies to those of the IR, with where each of them came from."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gatehouse.apis import upstream_clusters as api
+from gatehouse.compiler.frontends.upstream_cluster import auth_cache_ttls as lifetimes
+from gatehouse.compiler.frontends.upstream_cluster import feature_gates as gates
+from gatehouse.compiler.frontends.upstream_cluster import flow_control as limits
+from gatehouse.compiler.frontends.upstream_cluster import http2_streams as streams
+from gatehouse.compiler.frontends.upstream_cluster import rules, servers
+from gatehouse.compiler.frontends.upstream_cluster.findings import Finding, Reason
+from gatehouse.compiler.ir.kube_apiserver import STREAMS, FlowSchema, Identity, Policy, Rule
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a policy of the IR stands in the object."""
+
+    index: int
+    rules: tuple[int, ...]
+    """The index of each of its rules."""
+
+
+class Meaning(msgspec.Struct, frozen=True):
+    """What an object says of requests; the same wherever it is served."""
+
+    policies: tuple[Policy, ...] = ()
+    origins: tuple[Origin, ...] = ()
+    """One for each policy."""
+    schemas: tuple[FlowSchema, ...] = ()
+    servers: servers.ReadServers = servers.ReadServers()
+    denied: bool = False
+    identity: Identity = Identity()
+    streams: int = STREAMS
+    findings: tuple[Finding, ...] = ()
+
+
+def read(
+    annotations: dict[str, str],
+    spec: api.UpstreamClusterSpec,
+    spanning: limits.Spanning = limits.ALONE,
+) -> Meaning:
+    """Give the meaning of an object; what makes no sense is left out and told."""
+    said, kept = gates.read(annotations), lifetimes.read(annotations)
+    shared, wrong = streams.read(annotations)
+    listed = servers.read(spec.servers)
+    spanning = msgspec.structs.replace(spanning, gate=said.spanning)
+    schemas, problems = _schemas(spec.flow_control, spanning)
+    found: list[tuple[Policy, Origin]] = []
+    differences = [f"annotation {api.FEATURE_GATES}: {each}" for each in said.differences]
+    for index, policy in enumerate(spec.dispatch_policies):
+        where = f"spec.dispatchPolicies[{index}]"
+        made = _rules(policy, where, problems, differences)
+        if made:
+            subset = _subset(policy, where, listed, problems, differences)
+            schema = _schema_of(policy, where, schemas, problems)
+            logged = _logged(spec.logging.mode, policy.log_mode)
+            built = Policy(tuple(rule for _, rule in made), subset, schema, logged)
+            found.append((built, Origin(index, tuple(at for at, _ in made))))
+        else:
+            problems.append(f"{where}: no rule of it can match")
+    named = {policy.schema for policy, _ in found}
+    problems += [f"spec.{each}" for each in listed.problems]
+    problems += [f"annotation {api.FEATURE_GATES}: {each}" for each in said.problems]
+    problems += [*kept.problems, *wrong]
+    return Meaning(
+        policies=tuple(policy for policy, _ in found),
+        origins=tuple(origin for _, origin in found),
+        schemas=tuple(s for name, s in sorted(schemas.items()) if s is not None and name in named),
+        servers=listed,
+        denied=said.deny,
+        identity=kept.identity,
+        streams=shared,
+        findings=(
+            *(Finding(Reason.PARTIALLY_INVALID, each) for each in problems),
+            *(Finding(Reason.DIFFERS, each) for each in differences),
+        ),
+    )
+
+
+def _schemas(
+    control: api.FlowControl, spanning: limits.Spanning
+) -> tuple[dict[str, FlowSchema | None], list[str]]:
+    found: dict[str, FlowSchema | None] = {}
+    problems: list[str] = []
+    for index, schema in enumerate(control.schemas):
+        where = f"spec.flowControl.flowControlSchemas[{index}] ({schema.name!r})"
+        if not schema.name:
+            problems.append(f"{where}: name is empty")
+        elif schema.name in found:
+            problems.append(f"{where}: the name is taken by a schema before it")
+        else:
+            made = limits.read(schema, spanning)
+            found[schema.name] = made.schema
+            problems += [f"{where}: {each}" for each in made.problems]
+    return found, problems
+
+
+def _rules(
+    policy: api.DispatchPolicy, where: str, problems: list[str], differences: list[str]
+) -> list[tuple[int, Rule]]:
+    found = []
+    for index, rule in enumerate(policy.rules):
+        read = rules.read(rule)
+        place = f"{where}.rules[{index}]"
+        said = place if read.rules else f"{place} is refused"
+        problems += [f"{said}: {each}" for each in read.problems]
+        differences += [f"{place}.{each}" for each in read.differences]
+        found += [(index, made) for made in read.rules]
+    return found
+
+
+def _subset(
+    policy: api.DispatchPolicy,
+    where: str,
+    listed: servers.ReadServers,
+    problems: list[str],
+    differences: list[str],
+) -> tuple[str, ...]:
+    """Give the servers that may answer; with none that is known, none may."""
+    if policy.upsteam_subset and not policy.upstream_subset:
+        message = "upsteamSubset is honoured; KubeGateway drops it and uses all servers"
+        differences.append(f"{where}: {message}")
+    for each in policy.subset:
+        if each not in listed.known:
+            problems.append(f"{where}.upstreamSubset: {each!r} is not among spec.servers")
+    return tuple(sorted(set(policy.subset)))
+
+
+def _schema_of(
+    policy: api.DispatchPolicy,
+    where: str,
+    schemas: dict[str, FlowSchema | None],
+    problems: list[str],
+) -> str:
+    name = policy.flow_control_schema_name
+    if not name or (name in schemas and schemas[name] is None):
+        return ""
+    if name not in schemas:
+        problems.append(
+            f"{where}.flowControlSchemaName: {name!r} is not among "
+            "spec.flowControl.flowControlSchemas; requests of the policy are refused"
+        )
+        schemas[name] = FlowSchema(name, limits.REFUSED)
+    return name
+
+
+def _logged(cluster: str, policy: str) -> bool:
+    """Say whether requests are logged: ``off`` wins over ``on``, and nobody asked means no."""
+    return "off" not in (cluster, policy) and "on" in (cluster, policy)

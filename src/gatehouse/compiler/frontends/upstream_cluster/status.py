@@ -1,0 +1,249 @@
+"""The status of an UpstreamCluster: what holds of the object, and at each Gateway of its."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gatehouse.apis import gateway as gateway_types
+from gatehouse.apis import meta
+from gatehouse.apis import upstream_clusters as api
+from gatehouse.compiler.frontends.gateway_api.classes import controller_of
+from gatehouse.compiler.frontends.gateway_api.findings import Condition, conditions
+from gatehouse.compiler.frontends.gateway_api.inputs import CONTROLLERS, Programming, Unsupported
+from gatehouse.compiler.frontends.gateway_api.status import merge as merging
+from gatehouse.compiler.frontends.upstream_cluster import attachment as attaching
+from gatehouse.compiler.frontends.upstream_cluster.certificate_validity import (
+    out_of_time,
+    uncovered,
+)
+from gatehouse.compiler.frontends.upstream_cluster.credentials import (
+    towards_clients,
+    towards_servers,
+)
+from gatehouse.compiler.frontends.upstream_cluster.findings import OPTIONAL, Finding, Reason
+from gatehouse.compiler.frontends.upstream_cluster.hostnames import hosts, wanted
+from gatehouse.compiler.frontends.upstream_cluster.translate import meaning_alone, states
+from gatehouse.incremental.query import Ask, Key
+
+UNSERVED = "/served"
+"""How that ends which a back end says of a cluster that it cannot serve at all."""
+
+MOST = 32
+"""Gateways that a status lists."""
+
+
+class AtGateway(msgspec.Struct, frozen=True):
+    """What holds at one Gateway."""
+
+    gateway: Key
+    controller: str
+    hosts: tuple[str, ...]
+    conditions: tuple[Condition, ...]
+
+
+class ClusterStatus(msgspec.Struct, frozen=True):
+    """Of an UpstreamCluster."""
+
+    conditions: tuple[Condition, ...]
+    hosts: tuple[str, ...] = ()
+    """Under which it is reached anywhere."""
+    gateways: tuple[AtGateway, ...] = ()
+
+
+def status(ask: Ask, key: Key) -> ClusterStatus | None:
+    """Give the wanted status of an UpstreamCluster."""
+    found = ask.read(key)
+    if isinstance(found, meta.Malformed):
+        said = (
+            Finding(Reason.INVALID, found.message),
+            Finding(Reason.NOT_PROGRAMMED, "not served"),
+        )
+        return ClusterStatus(conditions(said, (), found.metadata.generation))
+    if not isinstance(found, api.UpstreamCluster):
+        return None
+    gateways = ask(attaching.gateways_of, key)
+    findings = ask(own_findings, key)
+    served = {each: ask(findings_at, (each, key)) for each in gateways}
+    generation = found.metadata.generation
+    entries = tuple(
+        AtGateway(
+            each,
+            ask(controller_of, each),
+            ask(hosts, (each, key)).own,
+            conditions((*_everywhere(findings), *here), _DEFAULTS, generation),
+        )
+        for each, here in served.items()
+    )
+    whole = (*findings, *_whole(served))
+    names = {name for each in entries for name in each.hosts}
+    return ClusterStatus(
+        conditions(whole, _DEFAULTS, generation), tuple(sorted(names)), entries[:MOST]
+    )
+
+
+_DEFAULTS = (
+    Finding(Reason.ACCEPTED, "the UpstreamCluster is accepted"),
+    Finding(Reason.RESOLVED, "all credentials are resolved"),
+)
+
+
+def own_findings(ask: Ask, key: Key) -> tuple[Finding, ...]:
+    """Give what is to be said of an object wherever it is served."""
+    servers, clients = ask(towards_servers, key), ask(towards_clients, key)
+    problems = (*ask(wanted, key)[1], *ask(attaching.problems, key))
+    found = [*servers.findings, *clients.findings]
+    refusal, listed = servers.refusal, ask(meaning_alone, key).servers
+    if not listed.scheme:
+        refusal = "spec.servers: there is no endpoint that can be spoken to"
+    elif not listed.enabled:
+        problems = (*problems, "spec.servers: all are disabled; requests are answered 503")
+    if refusal:
+        message = f"{refusal}; requests are answered 503"
+        found += [Finding(Reason.INVALID, message), Finding(Reason.NOT_PROGRAMMED, message)]
+    found += [Finding(Reason.PARTIALLY_INVALID, each) for each in problems]
+    found += out_of_time(ask, (clients.leaf, servers.leaf))
+    if clients.leaf is not None:
+        found += uncovered(clients.leaf, _served_hosts(ask, key))
+    return (*found, *ask(meaning_alone, key).findings)
+
+
+def _served_hosts(ask: Ask, key: Key) -> frozenset[str]:
+    """Give the names under which a cluster is reached anywhere."""
+    places = [(gateway, key) for gateway in ask(attaching.gateways_of, key)]
+    return frozenset(name for found in ask.each(hosts, places) for name in found.own)
+
+
+def _everywhere(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Give what is repeated for each Gateway: whether it is served, not what is odd about it."""
+    return tuple(each for each in findings if each.reason.value[0] not in OPTIONAL)
+
+
+def findings_at(ask: Ask, place: tuple[Key, Key]) -> tuple[Finding, ...]:
+    """Give what is to be said of an object at one Gateway."""
+    gateway = place[0]
+    named = ask(hosts, place)
+    found: list[Finding] = []
+    for host, winner in named.lost:
+        message = f"{host} is that of the older UpstreamCluster {winner[2]}"
+        found.append(Finding(Reason.CONFLICTED, message))
+    if not named.own:
+        message = "no host is left under which it could be served"
+        return (*found, Finding(Reason.NO_HOST, message), Finding(Reason.NOT_PROGRAMMED, message))
+    left_out = _left_out(ask, place)
+    bare = _without_certificate(ask, place)
+    # That a data plane then serves nothing of it need not be told once more.
+    told = [each for about, each in left_out if not bare or not about.endswith(UNSERVED)]
+    found += [Finding(Reason.PARTIALLY_INVALID, each) for each in told]
+    if bare:
+        return (*found, Finding(Reason.NO_CERTIFICATE, bare))
+    unserved = [why for about, why in left_out if about.endswith(UNSERVED)]
+    if unserved:
+        return (*found, Finding(Reason.NOT_PROGRAMMED, f"not served: {unserved[0]}"))
+    plane = ask.read(("Programming", gateway[1], gateway[2])) or Programming(
+        programmed=False, message="waiting for the data plane"
+    )
+    if plane.programmed:
+        said = Finding(Reason.PROGRAMMED, "every data plane confirmed the configuration")
+    else:
+        reason = Reason.NOT_PROGRAMMED if plane.reason == "Invalid" else Reason.PENDING
+        said = Finding(reason, plane.message)
+    return (*found, said)
+
+
+def _without_certificate(ask: Ask, place: tuple[Key, Key]) -> str:
+    """Say why clients are shown no certificate, and so are not spoken to; empty if they are."""
+    gateway, key = place
+    found = ask.read(key)
+    serving = ask(towards_clients, key)
+    bare = [each.shape.place[1] for each in states(ask, gateway) if not each.certificates]
+    if not bare or serving.certificate is not None or not isinstance(found, api.UpstreamCluster):
+        return ""
+    given, reference = found.spec.secure_serving, found.spec.secure_serving.secret_ref
+    if serving.findings:
+        why = serving.findings[0].message
+    elif reference is not None:
+        where = f"Secret {reference.namespace}/{reference.name}"
+        why = f"spec.secureServing.secretRef: {where} has no tls.crt and tls.key"
+    elif given.client_ca_data or given.server_names:
+        why = "spec.secureServing: it has neither certData and keyData nor secretRef"
+    else:
+        why = "spec.secureServing is not given"
+    listeners = ", ".join(bare)
+    return f"{why}, and tls.certificateRefs of listener {listeners} gives no certificate either"
+
+
+def _left_out(ask: Ask, place: tuple[Key, Key]) -> tuple[tuple[str, str], ...]:
+    """Give what the data plane cannot do of a cluster, each with what it is about."""
+    gateway, key = place
+    found = ask.read(("Unsupported", gateway[1], gateway[2]))
+    name = f"api/{key[2]}"
+    entries = found.routes if isinstance(found, Unsupported) else ()
+    return tuple(each for each in entries if each[0] == name or each[0].startswith(f"{name}/"))
+
+
+def _whole(served: Mapping[Key, tuple[Finding, ...]]) -> list[Finding]:
+    """Sum up the Gateways: one that does not serve it is told, whatever others do."""
+    if not served:
+        message = "there is no Gateway of ours that serves it"
+        return [
+            Finding(Reason.NO_MATCHING_GATEWAY, message),
+            Finding(Reason.NOT_PROGRAMMED, message),
+        ]
+    said: list[Finding] = []
+    nowhere = all(any(each.reason is Reason.NO_HOST for each in here) for here in served.values())
+    good = True
+    for gateway, here in served.items():
+        for each in here:
+            kind, holds, _ = each.reason.value
+            if kind == "Programmed":
+                good &= holds
+                if not holds:
+                    where = f"Gateway {gateway[1]}/{gateway[2]}: "
+                    said.append(Finding(each.reason, where + each.message))
+            elif each.reason is not Reason.NO_HOST or nowhere:
+                said.append(each)
+    if good:
+        said.append(Finding(Reason.PROGRAMMED, "every data plane confirmed the configuration"))
+    return list(dict.fromkeys(said))
+
+
+def merge_status(
+    current: Mapping[str, Any] | None, desired: ClusterStatus, now: str
+) -> dict[str, Any] | None:
+    """Give the whole status to write; None when ``current`` says the same. ``now``: RFC 3339."""
+    before = dict(current or {})
+    known = {_place(each): each for each in before.get("gateways") or ()}
+    others = [each for each in known.values() if each.get("controllerName") not in CONTROLLERS]
+    wanted: dict[str, Any] = {
+        "conditions": merging.conditions(
+            before.get("conditions"), desired.conditions, now, OPTIONAL
+        ),
+        "hosts": list(desired.hosts),
+        "gateways": others + [_entry(each, known, now) for each in desired.gateways],
+    }
+    merged = {**before, **wanted}
+    return None if merged == before else merged
+
+
+def _place(entry: Mapping[str, Any]) -> tuple[str, str, str]:
+    about = entry.get("gatewayRef") or {}
+    controller = entry.get("controllerName", "")
+    return about.get("namespace", ""), about.get("name", ""), controller
+
+
+def _entry(
+    wanted: AtGateway, known: Mapping[tuple[str, str, str], Mapping[str, Any]], now: str
+) -> dict[str, Any]:
+    kind, namespace, name = wanted.gateway
+    about = {"group": gateway_types.GROUP, "kind": kind, "namespace": namespace, "name": name}
+    before = known.get((namespace, name, wanted.controller), {})
+    merged = merging.conditions(before.get("conditions"), wanted.conditions, now, OPTIONAL)
+    return {
+        "gatewayRef": about,
+        "controllerName": wanted.controller,
+        "hosts": list(wanted.hosts),
+        "conditions": merged,
+    }

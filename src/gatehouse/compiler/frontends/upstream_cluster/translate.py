@@ -1,0 +1,151 @@
+"""The build plan: from a Gateway to the kube-apiservers behind its listeners.
+
+1. which listeners, and which clusters attach to them (:mod:`attaching`);
+2. each cluster: its names (:mod:`hosts`), what it says of requests (:mod:`policies`), how it is
+   spoken to (:mod:`credentials`);
+3. certificates, authorities and tokens: those that are named, and no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gatehouse.apis import upstream_clusters as api
+from gatehouse.compiler.frontends.contribution import NOTHING, Contribution
+from gatehouse.compiler.frontends.gateway_api.classes import ours, settings
+from gatehouse.compiler.frontends.gateway_api.listeners import frontend_tls as clients
+from gatehouse.compiler.frontends.gateway_api.listeners.listeners import ListenerState
+from gatehouse.compiler.frontends.gateway_api.listeners.listeners import listeners as listening
+from gatehouse.compiler.frontends.upstream_cluster import dispatch_policies as policies
+from gatehouse.compiler.frontends.upstream_cluster.attachment import (
+    clusters_of,
+    gateways_of,
+    listeners,
+)
+from gatehouse.compiler.frontends.upstream_cluster.credentials import (
+    towards_clients,
+    towards_servers,
+)
+from gatehouse.compiler.frontends.upstream_cluster.flow_control import Spanning, spans
+from gatehouse.compiler.frontends.upstream_cluster.hostnames import hosts
+from gatehouse.compiler.frontends.upstream_cluster.inputs import replicas
+from gatehouse.compiler.ir.gateway import TrustBundle
+from gatehouse.compiler.ir.kube_apiserver import ApiCluster, ApiListener
+from gatehouse.incremental.query import Ask, Key
+
+
+def contribution(ask: Ask, gateway: Key) -> Contribution:
+    """Give what a Gateway serves of UpstreamClusters."""
+    if not ask(ours, gateway) or not ask(listeners, gateway):
+        return NOTHING
+    apis = ask(api_listeners, gateway)
+    keys = [key for key in ask(clusters_of, gateway) if ask(hosts, (gateway, key)).own]
+    towards = [*ask.each(towards_servers, keys), *ask.each(towards_clients, keys)]
+    common = [bundle for each in apis if (bundle := client_trust(ask, gateway, each.port))]
+    named = {cluster.client_trust for each in apis for cluster in each.clusters}
+    shown = (each.certificate for each in towards if each.certificate is not None)
+    own = (each for state in states(ask, gateway) for each in state.certificates)
+    return Contribution(
+        apis=apis,
+        certificates=(*shown, *own),
+        trust=(
+            *(each.trust for each in towards if each.trust is not None),
+            *(bundle for bundle in common if bundle.name in named),
+        ),
+        secrets=tuple(each.token for each in towards if each.token is not None),
+    )
+
+
+def states(ask: Ask, gateway: Key) -> Iterable[ListenerState]:
+    """Give what is known of the listeners of a Gateway that serve UpstreamClusters."""
+    places = {shape.place for shape in ask(listeners, gateway)}
+    return (state for state in ask(listening, gateway) if state.shape.place in places)
+
+
+def api_listeners(ask: Ask, gateway: Key) -> tuple[ApiListener, ...]:
+    """Give the ports of a Gateway in front of kube-apiservers, sorted."""
+    keys = ask(clusters_of, gateway)
+    found = []
+    for state in states(ask, gateway):
+        port = state.shape.port
+        bundle = client_trust(ask, gateway, port)
+        common = bundle.name if bundle is not None else ""
+        made = ask.each(api_cluster, [(gateway, key, common) for key in keys])
+        found.append(
+            ApiListener(
+                port=port,
+                clusters=tuple(each for each in made if each is not None),
+                certificates=tuple(each.name for each in state.certificates),
+                counter=ask(settings, "").counter,
+            )
+        )
+    return tuple(sorted(found, key=lambda each: each.port))
+
+
+def api_cluster(ask: Ask, which: tuple[Key, Key, str]) -> ApiCluster | None:
+    """Give an UpstreamCluster as a Gateway serves it; None: it has no name there.
+
+    ``which``: the Gateway, the cluster, and the trust bundle by which clients are checked where
+    the cluster has none of its own. A cluster that cannot be spoken to has no server: its clients
+    are told so.
+    """
+    gateway, key, common = which
+    place = (gateway, key)
+    names = ask(hosts, place).own
+    found = ask.read(key)
+    if not isinstance(found, api.UpstreamCluster) or not names:
+        return None
+    meaning = ask(meaning_of, key)
+    servers, serving = ask(towards_servers, key), ask(towards_clients, key)
+    own = serving.trust.name if serving.trust is not None else ""
+    return ApiCluster(
+        name=key[2],
+        hosts=names,
+        servers=() if servers.refusal else meaning.servers.enabled,
+        policies=meaning.policies,
+        schemas=meaning.schemas,
+        certificates=(serving.certificate.name,) if serving.certificate is not None else (),
+        client_trust=own if serving.checks else common,
+        tls=servers.tls,
+        token=servers.token.name if servers.token is not None else "",
+        identity=meaning.identity,
+        denied=meaning.denied,
+        streams=meaning.streams,
+    )
+
+
+def meaning_of(ask: Ask, key: Key) -> policies.Meaning:
+    """Give what an UpstreamCluster says of requests at any data plane of its Gateways."""
+    found = ask.read(key)
+    if not isinstance(found, api.UpstreamCluster):
+        return policies.Meaning()
+    if not any(spans(schema) for schema in found.spec.flow_control.schemas):
+        return ask(meaning_alone, key)
+    count = len(ask(data_planes, key))
+    spanning = Spanning(replicas=count, counter=bool(ask(settings, "").counter))
+    return policies.read(found.metadata.annotations, found.spec, spanning)
+
+
+def data_planes(ask: Ask, key: Key) -> tuple[tuple[str, str], ...]:
+    """Give the data planes that serve an UpstreamCluster and are connected, each by namespace and
+    name; they share its limits, whichever Gateway they are of.
+    """
+    return tuple(
+        (gateway[1], name)
+        for gateway in ask(gateways_of, key)
+        for name in ask.read(replicas(gateway)) or ()
+    )
+
+
+def meaning_alone(ask: Ask, key: Key) -> policies.Meaning:
+    """Give what an UpstreamCluster says of requests where there is one data plane."""
+    found = ask.read(key)
+    if not isinstance(found, api.UpstreamCluster):
+        return policies.Meaning()
+    spanning = Spanning(counter=bool(ask(settings, "").counter))
+    return policies.read(found.metadata.annotations, found.spec, spanning)
+
+
+def client_trust(ask: Ask, gateway: Key, port: int) -> TrustBundle | None:
+    """Give the authorities of clients whose cluster names none: ``tls.frontend`` of the Gateway."""
+    return ask(clients.client_trust, (gateway, port))[0]

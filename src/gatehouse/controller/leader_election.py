@@ -1,0 +1,78 @@
+"""One of several controllers acts; the others watch, and are ready to take over."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import uuid
+
+import msgspec
+
+from gatehouse.kube import client as kube
+from gatehouse.kube.leader_election import Elector
+
+
+class LeadershipLostError(RuntimeError):
+    """Another controller acts now; this one must end, and may begin anew."""
+
+
+def namespaced_name(text: str) -> tuple[str, str]:
+    """Parse ``namespace/name``; raises ValueError."""
+    namespace, _, name = text.partition("/")
+    if not namespace or not name or "/" in name:
+        raise ValueError(f"{text!r} is not namespace/name")
+    return namespace, name
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """Which Lease decides."""
+
+    namespace: str
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> Lease:
+        """Read ``namespace/name``; raises ValueError."""
+        return cls(*namespaced_name(text))
+
+
+class Leadership:
+    """Takes part in the election; without a Lease we lead from the start, and for ever."""
+
+    def __init__(self, client: kube.Client, lease: Lease | None, identity: str = "") -> None:
+        self._ready, self._elected, self._lost = (asyncio.Event() for _ in range(3))
+        self._elector: Elector | None = None
+        if lease is not None:
+            name = identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
+            self._elector = Elector(client, lease.namespace, lease.name, name, self._on_change)
+        else:
+            self._elected.set()
+
+    @property
+    def leading(self) -> bool:
+        """Whether we act now."""
+        if self._elector is not None and not self._elector.renewed:
+            # A process that was suspended learns here, before the elector runs, that it is late.
+            return False
+        return self._elected.is_set() and not self._lost.is_set()
+
+    def _on_change(self, leading: bool) -> None:
+        if leading:
+            self._elected.set()
+        elif self._elected.is_set():
+            self._lost.set()
+
+    async def elected(self) -> None:
+        """Be ready to act, and wait until we are to."""
+        self._ready.set()
+        await self._elected.wait()
+
+    async def run(self) -> None:
+        """Take part until cancelled. Raises LeadershipLostError when another one is to act."""
+        if self._elector is None:
+            return
+        await self._ready.wait()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._elector.run())
+            await self._lost.wait()
+            raise LeadershipLostError("the Lease was lost: another controller may act now")

@@ -1,0 +1,323 @@
+"""The controller process: makes the parts, connects them, runs them until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from gatehouse.apis import resources
+from gatehouse.apis.resources import Resource
+from gatehouse.compiler.frontends import combined as joined
+from gatehouse.compiler.frontends import gateway_api
+from gatehouse.controller.access_violations import record
+from gatehouse.controller.agent_identity import Identities
+from gatehouse.controller.certificate_events import CertificateEvents
+from gatehouse.controller.compilation import Compilation, Pass
+from gatehouse.controller.gateway_provisioner import Provisioning
+from gatehouse.controller.informers import PROVISIONED, Watching
+from gatehouse.controller.leader_election import Leadership
+from gatehouse.controller.leader_label import LeaderLabel
+from gatehouse.controller.load_balancers import LoadBalancers, is_machines
+from gatehouse.controller.loop import Loop
+from gatehouse.controller.metrics import Figure, registry
+from gatehouse.controller.options import (
+    SERVER_NAME,
+    Options,
+    authorities,
+    frontend_settings,
+    provisioner_settings,
+)
+from gatehouse.controller.owned_resources import Keeping
+from gatehouse.controller.pipelines import envoy_line, nginx_line
+from gatehouse.controller.programmed_condition import Trouble
+from gatehouse.controller.provisioner.copied_secrets import read_all
+from gatehouse.controller.provisioner.manifests import Plan
+from gatehouse.controller.provisioner.owned_objects import Made
+from gatehouse.controller.publisher import Publisher
+from gatehouse.controller.status_writer import StatusWriter
+from gatehouse.controller.url_fetcher import Fetcher
+from gatehouse.incremental.query import Key
+from gatehouse.kube import client as kube
+from gatehouse.kube.backoff import Backoff
+from gatehouse.kube.events import Recorder
+from gatehouse.kube.store import Change, Changes
+from gatehouse.runtime.health import HealthServer
+from gatehouse.transports import server as agents
+
+log = structlog.get_logger("gatehouse.controller")
+
+CLASSES = {"gatehouse-nginx": gateway_api.NGINX, "gatehouse-envoy": gateway_api.ENVOY}
+"""The GatewayClasses that are made where they are missing, each with its controller's name."""
+
+
+NOT_PROVISIONED = "NotProvisioned"
+"""The reason of Events on Gateways whose data planes could not be made."""
+
+CA_SECONDS = 5.0
+"""How often the file of authorities is looked at."""
+
+
+class Controller:
+    """Everything one controller is made of; ``run`` below is the order of its life."""
+
+    def __init__(self, client: kube.Client, options: Options) -> None:
+        self._client = client
+        self._copies = options.copies
+        self.leadership = Leadership(client, options.lease)
+        self.serving = False
+        """Whether agents can connect."""
+        self._made = Made()
+        self.watching = Watching(
+            client, self._on_changes, lambda bundle: self.loop.on_bundle(bundle)
+        )
+        self.informers = self.watching.informers
+        identities = Identities(
+            client, SERVER_NAME, lambda: self.informers["ServiceAccount"].objects
+        )
+        self.delivery = agents.AgentServer(identities.authenticate)
+        self.recorder = Recorder(client, "gatehouse-controller")
+        self.delivery.on_trespass = lambda trespass: record(
+            self.recorder, self._published_for, trespass
+        )
+        self.statuses = StatusWriter(
+            client, {resource.kind: resource for resource in joined.REPORTED}, self._current
+        )
+        self.provisioning = Provisioning(
+            client,
+            provisioner_settings(options),
+            lambda name: self._current(("Gateway", *name)),
+            self._kept,
+            self._on_provisioned,
+            self._made,
+        )
+        self.fetcher = Fetcher(lambda fetch, found: self.loop.on_fetched(fetch, found))
+        self.load_balancers = LoadBalancers(client, self.informers, self.delivery)
+        self.keeping = Keeping(client, lambda resource: self.informers[resource.kind].objects)
+        self.certificates = CertificateEvents(self._current, self.recorder)
+        self.loop = self._loop(frontend_settings(options))
+        self.leader_label: LeaderLabel | None = None
+        """None outside of a Pod."""
+        if options.pod is not None:
+            self.leader_label = LeaderLabel(client, options.pod, self._leads)
+        self.delivery.on_report = self.delivery.envoys.on_report = self._on_report
+
+    def _loop(self, settings: gateway_api.Settings) -> Loop:
+        lines = {
+            gateway_api.NGINX: nginx_line(self.delivery),
+            gateway_api.ENVOY: envoy_line(self.delivery.envoys),
+        }
+        return Loop(
+            Compilation(settings),
+            Publisher(lines),
+            self.statuses,
+            self._provision,
+            self.fetcher.want,
+            self._follow,
+        )
+
+    def _follow(self, found: Pass) -> None:
+        self.keeping.follow(found)
+        self.certificates.follow(found)
+
+    def _on_report(self, name: str) -> None:
+        if is_machines(name):
+            self.load_balancers.on_machine()
+        else:
+            self.loop.on_report(name)
+
+    def _published_for(self, name: str) -> Mapping[str, Any] | None:
+        """Give the object by whose name something is delivered."""
+        if is_machines(name):
+            return self.load_balancers.asking(name)
+        namespace, _, bare = name.partition("/")
+        return self._current(("Gateway", namespace, bare))
+
+    def _provision(self, plans: Mapping[Key, Plan | None]) -> None:
+        self.provisioning.own({(key[1], key[2]): plan for key, plan in plans.items()})
+
+    def _on_provisioned(self, name: tuple[str, str], trouble: Trouble | None) -> None:
+        self.loop.on_provisioned(name, trouble)
+        found = self._current(("Gateway", *name))
+        if trouble and found is not None:
+            self.recorder.record(found, "Warning", NOT_PROVISIONED, trouble.message)
+
+    def copy_secrets(self) -> None:
+        """Hand the Secrets to be copied on to the data planes, as they are now."""
+        found = read_all(self._copies, lambda name: self._current(("Secret", *name)))
+        self.provisioning.copy(found)
+
+    def _current(self, key: tuple[str, ...]) -> Mapping[str, Any] | None:
+        return self.informers[key[0]].objects.get((key[1], key[2]))
+
+    def _kept(self, name: tuple[str, str]) -> bool:
+        """Whether nobody else can have taken a Gateway over: it is of no class, or one of ours."""
+        gateway = self._current(("Gateway", *name))
+        if gateway is None:
+            return False
+        named = gateway.get("spec", {}).get("gatewayClassName", "")
+        owner = self._current(("GatewayClass", "", named))
+        return owner is None or (
+            owner.get("spec", {}).get("controllerName") in gateway_api.CONTROLLERS
+        )
+
+    def _on_changes(self, resource: Resource, changes: Changes) -> None:
+        self.load_balancers.on_changes(resource, changes)
+        if resource in joined.KINDS:
+            self.loop.on_changes(resource, changes)
+        if resource is resources.SECRETS and any(
+            (each.namespace, each.name) in changes for each in self._copies
+        ):
+            self.copy_secrets()
+        self.keeping.on_changes(resource, changes)
+        if resource is resources.GATEWAYS:
+            for name in changes:
+                self.provisioning.on_gateway(name)
+        elif resource in (*PROVISIONED, resources.SERVICES, resources.SECRETS):
+            self._made.on_changes(resource, changes)
+            for (namespace, _), change in changes.items():
+                for owner in _owning_gateways(change):
+                    self.provisioning.touch((namespace, owner))
+
+    def _leads(self) -> bool:
+        """Return whether agents are to connect to this controller."""
+        return self.serving and self.leadership.leading
+
+    def not_ready(self) -> str:
+        """Return why this controller can neither lead nor take over; empty if it can."""
+        if waiting := self.watching.waiting():
+            return f"waiting for {waiting}"
+        if self.leadership.leading and not self.serving:
+            return "not listening yet"
+        if self.serving and not self.leadership.leading:
+            return "another controller may lead now"
+        return self.leader_label.not_ready() if self.leader_label else ""
+
+    def figures(self) -> dict[str, Figure]:
+        """What can be measured from outside."""
+        gateways, instances = self.loop.reported()
+        return {
+            "leading": Figure(self.leadership.leading, "Whether this controller acts."),
+            "objects": Figure(self.watching.objects(), "Objects watched."),
+            "kinds_missing": Figure(
+                len(self.watching.without()), "Kinds that the API server does not give."
+            ),
+            "passes": Figure(self.loop.passes, "Passes over the snapshot.", total=True),
+            "status_writes": Figure(self.statuses.writes, "Statuses written.", total=True),
+            "gateways": Figure(gateways, "Gateways that are ours."),
+            "instances": Figure(instances, "Instances of data planes that are connected."),
+            **self.load_balancers.figures(),
+        }
+
+    async def follow_ca(self, file: Path) -> None:
+        """Hand what agents are to trust on to the data planes whenever it changes, for ever."""
+        while True:
+            await asyncio.sleep(CA_SECONDS)
+            try:
+                self.provisioning.trust(authorities(file))
+            except (OSError, ValueError) as error:
+                log.warning("authorities kept", file=str(file), reason=str(error))
+
+
+def _owning_gateways(change: Change) -> set[str]:
+    """Return the names of the Gateways that own an object now or owned it before."""
+    return {
+        owner.get("name", "")
+        for state in change
+        if state is not None
+        for owner in state["metadata"].get("ownerReferences") or ()
+        if owner.get("kind") == resources.GATEWAYS.kind
+    }
+
+
+async def _ensure_class(client: kube.Client, name: str, controller: str) -> None:
+    """Make a GatewayClass where it is missing; one that is there is its owner's business."""
+    wanted = {
+        "apiVersion": resources.GATEWAY_CLASSES.api_version,
+        "kind": resources.GATEWAY_CLASSES.kind,
+        "metadata": {"name": name},
+        "spec": {"controllerName": controller},
+    }
+    backoff = Backoff()
+    while True:
+        try:
+            await client.create(resources.GATEWAY_CLASSES, wanted)
+        except kube.AlreadyExists:
+            return
+        except kube.Unavailable as error:
+            await asyncio.sleep(backoff.next_delay(error.retry_after))
+        except kube.ApiError as error:
+            # Whoever forbids it makes the class, or wants none.
+            log.warning("GatewayClass not made", name=name, error=str(error))
+            return
+        else:
+            log.info("made GatewayClass", name=name)
+            return
+
+
+async def run(options: Options, stop: asyncio.Event) -> None:
+    """Run a controller until ``stop`` is set. Data planes keep serving when it ends."""
+    async with _connect(options) as client:
+        controller = Controller(client, options)
+        health = HealthServer(
+            controller.not_ready, registry(controller.figures), controller.watching.without
+        )
+        if options.health:
+            await health.start(options.health)
+        try:
+            async with asyncio.TaskGroup() as group:
+                leading = group.create_task(controller.leadership.run())
+                acting = group.create_task(_act(controller, options, client))
+                await stop.wait()
+                log.info("stopping")
+                acting.cancel()
+                await asyncio.wait([acting])
+                # Nobody else leads while agents are still told something by us.
+                await controller.delivery.stop(grace=1.0)
+                leading.cancel()
+        finally:
+            await controller.fetcher.close()
+            await controller.delivery.stop(grace=0.0)
+            await health.stop()
+
+
+def _connect(options: Options) -> kube.Client:
+    if options.kubeconfig is None:
+        return kube.Client.from_environment()
+    return kube.Client.from_kubeconfig(options.kubeconfig)
+
+
+async def _act(controller: Controller, options: Options, client: kube.Client) -> None:
+    async with asyncio.TaskGroup() as group:
+        if controller.leader_label:
+            group.create_task(controller.leader_label.run())
+        await controller.watching.start(group)
+        controller.copy_secrets()
+        await controller.leadership.elected()
+        for name, controller_name in CLASSES.items():
+            await _ensure_class(client, name, controller_name)
+        port = await controller.delivery.start(
+            options.agent_bind, options.tls_cert, options.tls_key, options.client_ca
+        )
+        if options.outside_bind and options.outside_ca is not None:
+            await controller.delivery.start_outside(
+                options.outside_bind,
+                options.tls_cert,
+                options.tls_key,
+                options.outside_ca,
+                controller.load_balancers.machines.identify,
+            )
+        controller.serving = True
+        if controller.leader_label:
+            controller.leader_label.refresh()
+        log.info("ready", agent_port=port)
+        group.create_task(controller.recorder.run())
+        group.create_task(controller.follow_ca(options.ca))
+        group.create_task(controller.statuses.run())
+        group.create_task(controller.provisioning.run())
+        group.create_task(controller.loop.run())
+        group.create_task(controller.load_balancers.run())
+        group.create_task(controller.keeping.run())

@@ -1,0 +1,130 @@
+"""What the API of NGINX Plus calls a server of an upstream, and what a host is to hold.
+
+The back end writes it, the transport makes hosts agree with it. Pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from gatehouse.dataplane.upstream_name import Name
+
+HTTP_ONLY = frozenset({"route", "drain"})
+"""Parameters that the API refuses in the stream context."""
+
+FIXED = frozenset({"service", "backup"})
+"""Parameters that a server has for life: another value takes another server."""
+
+_DURATION = re.compile(r"(\d+)(ms|[smhdwMy]?)")
+
+_SECONDS = {
+    "ms": 0.001,
+    "": 1,
+    "s": 1,
+    "m": 60,
+    "h": 3600,
+    "d": 86400,
+    "w": 604800,
+    "M": 2592000,
+    "y": 31536000,
+}
+
+
+class Server(msgspec.Struct, frozen=True):
+    """A server with every parameter; the defaults are NGINX's."""
+
+    server: str
+    """``host:port``"""
+    weight: int = 1
+    max_conns: int = 0
+    max_fails: int = 1
+    fail_timeout: str = "10s"
+    slow_start: str = "0s"
+    route: str = ""
+    service: str = ""
+    backup: bool = False
+    down: bool = False
+    drain: bool = False
+
+
+DEFAULTS: Mapping[str, Any] = dict(
+    zip(Server.__struct_fields__[1:], Server.__struct_defaults__, strict=True)
+)
+
+_TIMES = ("fail_timeout", "slow_start")
+_WORDS = tuple(name for name in DEFAULTS if name not in _TIMES)
+
+
+def differing(wanted: Server, found: Server) -> frozenset[str]:
+    """Give the parameters that differ; times are compared as times (``60s`` is ``1m``)."""
+    if wanted is found or wanted == found:
+        return frozenset()
+    names = [name for name in _WORDS if getattr(wanted, name) != getattr(found, name)]
+    for name in _TIMES:
+        before, after = getattr(wanted, name), getattr(found, name)
+        if before != after and seconds(before) != seconds(after):
+            names.append(name)
+    return frozenset(names)
+
+
+def seconds(duration: str) -> float:
+    """Read a time as NGINX writes it; NaN, which equals nothing, for what is none."""
+    parts = _DURATION.findall(duration)
+    if not parts or "".join(number + unit for number, unit in parts) != duration:
+        return float("nan")
+    return round(sum(int(number) * _SECONDS[unit] for number, unit in parts), 3)
+
+
+class Upstream:
+    """What an upstream is to hold, in whole."""
+
+    def __init__(self, name: Name, servers: Iterable[Server]) -> None:
+        self.name = name
+        self.servers = tuple(servers)
+        """Addresses are distinct."""
+
+    @cached_property
+    def by_address(self) -> Mapping[str, Server]:
+        """The servers by address."""
+        return {server.server: server for server in self.servers}
+
+    @cached_property
+    def digest(self) -> bytes:
+        """A digest of all that it says."""
+        return hashlib.sha256(msgspec.json.encode((self.name, self.servers))).digest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Upstream) and (
+            self is other or (self.name == other.name and self.servers == other.servers)
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+class Holdings:
+    """All upstreams of ours that a host is to hold; any other one is left alone."""
+
+    def __init__(
+        self, upstreams: Mapping[Name, Upstream], *, drain: float, resync: float, timeout: float
+    ) -> None:
+        self.upstreams = upstreams
+        self.drain, self.resync, self.timeout = drain, resync, timeout
+        """Seconds; see :class:`gatehouse.compiler.ir.load_balancing.LoadBalancer`."""
+
+    @cached_property
+    def version(self) -> str:
+        """12 hexadecimal digits that depend on the upstreams alone."""
+        whole = hashlib.sha256()
+        for name in sorted(self.upstreams):
+            # An upstream that is to be empty says nothing new once it is: a host that never had
+            # one and a host that was emptied hold the same.
+            if self.upstreams[name].servers:
+                whole.update(self.upstreams[name].digest)
+        return whole.hexdigest()[:12]

@@ -1,0 +1,19 @@
+"""Name of an upstream of an NGINX Plus host."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Context = Literal["http", "stream"]
+
+
+class Name(msgspec.Struct, frozen=True, order=True):
+    """Name of an upstream. The contexts ``http`` and ``stream`` are separate name spaces."""
+
+    context: Context
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.context}/{self.name}"

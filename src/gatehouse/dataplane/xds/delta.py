@@ -1,0 +1,103 @@
+"""The incremental variant of aggregated discovery: requests read, responses written."""
+
+from __future__ import annotations
+
+import msgspec
+from envoy.config.core.v3 import base_pb2
+from envoy.service.discovery.v3 import discovery_pb2
+from google.protobuf import struct_pb2
+from google.rpc import status_pb2
+
+from gatehouse.dataplane.xds import protobuf_wire as wire
+from gatehouse.dataplane.xds.ads_session import Conversation, Request, Response
+from gatehouse.dataplane.xds.nacks import Refusal
+from gatehouse.dataplane.xds.snapshot_cache import Publication
+
+METHOD = "DeltaAggregatedResources"
+
+WELCOME = ("gatehouse", "welcome")
+"""In the first metadata of a server that has taken up a call."""
+
+
+class Speaker(msgspec.Struct, frozen=True):
+    """Who a client says it is, with its first request."""
+
+    proxy: str = ""
+    """Such as ``envoy/1.40.0``."""
+    extensions: tuple[str, ...] = ()
+    """What it was built with."""
+    features: frozenset[str] = frozenset()
+
+
+def speaker(node: base_pb2.Node) -> Speaker:
+    """Read what a client says of itself."""
+    version = node.user_agent_build_version.version
+    number = f"{version.major_number}.{version.minor_number}.{version.patch}"
+    return Speaker(
+        proxy=f"{node.user_agent_name or 'unknown'}/{node.user_agent_version or number}",
+        extensions=tuple(sorted({each.name for each in node.extensions})),
+        features=frozenset(node.client_features),
+    )
+
+
+def refusal_of(status: status_pb2.Status) -> Refusal:
+    """Read why a response was refused; a relay tells it by name."""
+    reasons: dict[str, str] = {}
+    told = struct_pb2.Struct()
+    for detail in status.details:
+        if detail.Unpack(told):
+            reasons.update({name: value.string_value for name, value in told.fields.items()})
+    return Refusal(status.message or "the client gave no reason", reasons)
+
+
+def status_of(refusal: Refusal) -> status_pb2.Status:
+    """Write why a response is refused, so that :func:`refusal_of` reads the same."""
+    status = status_pb2.Status(code=3, message=refusal.message)
+    if refusal.reasons:
+        reasons = struct_pb2.Struct()
+        reasons.update(refusal.reasons)
+        status.details.add().Pack(reasons)
+    return status
+
+
+def read(message: discovery_pb2.DeltaDiscoveryRequest) -> Request:
+    """Read a client's request."""
+    return Request(
+        type_url=message.type_url,
+        subscribe=tuple(message.resource_names_subscribe),
+        unsubscribe=tuple(message.resource_names_unsubscribe),
+        versions=dict(message.initial_resource_versions),
+        nonce=message.response_nonce,
+        refusal=refusal_of(message.error_detail) if message.HasField("error_detail") else None,
+    )
+
+
+def write(response: Response, version: str) -> bytes:
+    """Write a response around the bytes that its resources have already."""
+    parts = [
+        wire.field(1, version.encode()),
+        wire.field(4, response.type_url.encode()),
+        wire.field(5, response.nonce.encode()),
+    ]
+    for resource in response.resources:
+        parts += wire.head(2, len(resource.enveloped)), resource.enveloped
+    parts += [wire.field(6, name.encode()) for name in response.removed]
+    return b"".join(parts)
+
+
+class Dialogue:
+    """A conversation in the words of this variant."""
+
+    Message = discovery_pb2.DeltaDiscoveryRequest
+
+    def __init__(self, publication: Publication) -> None:
+        self.conversation = Conversation(publication)
+
+    def receive(self, message: discovery_pb2.DeltaDiscoveryRequest) -> None:
+        """Take in a request."""
+        self.conversation.receive(read(message))
+
+    def next(self) -> bytes | None:
+        """Give the next response; None: there is nothing to say now."""
+        response = self.conversation.next()
+        return None if response is None else write(response, self.conversation.told)

@@ -1,0 +1,107 @@
+"""The mirror of one collection: lists and watch events in, changes out. Pure.
+
+What a mirror promises: after any sequence of lists and events, the changes it gave, applied in
+order to an empty map, are exactly the objects of the last list plus the events since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from gatehouse.kube.watch_decoder import WatchEvent
+
+Name = tuple[str, str]
+"""Namespace (empty for cluster-scoped objects) and name."""
+
+Object = dict[str, Any]
+
+
+class Change(NamedTuple):
+    """A change of one object."""
+
+    old: Object | None
+    """The object as it was last known before; None if it was not known."""
+    new: Object | None
+    """The object now; None if it was deleted."""
+
+
+Changes = dict[Name, Change]
+"""The changes of one batch: at most one for each object."""
+
+
+def name_of(obj: Mapping[str, Any]) -> Name:
+    """Give the namespace and name of an object."""
+    metadata = obj["metadata"]
+    return metadata.get("namespace") or "", metadata["name"]
+
+
+class Mirror:
+    """The objects of one collection as of one resource version."""
+
+    def __init__(self) -> None:
+        self._objects: dict[Name, Object] = {}
+        self.objects: Mapping[Name, Object] = MappingProxyType(self._objects)
+        """A live view; an object in it is never changed, only replaced."""
+        self.resource_version = ""
+        """From where to watch; empty when a list must come first."""
+
+    def replace(self, items: Iterable[Object], resource_version: str) -> Changes:
+        """Take a complete list. What it lacks is given as deleted: its event was never seen."""
+        fresh = {name_of(item): item for item in items}
+        changes: Changes = {}
+        for name, item in fresh.items():
+            old = self._objects.get(name)
+            if not _same(old, item):
+                changes[name] = Change(old, item)
+        for name in self._objects.keys() - fresh.keys():
+            changes[name] = Change(self._objects[name], None)
+        self._apply(changes)
+        self.resource_version = resource_version
+        return changes
+
+    def receive(self, events: Iterable[WatchEvent]) -> Changes:
+        """Take events in the order of the watch; of several for one object the last one counts."""
+        changes: Changes = {}
+        for event in events:
+            version = event.object.get("metadata", {}).get("resourceVersion")
+            if version:
+                self.resource_version = version
+            if event.type in ("BOOKMARK", "ERROR"):
+                continue
+            name = name_of(event.object)
+            old = self._objects.get(name)
+            if name in changes:
+                # An object that is created and deleted within one batch has no other old state.
+                old = changes[name].old or changes[name].new
+            elif event.type == "DELETED":
+                if old is None:
+                    continue
+            elif _same(old, event.object):
+                continue
+            changes[name] = Change(old, None if event.type == "DELETED" else event.object)
+        self._apply(changes)
+        return changes
+
+    def forget_version(self) -> None:
+        """Demand a list next; the objects stay readable until it comes."""
+        self.resource_version = ""
+
+    def _apply(self, changes: Changes) -> None:
+        for name, change in changes.items():
+            if change.new is None:
+                self._objects.pop(name, None)
+            else:
+                self._objects[name] = change.new
+
+
+def _same(old: Object | None, new: Object) -> bool:
+    if old is None:
+        return False
+    before, after = old["metadata"], new["metadata"]
+    # The uid too: versions could coincide after the server's store was put back to a backup.
+    return bool(after.get("resourceVersion")) and (
+        before.get("resourceVersion") == after.get("resourceVersion")
+        and before.get("uid") == after.get("uid")
+    )

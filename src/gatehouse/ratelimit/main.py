@@ -1,0 +1,146 @@
+"""The order of the counter's life."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import grpc.aio
+import msgspec
+import redis.asyncio
+import structlog
+from envoy.service.ratelimit.v3 import rls_pb2_grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from gatehouse.ratelimit.metrics import Measuring
+from gatehouse.ratelimit.service import SERVICE, Answering
+from gatehouse.ratelimit.token_buckets import LANES, Buckets
+from gatehouse.runtime.certificate_watcher import ServerCertificate
+from gatehouse.runtime.health import HealthServer
+
+log = structlog.get_logger("gatehouse.counter")
+
+GRACE_SECONDS = 5.0
+"""For requests that came before the end."""
+
+OPTIONS = (
+    # Two counters on one port would each get a part of the data planes, unseen.
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_concurrent_streams", 1000),
+    ("grpc.max_receive_message_length", 1 << 16),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+
+
+class AddressError(Exception):
+    """Where Redis is said to be cannot be read; the message says how."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How a counter is run."""
+
+    redis: str
+    """URL: ``redis://``, ``rediss://`` or ``unix://``. May hold a password."""
+    listen: str = "0.0.0.0:8081"
+    health: str = ""
+    prefix: str = "gatehouse"
+    redis_timeout: float = 0.1
+    """Seconds in which Redis must answer."""
+    leave: float = 3.0
+    """Seconds for which it still serves after it says that it is about to end."""
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    client_ca: Path | None = None
+
+
+async def run(
+    options: Options,
+    stop: asyncio.Event,
+    listening: Callable[[int], None] = lambda _port: None,
+) -> None:
+    """Count until ``stop`` is set; what was asked by then is answered.
+
+    Raises AddressError, OSError if an address or a file cannot be had, ssl.SSLError for bad files.
+    """
+    client = _client(options)
+    buckets: Buckets
+    measuring = Measuring(lambda: buckets.outages.since is None)
+    buckets = Buckets(client, options.prefix, options.redis_timeout, measuring)
+    state = health.aio.HealthServicer()
+    server = _server(buckets, measuring, state)
+    port = _bind(server, options)
+    probes = HealthServer(lambda: "ending" if stop.is_set() else "", measuring.registry)
+    async with contextlib.AsyncExitStack() as ends:
+        ends.push_async_callback(client.aclose)
+        ends.push_async_callback(server.stop, GRACE_SECONDS)
+        ends.push_async_callback(probes.stop)
+        if options.health:
+            await probes.start(options.health)
+        await ends.enter_async_context(_running(buckets))
+        await buckets.probe()
+        await server.start()
+        for service in ("", SERVICE):
+            await state.set(service, health_pb2.HealthCheckResponse.SERVING)
+        log.info("counting", listen=options.listen, port=port, redis=_shown(options.redis))
+        listening(port)
+        await stop.wait()
+        await state.enter_graceful_shutdown()
+        await asyncio.sleep(options.leave)
+        # Before what it is answered with.
+        await server.stop(GRACE_SECONDS)
+    log.info("stopped")
+
+
+@contextlib.asynccontextmanager
+async def _running(buckets: Buckets) -> AsyncIterator[None]:
+    task = asyncio.create_task(buckets.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _client(options: Options) -> redis.asyncio.Redis:
+    try:
+        return redis.asyncio.Redis.from_url(
+            options.redis,
+            socket_connect_timeout=options.redis_timeout,
+            max_connections=2 * LANES,
+            # One that Redis closed while it was idle is replaced; more is decided here.
+            retry=Retry(NoBackoff(), 1),
+            client_name="gatehouse-counter",
+        )
+    except (ValueError, TypeError) as error:
+        raise AddressError(f"--redis {_shown(options.redis)}: {error}") from error
+
+
+def _shown(url: str) -> str:
+    """Give where Redis is, without what it is let in by."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _server(buckets: Buckets, measuring: Measuring, state: Any) -> grpc.aio.Server:
+    server = grpc.aio.server(options=OPTIONS)
+    answering = Answering(buckets, measuring)
+    rls_pb2_grpc.add_RateLimitServiceServicer_to_server(answering, server)
+    health_pb2_grpc.add_HealthServicer_to_server(state, server)
+    return server
+
+
+def _bind(server: grpc.aio.Server, options: Options) -> int:
+    try:
+        if options.tls_cert is None or options.tls_key is None:
+            return server.add_insecure_port(options.listen)
+        certificate = ServerCertificate(options.tls_cert, options.tls_key, options.client_ca)
+        return server.add_secure_port(options.listen, certificate.credentials())
+    except RuntimeError as error:
+        raise OSError(f"cannot listen on {options.listen}: {error}") from error

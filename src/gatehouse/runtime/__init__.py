@@ -1,0 +1,11 @@
+"""Building blocks of a process: health endpoints, metrics text, child processes, certificates.
+
+- ``health``, ``health_minimal``: ``/livez``, ``/readyz`` and ``/metrics``, with and without
+  aiohttp.
+- ``prometheus``: metrics in Prometheus text format. ``unix_http``: HTTP GET over a Unix socket.
+- ``procfs``, ``reaper``, ``watched_process``: processes of this machine.
+- ``certificate_watcher``: a server certificate that follows its files.
+- ``deadline``: waits for an event or a deadline, whichever comes first.
+
+Nothing here knows what the process does.
+"""

@@ -1,0 +1,92 @@
+"""What is counted, in Prometheus' words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from gatehouse.sidecars.reviewer.cache import Memory
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+Kind = Literal["token", "access"]
+
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+_NAME = "gatehouse_reviewer"
+
+
+class Measuring:
+    """Counts reviews, and says what is kept and waited for."""
+
+    def __init__(
+        self,
+        memories: Mapping[str, Memory],
+        asked: Callable[[], Mapping[str, int]],
+        retries: Callable[[], int],
+    ) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(_Now(memories, asked, retries))
+        self._reviews = Counter(
+            f"{_NAME}_reviews",
+            "Reviews that clusters were asked, and what came of them.",
+            ("cluster", "review", "outcome"),
+            registry=self._registry,
+        )
+        self._hits = Counter(
+            f"{_NAME}_hits",
+            "Questions that were answered from memory.",
+            ("cluster", "review"),
+            registry=self._registry,
+        )
+        self._seconds = Histogram(
+            f"{_NAME}_review_seconds",
+            "From the question to the cluster's answer, waiting and attempts in it.",
+            ("review",),
+            buckets=BUCKETS,
+            registry=self._registry,
+        )
+
+    def reviewed(self, cluster: str, kind: Kind, outcome: str, seconds: float) -> None:
+        """Count one review of a cluster: ``granted``, ``refused``, ``failed`` or ``busy``."""
+        self._reviews.labels(cluster, kind, outcome).inc()
+        self._seconds.labels(kind).observe(seconds)
+
+    def hit(self, cluster: str, kind: Kind) -> None:
+        """Count an answer from memory."""
+        self._hits.labels(cluster, kind).inc()
+
+    def page(self) -> bytes:
+        """Give everything."""
+        return generate_latest(self._registry)
+
+
+class _Now(Collector):
+    def __init__(
+        self,
+        memories: Mapping[str, Memory],
+        asked: Callable[[], Mapping[str, int]],
+        retries: Callable[[], int],
+    ) -> None:
+        self._memories, self._asked, self._retries = memories, asked, retries
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        about = "Answers that are kept."
+        entries = GaugeMetricFamily(f"{_NAME}_kept", about, labels=("answers",))
+        about = "Characters of the answers that are kept."
+        size = GaugeMetricFamily(f"{_NAME}_kept_characters", about, labels=("answers",))
+        for name, memory in self._memories.items():
+            entries.add_metric((name,), len(memory))
+            size.add_metric((name,), memory.characters)
+        yield from (entries, size)
+        about = "Reviews that are asked, or wait for that, now."
+        asked = GaugeMetricFamily(f"{_NAME}_asked", about, labels=("cluster",))
+        for cluster, number in self._asked().items():
+            asked.add_metric((cluster,), number)
+        yield asked
+        about = "Attempts after one that failed."
+        yield CounterMetricFamily(f"{_NAME}_retries", about, value=self._retries())

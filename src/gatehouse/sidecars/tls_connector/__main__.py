@@ -1,0 +1,21 @@
+"""``python -m gatehouse.sidecars.tls_connector DIRECTORY SECONDS``.
+
+DIRECTORY holds the sockets; unused sockets linger for SECONDS.
+"""
+
+import sys
+from pathlib import Path
+
+import uvloop
+
+from gatehouse.sidecars.base.failure_log import Failures
+from gatehouse.sidecars.base.lifecycle import run
+from gatehouse.sidecars.tls_connector.listeners import Listening
+
+
+async def main(directory: Path, linger: float) -> None:
+    """Connect for as long as anything needs it."""
+    await run(directory, Listening(directory, linger, Failures()))
+
+
+uvloop.run(main(Path(sys.argv[1]), float(sys.argv[2])))

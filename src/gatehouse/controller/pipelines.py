@@ -13,6 +13,7 @@ import msgspec
 
 from gatehouse.compiler.backends import envoy, nginx
 from gatehouse.compiler.ir import gateway as ir
+from gatehouse.dataplane import features
 from gatehouse.dataplane.delivery import DataPlaneReport, Delivery, Equipment
 from gatehouse.dataplane.file_set import Bundle
 from gatehouse.dataplane.xds.resources import Resources
@@ -110,10 +111,10 @@ def nginx_line(delivery: Delivery[Bundle]) -> Line:
             nginx.Capabilities.parse(
                 each.proxy,
                 each.modules,
-                named_endpoints="endpoints" in each.features,
-                connectors="connectors" in each.features,
-                authenticators="authenticators" in each.features,
-                api_actions="api-action" in each.features,
+                named_endpoints=features.ENDPOINTS in each.features,
+                connectors=features.CONNECTORS in each.features,
+                authenticators=features.AUTHENTICATORS in each.features,
+                api_actions=features.API_ACTION in each.features,
             )
             for each in equipment
         )
@@ -140,7 +141,7 @@ def envoy_line(delivery: Delivery[Resources]) -> Line:
         # The agent has the authorities that its machine trusts in the directory where Envoy runs.
         return envoy.Capabilities(
             "system.pem",
-            authenticators=all("gatehouse.authenticator" in features for features in agents),
+            authenticators=all(features.ENVOY_AUTHENTICATOR in agent for agent in agents),
         )
 
     def generator(capabilities: envoy.Capabilities) -> Generate[Resources]:

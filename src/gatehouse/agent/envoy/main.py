@@ -23,12 +23,15 @@ from gatehouse.agent.envoy.sidecar_manager import Company
 from gatehouse.agent.envoy.supervisor import Supervisor
 from gatehouse.agent.envoy.upstream import Upstream
 from gatehouse.agent.options import Options
+from gatehouse.dataplane import features
 from gatehouse.runtime import unix_http as pages
 from gatehouse.runtime.health_minimal import HealthServer
 from gatehouse.runtime.prometheus import Figure
 from gatehouse.sidecars.reviewer import config as reviewing
 
 log = structlog.get_logger("gatehouse.agent")
+
+SIDECAR_FEATURES = (features.ENVOY_AUTHENTICATOR, features.ENVOY_REVIEWER)
 
 LOOK_SECONDS = 0.5
 """How often Envoy is asked whether it is ready."""
@@ -44,8 +47,7 @@ class Agent:
         binary = binaries.probe(binaries.find(options.envoy))
         log.info("envoy found", path=str(binary.path), version=binary.version)
         self.disk = Disk(self.places.kept)
-        features = [f"gatehouse.{kind.name}" for kind in companions.OF_ENVOY]
-        self.relay = Relay(self.disk.take(), features)
+        self.relay = Relay(self.disk.take(), SIDECAR_FEATURES)
         self.admin = Admin(self.places.admin)
         self.supervisor = Supervisor(binary, self.places, options.workers)
         self.supervisor.on_change = self._forget_readiness

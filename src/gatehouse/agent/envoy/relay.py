@@ -26,6 +26,7 @@ from envoy.service.discovery.v3 import discovery_pb2
 
 from gatehouse.agent.envoy.resource_cache import Holdings, Kept
 from gatehouse.agent.envoy.sidecar_resources import Descriptions
+from gatehouse.dataplane import features
 from gatehouse.dataplane.xds import delta
 from gatehouse.dataplane.xds.ads_session import WILDCARDS
 from gatehouse.dataplane.xds.nacks import Refusal
@@ -33,7 +34,6 @@ from gatehouse.dataplane.xds.resources import COMPANION, LISTENER, Key, Resource
 from gatehouse.dataplane.xds.snapshot_cache import EVERYTHING
 from gatehouse.dataplane.xds.subscription import InFlight, Subscription
 
-FEATURE = "gatehouse.relay"
 """Said to the control plane beside what Envoy says of itself."""
 
 REASONS_MAX = 100
@@ -72,7 +72,7 @@ class Relay:
         self._descriptions = Descriptions(described.values())
         theirs = [(COMPANION, name) for name in described]
         self._holdings = Holdings(kept, kept.changed(gone=theirs))
-        self._features = (FEATURE, *companions)
+        self._features = (features.RELAY, *companions)
         self._interest: dict[str, set[str]] = {COMPANION: {EVERYTHING}} if companions else {}
         self._introduced: set[str] = set()
         """Types asked for on the present stream to the control plane."""

@@ -16,6 +16,7 @@ from gatehouse.agent.nginx.plus.client import LOCATION
 from gatehouse.agent.nginx.revision_store import MAIN
 from gatehouse.agent.nginx.supervisor import Supervisor
 from gatehouse.agent.options import CONFIG_DIR, Options
+from gatehouse.dataplane import features
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 
 AGENT_VERSION = "3.0.0"
@@ -73,8 +74,9 @@ class Describer:
         self._options = options
         # That this agent runs companions, and brings endpoints to its NGINX apart from the
         # configuration.
-        own = ["connectors", "authenticators", *(["endpoints"] if endpoints else [])]
-        own += ["api-action"] if binary.plus else []
+        own = [features.CONNECTORS, features.AUTHENTICATORS]
+        own += [features.ENDPOINTS] if endpoints else []
+        own += [features.API_ACTION] if binary.plus else []
         self._features = ["configuration", *own]
         self._binary, self._api_socket = binary, api_socket
         self._supervisor = supervisor

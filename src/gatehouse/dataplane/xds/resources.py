@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from gatehouse.dataplane import features
 from gatehouse.dataplane.xds import protobuf_wire as wire
 
 PREFIX = "type.googleapis.com/"
@@ -22,7 +23,7 @@ LISTENER = PREFIX + "envoy.config.listener.v3.Listener"
 ROUTES = PREFIX + "envoy.config.route.v3.RouteConfiguration"
 SCOPE = PREFIX + "envoy.config.route.v3.ScopedRouteConfiguration"
 VIRTUAL_HOST = PREFIX + "envoy.config.route.v3.VirtualHost"
-COMPANION = PREFIX + "gatehouse.companion.Description"
+COMPANION = PREFIX + features.SIDECAR_CONFIG_TYPE
 """For the agent, not for Envoy: configuration of a sidecar."""
 
 ORDER = (COMPANION, SECRET, CLUSTER, ENDPOINTS, LISTENER, SCOPE, ROUTES, VIRTUAL_HOST)

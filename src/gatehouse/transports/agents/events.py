@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from gatehouse.dataplane import features
+
 
 class Apart(msgspec.Struct, frozen=True):
     """What of a version some instances get apart from its files, upstream by upstream."""
@@ -41,7 +43,7 @@ class Register(msgspec.Struct, frozen=True, tag=True):
     @property
     def takes_actions(self) -> bool:
         """Whether it gets the servers of upstreams apart: NGINX Plus with an agent not ours."""
-        told = "endpoints" not in self.features and "api-action" in self.features
+        told = features.ENDPOINTS not in self.features and features.API_ACTION in self.features
         return told and "nginx-plus" in self.proxy
 
 

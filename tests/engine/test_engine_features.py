@@ -1,0 +1,47 @@
+"""Identifiers of the wire format keep their values, since agents of other versions compare them."""
+
+from __future__ import annotations
+
+from gatehouse.agent import sidecars
+from gatehouse.dataplane import features
+from gatehouse.dataplane.xds import resources
+from gatehouse.sidecars.authenticator import config as authenticator
+from gatehouse.sidecars.base import control
+from gatehouse.sidecars.reviewer import config as reviewer
+from gatehouse.sidecars.tls_connector import config as tls_connector
+
+WIRE = {
+    "CONNECTORS": "connectors",
+    "AUTHENTICATORS": "authenticators",
+    "ENDPOINTS": "endpoints",
+    "API_ACTION": "api-action",
+    "RELAY": "gatehouse.relay",
+    "ENVOY_AUTHENTICATOR": "gatehouse.authenticator",
+    "ENVOY_REVIEWER": "gatehouse.reviewer",
+    "SIDECAR_CONFIG_TYPE": "gatehouse.companion.Description",
+}
+
+
+def test_features_keep_their_identifiers() -> None:
+    assert {name: value for name, value in vars(features).items() if name.isupper()} == WIRE
+
+
+def test_sidecar_config_keeps_its_type_url() -> None:
+    assert resources.COMPANION == "type.googleapis.com/gatehouse.companion.Description"
+
+
+def test_sidecars_keep_files_and_sockets() -> None:
+    assert tls_connector.FILE == "gatehouse/connectors.json"
+    assert authenticator.FILE == "gatehouse/authenticators.json"
+    assert reviewer.FILE == "gatehouse/reviewer.json"
+    assert reviewer.REVIEWER == "reviewer.sock"
+    assert control.SOCKET == "control.sock"
+    assert (tls_connector.SOCKETS, authenticator.SOCKETS) == ("connectors", "authenticators")
+
+
+def test_sidecars_keep_their_names() -> None:
+    assert [kind.name for kind in (*sidecars.OF_NGINX, sidecars.REVIEWER)] == [
+        "connector",
+        "authenticator",
+        "reviewer",
+    ]

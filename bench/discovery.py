@@ -33,7 +33,7 @@ from envoy_running import (
     routes,
 )
 
-from gatehouse.agent.envoy import supervisor as supervision
+from gatehouse.agent.envoy import supervisor
 from gatehouse.dataplane.xds import delta
 from gatehouse.dataplane.xds.ads_session import Response
 from gatehouse.dataplane.xds.resources import Resource, Resources
@@ -138,7 +138,7 @@ async def relayed(plane: EnvoyControlPlane, directory: Path) -> AsyncIterator[li
     pids = [agent.pid]
     try:
         await plane.until(lambda report: bool(report.instances))
-        pids += supervision.running(directory / "run" / "envoy" / "bootstrap.json")
+        pids += supervisor.running(directory / "run" / "envoy" / "bootstrap.json")
         yield pids
     finally:
         agent.terminate()

@@ -36,8 +36,7 @@ from envoy_running import EnvoyControlPlane
 
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.compiler.backends import envoy
-from gatehouse.compiler.frontends import combined as joined
-from gatehouse.compiler.frontends import gateway_api
+from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.incremental.query import Engine, Key, Snapshot
 
 ADDRESS, PORT, BACKEND = "127.99.0.1", 8443, 9443
@@ -147,7 +146,7 @@ class World:
     """HostedAPIServers as objects, compiled as the controller does it."""
 
     def __init__(self, count: int) -> None:
-        self.engine = Engine(Snapshot(joined.INDEXES))
+        self.engine = Engine(Snapshot(combined.INDEXES))
         self.generator = envoy.Generator(envoy.Capabilities())
         changes: dict[Key, Any] = {
             gateway_api.SETTINGS_KEY: gateway_api.Settings(bind="any"),
@@ -164,7 +163,7 @@ class World:
     def _object(self, kind: str, namespace: str, name: str, spec: Object) -> dict[Key, Any]:
         metadata = {"name": name, "namespace": namespace, "creationTimestamp": "2026-01-01"}
         raw = {"metadata": metadata, "spec": spec}
-        return {(kind, namespace, name): joined.decode(kind, raw)}
+        return {(kind, namespace, name): combined.decode(kind, raw)}
 
     def server(self, number: int) -> dict[Key, Any]:
         """Give the objects of one: the Service, its endpoints, and itself."""
@@ -180,7 +179,7 @@ class World:
         }  # fmt: skip
         return {
             **self._object("Service", "ns", own, {"ports": [{"name": "https", "port": 443}]}),
-            ("EndpointSlice", "ns", own): joined.decode("EndpointSlice", slices),
+            ("EndpointSlice", "ns", own): combined.decode("EndpointSlice", slices),
             **self._object("HostedAPIServer", "ns", own, {
                 "parentRefs": [{"name": "gw"}], "hosts": [name(number)],
                 "service": {"name": own}, "advertised": {"address": address},
@@ -191,8 +190,8 @@ class World:
         """Compile and render as a pass of the controller does, statuses too."""
         gc.disable()
         with self.engine.compile() as ask:
-            gateway = joined.compile_gateway(ask, ("Gateway", "ns", "gw"))
-            ask.map(joined.status, ask(joined.subjects, ""))
+            gateway = combined.compile_gateway(ask, ("Gateway", "ns", "gw"))
+            ask.map(combined.status, ask(combined.subjects, ""))
         gc.enable()
         assert gateway is not None
         return self.generator.generate(gateway)

@@ -27,7 +27,7 @@ import msgspec
 import uvloop
 
 from gatehouse.sidecars.base import control
-from gatehouse.sidecars.reviewer import config as description
+from gatehouse.sidecars.reviewer import config
 
 CLAIMS = {
     "aud": ["https://kubernetes.default.svc.cluster.local"],
@@ -138,8 +138,8 @@ class Reviewer:
     def __init__(self, home: Path) -> None:
         self.home = home
         (home / "gatehouse").mkdir()
-        (home / description.FILE).write_bytes(description.CONTENT)
-        directory = home / description.SOCKETS
+        (home / config.FILE).write_bytes(config.CONTENT)
+        directory = home / config.SOCKETS
         directory.mkdir()
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "gatehouse.sidecars.reviewer", str(directory), "5"]
@@ -157,7 +157,7 @@ class Reviewer:
 
     async def script(self) -> Script:
         """Connect one that asks."""
-        path = str(self.home / description.REVIEWER)
+        path = str(self.home / config.REVIEWER)
         return Script(*await asyncio.open_unix_connection(path))
 
     @property
@@ -210,7 +210,7 @@ async def measure(
 async def run(count: int, width: int) -> None:
     with tempfile.TemporaryDirectory(prefix="gh-") as directory:
         home = Path(directory)
-        upstream = str(home / description.UPSTREAM)
+        upstream = str(home / config.UPSTREAM)
         server = await asyncio.get_running_loop().create_unix_server(Cluster, upstream)
         reviewer = Reviewer(home)
         try:

@@ -14,13 +14,13 @@ from authority import Authority
 from test_agent_connector import ADDRESS, agent, without
 from test_agent_process import spawn, until
 
-from gatehouse.agent import timeouts as lifetimes
+from gatehouse.agent import timeouts
 from gatehouse.compiler.backends import nginx
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Oidc
 from gatehouse.dataplane.file_set import Bundle, File
-from gatehouse.runtime import procfs as processes
+from gatehouse.runtime import procfs
 from gatehouse.sidecars.base import control
 from gatehouse.standalone.free_ports import free_port
 
@@ -83,7 +83,7 @@ async def test_it_runs_while_something_needs_it(
     authority: Authority,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lifetimes, "linger_seconds", lambda _drain: 0.5)
+    monkeypatch.setattr(timeouts, "linger_seconds", lambda _drain: 0.5)
     port = free_port()
     async with agent(control_plane, tmp_path):
         await control_plane.programmed(without(port))
@@ -100,7 +100,7 @@ async def test_it_runs_while_something_needs_it(
         await control_plane.programmed(guarded(port, authority, cookie="OTHER"))
         assert authenticator_pid(tmp_path) == pid
         await control_plane.programmed(without(port))
-        await until(lambda: not processes.alive(pid))
+        await until(lambda: not procfs.alive(pid))
         assert list((tmp_path / "run" / "authenticators").iterdir()) == []
 
 
@@ -147,4 +147,4 @@ async def test_it_outlives_a_killed_agent_and_is_replaced_by_the_next(
         assert fresh is not None
         second.terminate()
         assert await asyncio.to_thread(second.wait) == 0
-        assert not processes.alive(fresh)
+        assert not procfs.alive(fresh)

@@ -15,11 +15,11 @@ from envoy_running import EnvoyControlPlane, backend, get, website
 from test_agent_envoy import envoys, options, running, spawn, until
 
 from gatehouse.agent import sidecars as owners
-from gatehouse.agent import timeouts as lifetimes
-from gatehouse.dataplane.xds import sidecar_configs as companions
+from gatehouse.agent import timeouts
+from gatehouse.dataplane.xds import sidecar_configs
 from gatehouse.dataplane.xds.resources import COMPANION, Resource
-from gatehouse.runtime import procfs as processes
-from gatehouse.sidecars.authenticator import config as description
+from gatehouse.runtime import procfs
+from gatehouse.sidecars.authenticator import config
 from gatehouse.sidecars.authenticator.config import Party
 from gatehouse.sidecars.base import control
 from gatehouse.standalone.free_ports import free_port
@@ -41,7 +41,7 @@ def authority(tmp_path: Path) -> Authority:
 
 
 def authenticator(directory: Path) -> int | None:
-    return control.pid(directory / "run" / description.SOCKETS)
+    return control.pid(directory / "run" / config.SOCKETS)
 
 
 def party(name: str, authority: Authority, revoked: bytes = b"") -> Resource:
@@ -52,17 +52,19 @@ def party(name: str, authority: Authority, revoked: bytes = b"") -> Resource:
         revoked="revoked.pem" if revoked else "", callback="/callback", cookie="S", timeout=60.0,
     )  # fmt: skip
     files = {
-        description.FILE: description.encode([made]),
+        config.FILE: config.encode([made]),
         "secret": b"of nobody else",
         "trust.pem": authority.pem,
         "revoked.pem": revoked,
     }
-    return companions.resource("authenticator", name, files, origins=(f"HTTPRoute shop/{name}",))
+    return sidecar_configs.resource(
+        "authenticator", name, files, origins=(f"HTTPRoute shop/{name}",)
+    )
 
 
 async def check(directory: Path, name: str) -> int:
     """Ask the authenticator, as a proxy does, about somebody who is not logged in."""
-    path = str(directory / "run" / description.SOCKET)
+    path = str(directory / "run" / config.SOCKET)
     async with (
         aiohttp.ClientSession(connector=aiohttp.UnixConnector(path)) as client,
         client.get(f"http://authenticator/{name}/check") as response,
@@ -90,7 +92,7 @@ async def test_it_does_what_is_described_when_that_is_confirmed(
     authority: Authority,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lifetimes, "linger_seconds", lambda _drain: 0.5)
+    monkeypatch.setattr(timeouts, "linger_seconds", lambda _drain: 0.5)
     port = free_port()
     async with backend("one") as one, running(options(plane, tmp_path)):
         report = await plane.served(website(port, one))
@@ -109,7 +111,7 @@ async def test_it_does_what_is_described_when_that_is_confirmed(
         assert authenticator(tmp_path) == pid
         await plane.served(website(port, one))
         assert described(tmp_path) == []
-        await until(lambda: not processes.alive(pid))
+        await until(lambda: not procfs.alive(pid))
 
 
 async def test_what_it_refuses_is_named_and_all_else_is_served(
@@ -127,7 +129,7 @@ async def test_what_it_refuses_is_named_and_all_else_is_served(
         assert "filter shop/bad: revoked.pem" in refused.reason
         assert (await check(tmp_path, "p"), await check(tmp_path, "q")) == (401, 401)
         assert await get(port) == (200, "two")
-        other = companions.resource("juggler", "p", {})
+        other = sidecar_configs.resource("juggler", "p", {})
         report = await plane.served(website(port, one, party("p", authority), other))
         assert "juggler/p: this agent has no such companion" in report.instances[0].error
         assert await get(port) == (200, "one")

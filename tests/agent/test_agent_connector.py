@@ -22,15 +22,14 @@ from cryptography import x509
 from https_server import serving
 from test_agent_process import running, spawn, until
 
-from gatehouse.agent import sidecars as companions
-from gatehouse.agent import timeouts as lifetimes
+from gatehouse.agent import sidecars, timeouts
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.agent.nginx import main
 from gatehouse.compiler.backends import nginx
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.dataplane.file_set import Bundle
-from gatehouse.runtime import procfs as processes
+from gatehouse.runtime import procfs
 from gatehouse.sidecars.base import control
 from gatehouse.standalone.free_ports import free_port
 
@@ -136,7 +135,7 @@ async def test_requests_reach_a_backend_of_the_right_name_and_no_other(
             assert "none of the names spiffe://other; it has URI:spiffe://mesh/real" in said
             pid = connector_pid(tmp_path)
             assert pid is not None
-    assert not processes.alive(pid)
+    assert not procfs.alive(pid)
     assert list((tmp_path / "run" / "connectors").iterdir()) == []
 
 
@@ -216,7 +215,7 @@ async def test_a_connector_that_hangs_is_said_and_replaced(
             pid = connector_pid(tmp_path)
             assert pid is not None
             os.kill(pid, signal.SIGSTOP)
-            monkeypatch.setattr(companions, "TELL_SECONDS", 0.3)
+            monkeypatch.setattr(sidecars, "TELL_SECONDS", 0.3)
             control_plane.server.publish(GATEWAY, bundle(port, authority, endpoint, free_port()))
             report = await control_plane.until(lambda report: bool(report.error))
             assert "connector: it did not answer within 0.3 s" in report.error
@@ -252,7 +251,7 @@ async def test_the_connector_outlives_a_killed_agent_and_is_adopted_by_the_next(
             assert fresh is not None
             second.terminate()
             assert await asyncio.to_thread(second.wait) == 0
-            assert not processes.alive(fresh)
+            assert not procfs.alive(fresh)
 
 
 async def test_the_connector_ends_when_nothing_needs_it(
@@ -261,7 +260,7 @@ async def test_the_connector_ends_when_nothing_needs_it(
     authority: Authority,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lifetimes, "linger_seconds", lambda _drain: 0.5)
+    monkeypatch.setattr(timeouts, "linger_seconds", lambda _drain: 0.5)
     port = free_port()
     with serving(authority.server("real", SPIFFE)) as endpoint:
         async with agent(control_plane, tmp_path):
@@ -273,7 +272,7 @@ async def test_the_connector_ends_when_nothing_needs_it(
                 pid = connector_pid(tmp_path)
                 assert pid is not None
                 await control_plane.programmed(without(port))
-                await until(lambda pid=pid: not processes.alive(pid))  # type: ignore[misc]
+                await until(lambda pid=pid: not procfs.alive(pid))  # type: ignore[misc]
                 assert connector_pid(tmp_path) is None
 
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from gatehouse.agent.channel import Token
 from gatehouse.agent.error_log import ErrorLog, emergencies
-from gatehouse.agent.nginx import main_conf
-from gatehouse.agent.nginx import paths as places
+from gatehouse.agent.nginx import main_conf, paths
 from gatehouse.agent.nginx.binary import NginxBinary, NginxMissingError, find, probe
 from gatehouse.agent.nginx.coalescing_queue import Mailbox
 from gatehouse.agent.nginx.file_overview import Overviews
@@ -311,9 +310,9 @@ def test_keys_are_readable_by_their_owner_only(store: Generations) -> None:
 
 def test_a_run_directory_too_long_for_sockets_gets_a_stable_stand_in(tmp_path: Path) -> None:
     long = tmp_path / ("x" * SOCKET_PATH_MAX)
-    assert places.of(tmp_path, long) == places.of(tmp_path, long)
-    assert len(bytes(places.of(tmp_path, long).version_socket)) <= SOCKET_PATH_MAX
-    assert places.of(tmp_path, Path("/run/g")).run == Path("/run/g")
+    assert paths.of(tmp_path, long) == paths.of(tmp_path, long)
+    assert len(bytes(paths.of(tmp_path, long).version_socket)) <= SOCKET_PATH_MAX
+    assert paths.of(tmp_path, Path("/run/g")).run == Path("/run/g")
 
 
 @pytest.mark.parametrize(("version", "expected"), [("1.22.1", False), ("1.27.4", True)])
@@ -321,7 +320,7 @@ def test_only_an_nginx_that_knows_it_gets_keepalive_min_timeout(
     version: str, expected: bool
 ) -> None:
     binary = NginxBinary(Path("/nginx"), version, "")
-    text = main_conf.render(binary, places.of(Path("/r"), Path("/run/g")), "v=", [], shutdown=60)
+    text = main_conf.render(binary, paths.of(Path("/r"), Path("/run/g")), "v=", [], shutdown=60)
     assert ("keepalive_min_timeout" in text) is expected
     assert "include" not in text
 
@@ -330,9 +329,7 @@ def test_a_version_cannot_break_out_of_its_place() -> None:
     binary = NginxBinary(Path("/nginx"), "1.31.3", "")
     for version in ('"; }', "$pid", "a b", "a\nb", "\\"):
         with pytest.raises(ValueError, match="version"):
-            main_conf.render(
-                binary, places.of(Path("/r"), Path("/run/g")), version, [], shutdown=60
-            )
+            main_conf.render(binary, paths.of(Path("/r"), Path("/run/g")), version, [], shutdown=60)
 
 
 def test_an_nginx_is_found_and_what_is_none_is_named() -> None:

@@ -25,7 +25,7 @@ from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.dataplane.delivery import DataPlaneReport
 from gatehouse.dataplane.file_set import Bundle
-from gatehouse.runtime import procfs as processes
+from gatehouse.runtime import procfs
 from gatehouse.standalone.free_ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(150)]
@@ -146,7 +146,7 @@ async def unseeded(directory: Path) -> None:
 
 
 def workers(directory: Path) -> frozenset[int]:
-    return processes.children(master_pid(directory))
+    return procfs.children(master_pid(directory))
 
 
 @pytest.mark.long
@@ -261,7 +261,7 @@ async def test_a_new_master_begins_with_the_newest_endpoints(
             while not statuses:
                 with contextlib.suppress(aiohttp.ClientError):
                     # Refused until there is a new master; its first answer must be good.
-                    if not processes.alive(dead):
+                    if not procfs.alive(dead):
                         statuses.append(await get(port))
         assert statuses == [(200, "1")]
 

@@ -33,12 +33,12 @@ from envoy_running import (
     website,
 )
 
-from gatehouse.agent.envoy import supervisor as supervision
+from gatehouse.agent.envoy import supervisor
 from gatehouse.agent.envoy.main import run
 from gatehouse.agent.options import Options, options_from_environment
 from gatehouse.dataplane.xds.ads_session import Conversation, Response
 from gatehouse.dataplane.xds.resources import CLUSTER, COMPANION, LISTENER, Resource, Resources
-from gatehouse.runtime import procfs as processes
+from gatehouse.runtime import procfs
 from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
@@ -52,7 +52,7 @@ def no_envoy_is_left(tmp_path: Path) -> object:
 
 
 def envoys(directory: Path) -> list[int]:
-    return supervision.running(directory / "run" / "envoy" / "bootstrap.json")
+    return supervisor.running(directory / "run" / "envoy" / "bootstrap.json")
 
 
 def options(plane: EnvoyControlPlane, directory: Path, **more: str) -> Options:
@@ -309,7 +309,7 @@ async def test_envoy_outlives_a_killed_agent_and_is_adopted_by_the_next(
         assert traffic.lost == []
         agent.terminate()
         assert await asyncio.to_thread(agent.wait) == 0
-        assert not processes.alive(pid)
+        assert not procfs.alive(pid)
 
 
 async def test_an_envoy_that_is_killed_is_replaced_and_told_everything(
@@ -395,7 +395,7 @@ async def test_the_end_is_announced_and_loses_no_request(
             await plane.until(lambda report: not report.instances)
             before = traffic.count
             # For a moment whoever chooses among data planes goes on connecting to this one.
-            await asyncio.sleep(supervision.WELCOME_SECONDS / 3)
+            await asyncio.sleep(supervisor.WELCOME_SECONDS / 3)
         assert traffic.count > before
         await until(lambda: not envoys(tmp_path), 40)
         assert traffic.lost == []

@@ -18,7 +18,7 @@ from test_agent_killed import assert_tidy, connected
 from test_agent_process import get, until
 
 from gatehouse.dataplane.file_set import File
-from gatehouse.runtime import procfs as processes
+from gatehouse.runtime import procfs
 from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
@@ -39,7 +39,7 @@ def serving(run: Path, former: int) -> bool:
         master = int((run / "nginx.pid").read_text())
     except (OSError, ValueError):
         return False
-    return master != former and bool(processes.children(master))
+    return master != former and bool(procfs.children(master))
 
 
 async def test_what_does_not_fit_is_refused_and_applied_when_it_does(

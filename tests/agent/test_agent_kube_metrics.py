@@ -18,12 +18,12 @@ from authority import Authority
 from envoy_running import EnvoyControlPlane
 from test_agent_envoy import envoys, options, running
 
-from gatehouse.agent.envoy import kube_metrics as kubernetes
+from gatehouse.agent.envoy import kube_metrics
 from gatehouse.compiler.backends import envoy
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import kube_apiserver as ir
 from gatehouse.sidecars.base import control
-from gatehouse.sidecars.reviewer import config as description
+from gatehouse.sidecars.reviewer import config
 from gatehouse.standalone.free_ports import free_port
 
 HOST = "a.kube.test"
@@ -74,17 +74,17 @@ envoy_server_live{} 1
 
 
 def test_what_envoy_counts_is_told_in_our_words() -> None:
-    found = kubernetes.renamed(ENVOYS)
+    found = kube_metrics.renamed(ENVOYS)
     assert [each for each in found.splitlines() if not each.startswith("#")] == OURS.split("\n")
     assert "# TYPE gatehouse_kube_request_seconds histogram\n" in found
     assert "envoy_gatehouse" not in found
-    assert kubernetes.renamed("") == ""
+    assert kube_metrics.renamed("") == ""
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(tmp_path: Path) -> Iterator[None]:
     yield
-    reviewer = control.pid(tmp_path / "run" / description.SOCKETS)
+    reviewer = control.pid(tmp_path / "run" / config.SOCKETS)
     for pid in (*envoys(tmp_path), *filter(None, [reviewer])):
         os.kill(pid, signal.SIGKILL)
 
@@ -135,7 +135,7 @@ async def test_an_agents_page_has_them_with_its_own_labels(
                 pattern = r'^gatehouse_kube_request_seconds_bucket{.*,verb="list",le="([^"]*)",'
                 while not (bounds := re.findall(pattern, text := await page(), re.M)):
                     await asyncio.sleep(0.1)
-        assert bounds == [*(f"{each / 1000:g}" for each in kubernetes.BUCKETS), "+Inf"]
+        assert bounds == [*(f"{each / 1000:g}" for each in kube_metrics.BUCKETS), "+Inf"]
         server = f'server="127.0.0.1:{upstream.port}"'
         own = 'pod="pod-1"'
         what = f'cluster="{HOST}",verb="list",resource="pods"'

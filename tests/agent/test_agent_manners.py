@@ -22,7 +22,7 @@ from test_agent_process import get, until
 
 from gatehouse.dataplane.delivery import DataPlaneReport
 from gatehouse.dataplane.file_set import Bundle, File
-from gatehouse.runtime import procfs as processes
+from gatehouse.runtime import procfs
 from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
@@ -143,7 +143,7 @@ async def test_what_others_put_into_its_directories_stays(
 
 def inner(process: subprocess.Popen[bytes]) -> int:
     """Give the agent that ``unshare`` runs as process 1 of a namespace."""
-    (found,) = processes.children(process.pid)
+    (found,) = procfs.children(process.pid)
     return found
 
 
@@ -182,14 +182,14 @@ async def test_as_process_1_it_waits_for_orphans_restarts_nginx_and_drains(
         # A grandchild whose parent ends becomes a child of process 1.
         words = ("nsenter", "-t", str(first), "-p", "sh", "-c", "setsid sleep 0.2 & exit")
         await asyncio.to_thread(subprocess.run, words, check=True)
-        await until(lambda: any(_sleeps(pid) for pid in processes.children(first)))
-        await until(lambda: not any(_sleeps(pid) for pid in processes.children(first)))
-        await until(lambda: processes.zombies(first) == [])
+        await until(lambda: any(_sleeps(pid) for pid in procfs.children(first)))
+        await until(lambda: not any(_sleeps(pid) for pid in procfs.children(first)))
+        await until(lambda: procfs.zombies(first) == [])
         # So do the workers of a master that is killed.
-        (master,) = processes.children(first)
+        (master,) = procfs.children(first)
         os.kill(master, signal.SIGKILL)
-        await until(lambda: bool(processes.children(first) - {master}))
-        await until(lambda: processes.zombies(first) == [])
+        await until(lambda: bool(procfs.children(first) - {master}))
+        await until(lambda: procfs.zombies(first) == [])
         await control_plane.programmed(answering(port, "two"))
         assert await get(port) == (200, "two")
         os.kill(first, signal.SIGTERM)
@@ -200,7 +200,7 @@ async def test_as_process_1_it_waits_for_orphans_restarts_nginx_and_drains(
 
 
 def _sleeps(pid: int) -> bool:
-    return processes.command_line(pid).startswith("sleep")
+    return procfs.command_line(pid).startswith("sleep")
 
 
 @needs_root

@@ -18,7 +18,7 @@ from test_agent_process import get, master_pid, running, until
 
 from gatehouse.agent.nginx import apply, main
 from gatehouse.dataplane.file_set import File
-from gatehouse.runtime import procfs as processes
+from gatehouse.runtime import procfs
 from gatehouse.standalone.free_ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
@@ -109,7 +109,7 @@ async def test_a_new_master_begins_with_the_newest_endpoints(
         await control_plane.programmed(forwarding(port, (backends.endpoints(1), 1)))
         dead = master_pid(tmp_path)
         os.kill(dead, signal.SIGKILL)
-        await until(lambda: not processes.alive(dead))
+        await until(lambda: not procfs.alive(dead))
         statuses: list[tuple[int, str]] = []
         async with asyncio.timeout(20):
             while not statuses:

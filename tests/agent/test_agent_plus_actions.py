@@ -15,7 +15,7 @@ from plus_running import FakeProgram, forwarding, unreloaded
 from test_agent_endpoints import Backends, connected
 from test_agent_process import get, running
 
-from gatehouse.agent.nginx import instance_info as descriptions
+from gatehouse.agent.nginx import instance_info
 from gatehouse.compiler.backends import nginx
 from gatehouse.dataplane.file_set import Bundle
 from gatehouse.standalone.free_ports import free_port
@@ -28,14 +28,14 @@ CAPABILITIES = nginx.Capabilities.parse("1.29.3 (nginx-plus-r36)", api_actions=T
 
 @pytest.fixture
 def plus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeProgram:
-    whole = descriptions.Describer.resource
+    whole = instance_info.Describer.resource
 
-    def as_of_the_field(self: descriptions.Describer) -> command_pb2.Resource:
+    def as_of_the_field(self: instance_info.Describer) -> command_pb2.Resource:
         resource = whole(self)
         resource.instances[0].instance_config.agent_config.features.remove("endpoints")
         return resource
 
-    monkeypatch.setattr(descriptions.Describer, "resource", as_of_the_field)
+    monkeypatch.setattr(instance_info.Describer, "resource", as_of_the_field)
     return FakeProgram(tmp_path)
 
 

@@ -24,7 +24,7 @@ from agent_control_plane import (
 
 from gatehouse.agent.nginx import main
 from gatehouse.dataplane.file_set import Bundle, File
-from gatehouse.runtime import procfs as processes
+from gatehouse.runtime import procfs
 from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
@@ -132,15 +132,13 @@ async def test_a_dead_master_is_replaced_with_the_last_good_configuration(
         await control_plane.until(lambda report: bool(report.instances))
         await control_plane.programmed(answering(port, "kept"))
         dead = master_pid(tmp_path)
-        orphans = processes.children(dead)
+        orphans = procfs.children(dead)
         os.kill(dead, signal.SIGKILL)
-        await until(lambda: not any(processes.alive(pid) for pid in orphans))
+        await until(lambda: not any(procfs.alive(pid) for pid in orphans))
 
         def replaced() -> bool:
             with contextlib.suppress(OSError, ValueError):
-                return master_pid(tmp_path) != dead and bool(
-                    processes.children(master_pid(tmp_path))
-                )
+                return master_pid(tmp_path) != dead and bool(procfs.children(master_pid(tmp_path)))
             return False
 
         await until(replaced)
@@ -164,7 +162,7 @@ async def test_a_restarted_control_plane_finds_its_version_confirmed(
     async with running(main.options_from_environment(environ)):
         await control_plane.until(lambda report: bool(report.instances))
         await control_plane.programmed(bundle)
-        workers = processes.children(master_pid(tmp_path))
+        workers = procfs.children(master_pid(tmp_path))
         with structlog.testing.capture_logs() as logs:
             await control_plane.restart()
             await control_plane.until(lambda report: bool(report.instances))
@@ -176,7 +174,7 @@ async def test_a_restarted_control_plane_finds_its_version_confirmed(
             report = await control_plane.programmed(bundle)
         assert report.instances[0].confirmed == bundle.version
         assert not [each for each in logs if each["event"] == "apply sent"]
-        assert processes.children(master_pid(tmp_path)) == workers
+        assert procfs.children(master_pid(tmp_path)) == workers
 
 
 async def test_what_a_restarted_control_plane_asks_is_answered(
@@ -248,7 +246,7 @@ async def test_nginx_outlives_a_killed_agent_and_is_adopted_by_the_next(
         assert master_pid(tmp_path) == master
         first.terminate()
         assert await asyncio.to_thread(first.wait) == 0
-        assert not processes.alive(master)
+        assert not procfs.alive(master)
 
 
 async def test_reloads_fail_no_request_of_keep_alive_clients(

@@ -16,20 +16,20 @@ from envoy_running import EnvoyControlPlane, backend, website
 from reviewer_running import Upstream, review
 from test_agent_envoy import envoys, options, running, until
 
-from gatehouse.agent import timeouts as lifetimes
-from gatehouse.dataplane.xds import sidecar_configs as companions
-from gatehouse.runtime import procfs as processes
+from gatehouse.agent import timeouts
+from gatehouse.dataplane.xds import sidecar_configs
+from gatehouse.runtime import procfs
 from gatehouse.sidecars.base import control
-from gatehouse.sidecars.reviewer import config as description
+from gatehouse.sidecars.reviewer import config
 from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
 
-REVIEWER = companions.resource("reviewer", "all", {description.FILE: description.CONTENT})
+REVIEWER = sidecar_configs.resource("reviewer", "all", {config.FILE: config.CONTENT})
 
 
 def reviewer(directory: Path) -> int | None:
-    return control.pid(directory / "run" / description.SOCKETS)
+    return control.pid(directory / "run" / config.SOCKETS)
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def nothing_is_left(tmp_path: Path) -> Iterator[None]:
 
 async def status(directory: Path, token: str) -> int:
     """Ask as the script in Envoy does."""
-    path = str(directory / "run" / description.REVIEWER)
+    path = str(directory / "run" / config.REVIEWER)
     headers = {
         "x-cluster": "prod.example", "authorization": f"Bearer {token}",
         "x-good-for": "60", "x-bad-for": "60",
@@ -56,10 +56,10 @@ async def status(directory: Path, token: str) -> int:
 async def test_it_reviews_where_envoy_runs_for_as_long_as_it_is_needed(
     plane: EnvoyControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lifetimes, "linger_seconds", lambda _drain: 0.5)
+    monkeypatch.setattr(timeouts, "linger_seconds", lambda _drain: 0.5)
     port, health = free_port(), f"127.0.0.1:{free_port()}"
     chosen = msgspec.structs.replace(options(plane, tmp_path), health_address=health)
-    upstream = Upstream(tmp_path / "run" / description.UPSTREAM, None)
+    upstream = Upstream(tmp_path / "run" / config.UPSTREAM, None)
 
     async def nobodys(_: object) -> aiohttp.web.Response:
         return review({"user": {}})
@@ -93,6 +93,6 @@ async def test_it_reviews_where_envoy_runs_for_as_long_as_it_is_needed(
         pid = reviewer(tmp_path)
         assert pid is not None
         await plane.served(website(port, one))
-        await until(lambda: not processes.alive(pid))
-        assert not (tmp_path / "run" / description.REVIEWER).exists()
+        await until(lambda: not procfs.alive(pid))
+        assert not (tmp_path / "run" / config.REVIEWER).exists()
         await upstream.stop()

@@ -15,7 +15,7 @@ from inprocess import Server
 
 from gatehouse.apis import resources
 from gatehouse.apiserver.identity import signing_keys as token_keys
-from gatehouse.apiserver.identity import static_tokens as static
+from gatehouse.apiserver.identity import static_tokens
 from gatehouse.apiserver.identity.signing_keys import Keys
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
@@ -108,10 +108,12 @@ async def test_a_file_of_tokens(tmp_path: Path) -> None:
 def test_a_file_of_tokens_that_is_wrong_is_named(tmp_path: Path) -> None:
     file = tmp_path / "tokens.csv"
     file.write_text("good,alice,1\nbad,\n")
-    with pytest.raises(static.TokenFileError, match=r"tokens\.csv, line 2: expected token,user"):
-        static.load(file)
-    with pytest.raises(static.TokenFileError, match="No such file"):
-        static.load(tmp_path / "none")
+    with pytest.raises(
+        static_tokens.TokenFileError, match=r"tokens\.csv, line 2: expected token,user"
+    ):
+        static_tokens.load(file)
+    with pytest.raises(static_tokens.TokenFileError, match="No such file"):
+        static_tokens.load(tmp_path / "none")
 
 
 def encoded(**data: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gatehouse.apiserver.builtin import network_policies as networks
+from gatehouse.apiserver.builtin import network_policies
 
 
 def policy(**spec: Any) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def policy(**spec: Any) -> dict[str, Any]:
 )
 def test_directions_are_stated(spec: dict[str, Any], types: list[str]) -> None:
     made = policy(**spec)
-    networks.complete(made)
+    network_policies.complete(made)
     assert made["spec"]["policyTypes"] == types
 
 
@@ -54,7 +54,7 @@ def test_directions_are_stated(spec: dict[str, Any], types: list[str]) -> None:
     ],
 )
 def test_what_means_nothing_is_refused_by_its_place(rule: dict[str, Any], field: str) -> None:
-    [cause] = networks.check(policy(ingress=[{}, rule]), None)
+    [cause] = network_policies.check(policy(ingress=[{}, rule]), None)
     assert cause.field == f"spec.ingress[1].{field}"
 
 
@@ -70,4 +70,4 @@ def test_what_means_nothing_is_refused_by_its_place(rule: dict[str, Any], field:
     ],
 )
 def test_what_kubernetes_takes_is_taken(rule: dict[str, Any]) -> None:
-    assert not list(networks.check(policy(egress=[rule]), None))
+    assert not list(network_policies.check(policy(egress=[rule]), None))

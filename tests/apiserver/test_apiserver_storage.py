@@ -16,9 +16,7 @@ from typing import Any
 import pytest
 from process import Etcd
 
-from gatehouse.apiserver.storage import backup as transfer
-from gatehouse.apiserver.storage import encryption
-from gatehouse.apiserver.storage import factory as opening
+from gatehouse.apiserver.storage import backup, encryption, factory
 from gatehouse.apiserver.storage import store as stores
 from gatehouse.apiserver.storage.encryption import EncryptionError
 from gatehouse.apiserver.storage.entries import (
@@ -57,7 +55,7 @@ def at(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def opened(at: str) -> Open:
     @contextlib.asynccontextmanager
     async def opener(keys: Path | None = None) -> AsyncIterator[Store]:
-        store = await opening.open_store(at, keys)
+        store = await factory.open_store(at, keys)
         try:
             yield store
         finally:
@@ -172,15 +170,15 @@ async def test_a_backup_is_restored_with_revisions_that_go_on(
         entry = await store.put(f"{PREFIX}d/a", thing("a", x="1"), 0)
         await store.put(f"{PREFIX}d/b", thing("b"), 0)
         last = store.revision
-    revision, records = await transfer.read(at)
+    revision, records = await backup.read(at)
     assert revision >= last
-    transfer.dump(tmp_path / "backup", revision, records)
+    backup.dump(tmp_path / "backup", revision, records)
     assert (tmp_path / "backup").stat().st_mode & 0o777 == 0o600
     target = f"{at}-copy"
-    await transfer.write(target, *transfer.load(tmp_path / "backup"))
-    with pytest.raises(transfer.TransferError, match="not empty"):
-        await transfer.write(target, *transfer.load(tmp_path / "backup"))
-    copy = await opening.open_store(target)
+    await backup.write(target, *backup.load(tmp_path / "backup"))
+    with pytest.raises(backup.TransferError, match="not empty"):
+        await backup.write(target, *backup.load(tmp_path / "backup"))
+    copy = await factory.open_store(target)
     try:
         found = copy.get(f"{PREFIX}d/a")
         assert found is not None
@@ -202,12 +200,12 @@ async def test_secrets_are_sealed_and_keys_rotate(at: str, opened: Open, tmp_pat
     keys.write_text(f"# comment\n{old}\n")
     async with opened(keys) as store:
         assert store.stale == [key]
-        await opening.reseal(store)
-    assert all(b"in-the-open" not in r.value for r in (await transfer.read(at))[1])
+        await factory.reseal(store)
+    assert all(b"in-the-open" not in r.value for r in (await backup.read(at))[1])
     keys.write_text(f"{new}\n{old}\n")
     async with opened(keys) as store:
         assert store.stale == [key]
-        await opening.reseal(store)
+        await factory.reseal(store)
     keys.write_text(f"{new}\n")
     async with opened(keys) as store:
         assert not store.stale
@@ -216,7 +214,7 @@ async def test_secrets_are_sealed_and_keys_rotate(at: str, opened: Open, tmp_pat
         assert entry.value["data"] == {"p": "in-the-open"}
     keys.write_text(f"{encryption.generate()}\n")
     with pytest.raises(EncryptionError, match="lacks"):
-        await opening.open_store(at, keys)
+        await factory.open_store(at, keys)
 
 
 @pytest.mark.parametrize(
@@ -243,23 +241,23 @@ def test_a_sealed_value_cannot_change_places() -> None:
 
 
 async def test_two_processes_cannot_have_one_database(tmp_path: Path) -> None:
-    store = await opening.open_store(str(tmp_path / "db"))
+    store = await factory.open_store(str(tmp_path / "db"))
     with pytest.raises(UnavailableError, match="in use"):
-        await opening.open_store(str(tmp_path / "db"))
+        await factory.open_store(str(tmp_path / "db"))
     await store.close()
-    await (await opening.open_store(str(tmp_path / "db"))).close()
+    await (await factory.open_store(str(tmp_path / "db"))).close()
 
 
 async def test_a_log_is_compacted_and_keeps_what_is_there(tmp_path: Path) -> None:
-    store = await opening.open_store(str(tmp_path / "db"))
+    store = await factory.open_store(str(tmp_path / "db"))
     entry = await store.put(f"{PREFIX}d/a", thing("a", n=0), 0)
     for number in range(20):
         entry = await store.put(f"{PREFIX}d/a", thing("a", n=number), entry.revision)
     store._log.compact(entry.revision)  # type: ignore[attr-defined]
     await store.close()
-    rows = sqlite3.connect(tmp_path / "db" / opening.FILE).execute("SELECT * FROM log").fetchall()
+    rows = sqlite3.connect(tmp_path / "db" / factory.FILE).execute("SELECT * FROM log").fetchall()
     assert len(rows) == 1
-    store = await opening.open_store(str(tmp_path / "db"))
+    store = await factory.open_store(str(tmp_path / "db"))
     assert store.get(f"{PREFIX}d/a") is not None
     with pytest.raises(CompactedError):
         store.watch(PREFIX, entry.revision - 1)
@@ -287,13 +285,13 @@ def test_an_address_has_defaults() -> None:
 
 async def test_no_etcd_is_a_clear_error() -> None:
     with pytest.raises(UnavailableError, match="does not answer"):
-        await opening.open_store("etcd://127.0.0.1:9/x")
+        await factory.open_store("etcd://127.0.0.1:9/x")
 
 
 @pytest.mark.process
 async def test_two_servers_of_one_etcd_see_each_others_writes(etcd: Etcd) -> None:
     at = f"etcd://{etcd.address}/{os.urandom(6).hex()}"
-    one, two = await opening.open_store(at), await opening.open_store(at)
+    one, two = await factory.open_store(at), await factory.open_store(at)
     try:
         watch = two.watch(PREFIX, two.revision)
         entry = await one.put(f"{PREFIX}d/a", thing("a"), 0)
@@ -310,7 +308,7 @@ async def test_two_servers_of_one_etcd_see_each_others_writes(etcd: Etcd) -> Non
 @pytest.mark.process
 async def test_a_server_of_two_writes_over_what_the_other_one_just_wrote(etcd: Etcd) -> None:
     at = f"etcd://{etcd.address}/{os.urandom(6).hex()}"
-    one, other = await opening.open_store(at), await opening.open_store(at)
+    one, other = await factory.open_store(at), await factory.open_store(at)
     for number in range(50):
         key = f"{PREFIX}d/{number}"
         made = await one.put(key, thing("a"), 0)
@@ -336,7 +334,7 @@ async def test_an_etcd_that_comes_back_is_gone_on_with(tmp_path: Path) -> None:
         pytest.skip("no etcd on this machine")
     server = Etcd(tmp_path / "etcd")
     await asyncio.to_thread(server.start)
-    store = await opening.open_store(f"etcd://{server.address}/x")
+    store = await factory.open_store(f"etcd://{server.address}/x")
     try:
         watch = store.watch(PREFIX, store.revision)
         await store.put(f"{PREFIX}d/a", thing("a"), 0)

@@ -13,7 +13,7 @@ import pytest
 from kube_apiserver import KubeApiserver
 from kubectls import Kubectl, newest
 
-from gatehouse.apiserver.objects import crds as definitions
+from gatehouse.apiserver.objects import crds
 
 BUNDLED = Path(__file__).parents[2] / "src" / "gatehouse" / "apiserver" / "bundled"
 ANY: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
@@ -124,7 +124,7 @@ IDS = [rule for rule, _ in (*CASES, *AT_ROOT)]
 
 @pytest.mark.parametrize(("definition", "said"), DEFINITIONS, ids=IDS)
 def test_embedded_server_rejects_undeclared_fields(definition: dict[str, Any], said: str) -> None:
-    causes = [cause.message for cause in definitions.check(definition, None)]
+    causes = [cause.message for cause in crds.check(definition, None)]
     if not said:
         assert causes == []
         return
@@ -134,7 +134,7 @@ def test_embedded_server_rejects_undeclared_fields(definition: dict[str, Any], s
 
 def test_embedded_server_names_every_undeclared_field() -> None:
     definition = crd(0, "self.free == 1 || self.none == 1")
-    [cause] = definitions.check(definition, None)
+    [cause] = crds.check(definition, None)
     assert cause.field.endswith("properties[spec].x-kubernetes-validations[0].rule")
     assert "1:5: undefined field 'free'" in cause.message
     assert "1:23: undefined field 'none'" in cause.message
@@ -144,7 +144,7 @@ def test_embedded_server_checks_message_expressions() -> None:
     definition = crd(0, "has(self.name)")
     spec = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     spec["x-kubernetes-validations"][0]["messageExpression"] = "'not ' + string(self.free)"
-    [cause] = definitions.check(definition, None)
+    [cause] = crds.check(definition, None)
     assert cause.field.endswith("x-kubernetes-validations[0].messageExpression")
     assert "undefined field 'free'" in cause.message
 
@@ -152,13 +152,13 @@ def test_embedded_server_checks_message_expressions() -> None:
 def test_embedded_server_accepts_a_rule_nested_too_deeply_to_check() -> None:
     rule = "".join(f"self.list.all(each{number}, " for number in range(25)) + "true" + ")" * 25
     definition = crd(0, rule)
-    assert list(definitions.check(definition, None)) == []
+    assert list(crds.check(definition, None)) == []
 
 
 @pytest.mark.parametrize("path", sorted(BUNDLED.iterdir()), ids=lambda path: str(path.stem))
 def test_bundled_crds_declare_all_fields_of_their_rules(path: Path) -> None:
     definition = json.loads(path.read_text(encoding="utf-8"))
-    assert list(definitions.check(definition, None)) == []
+    assert list(crds.check(definition, None)) == []
 
 
 @pytest.mark.parametrize(("definition", "said"), DEFINITIONS, ids=IDS)

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from gatehouse.apiserver.builtin import protobuf as protobufs
+from gatehouse.apiserver.builtin import protobuf
 from gatehouse.apiserver.errors import ApiError
 from gatehouse.apiserver.http import selectors
-from gatehouse.apiserver.objects import jsonpath
-from gatehouse.apiserver.objects import timestamps as ages
+from gatehouse.apiserver.objects import jsonpath, timestamps
 from gatehouse.apiserver.quantities import canonical
 
 OBJECT = {
@@ -97,7 +96,7 @@ def test_a_label_selector_that_makes_no_sense_is_refused(selector: str) -> None:
     ],
 )  # fmt: skip
 def test_ages_are_shown_as_kubectl_shows_them(seconds: int, shown: str) -> None:
-    assert ages.duration(seconds) == shown
+    assert timestamps.duration(seconds) == shown
 
 
 def varint(number: int) -> bytes:
@@ -118,13 +117,13 @@ def field(number: int, value: int | bytes | str) -> bytes:
 
 def body(version: str, kind: str, raw: bytes) -> bytes:
     envelope = field(1, field(1, version) + field(2, kind)) + field(2, raw)
-    return protobufs.MAGIC + envelope
+    return protobuf.MAGIC + envelope
 
 
 def test_a_secret_in_protobuf() -> None:
     meta = field(1, "s") + field(3, "default") + field(11, field(1, "app") + field(2, "web"))
     raw = field(1, meta) + field(2, field(1, "key") + field(2, b"\0\xff")) + field(3, "Opaque")
-    assert protobufs.decode(body("v1", "Secret", raw)) == {
+    assert protobuf.decode(body("v1", "Secret", raw)) == {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {"name": "s", "namespace": "default", "labels": {"app": "web"}},
@@ -138,7 +137,7 @@ def test_times_numbers_and_choices_in_protobuf() -> None:
     numbered = field(3, 443) + field(4, field(1, 0) + field(2, 8443))
     time = field(8, field(1, 1_700_000_000))
     raw = field(1, field(1, "x") + time) + field(2, field(1, port) + field(1, numbered))
-    found = protobufs.decode(body("v1", "Service", raw))
+    found = protobuf.decode(body("v1", "Service", raw))
     assert found["metadata"]["creationTimestamp"] == "2023-11-14T22:13:20Z"
     assert found["spec"]["ports"] == [
         {"name": "http", "port": 80, "targetPort": "web"},
@@ -148,19 +147,19 @@ def test_times_numbers_and_choices_in_protobuf() -> None:
 
 def test_what_a_newer_client_sends_is_passed_over_in_protobuf() -> None:
     raw = field(1, field(1, "c")) + field(2, field(1, "k") + field(2, "v")) + field(999, "new")
-    assert protobufs.decode(body("v1", "ConfigMap", raw))["data"] == {"k": "v"}
+    assert protobuf.decode(body("v1", "ConfigMap", raw))["data"] == {"k": "v"}
 
 
 def test_a_negative_number_in_protobuf() -> None:
     raw = field(1, field(1, "d")) + field(2, field(1, -1))
-    assert protobufs.decode(body("apps/v1", "Deployment", raw))["spec"]["replicas"] == -1
+    assert protobuf.decode(body("apps/v1", "Deployment", raw))["spec"]["replicas"] == -1
 
 
 @pytest.mark.parametrize(
     ("data", "code"),
     [
         (b"{}", 400),
-        (protobufs.MAGIC + b"\xff\xff", 400),
+        (protobuf.MAGIC + b"\xff\xff", 400),
         (body("v1", "Secret", b"\x0a\xff"), 400),
         (body("v1", "Secret", b"\x0f"), 400),
         (body("v1", "Secret", field(1, 5)), 400),
@@ -171,7 +170,7 @@ def test_a_negative_number_in_protobuf() -> None:
 )
 def test_broken_protobuf_is_the_clients_fault(data: bytes, code: int) -> None:
     with pytest.raises(ApiError) as caught:
-        protobufs.decode(data)
+        protobuf.decode(data)
     assert caught.value.code == code
 
 

@@ -9,9 +9,7 @@ import aiohttp
 import pytest
 from authenticator_running import Running
 
-from gatehouse.sidecars.authenticator import basic_auth as realm
-from gatehouse.sidecars.authenticator import config as description
-from gatehouse.sidecars.authenticator import password_hashes as hashes
+from gatehouse.sidecars.authenticator import basic_auth, config, password_hashes
 from gatehouse.sidecars.authenticator.config import Realm
 
 LONG = "a much longer password than sixteen bytes"
@@ -36,23 +34,23 @@ HASHED = [
 
 @pytest.mark.parametrize(("password", "hashed"), HASHED)
 def test_a_password_has_its_hash_and_no_other_has(password: str, hashed: str) -> None:
-    assert hashes.matches(hashed.encode(), password.encode())
+    assert password_hashes.matches(hashed.encode(), password.encode())
     for other in (f"{password}x", password[:-1] + "\0", "SECRET", f"{password}\0"):
-        assert not hashes.matches(hashed.encode(), other.encode())
+        assert not password_hashes.matches(hashed.encode(), other.encode())
 
 
 @pytest.mark.parametrize("hashed", ["{SSHA}?", "", "$9$a$b", "*", "x", "$2y$05$short"])
 def test_what_is_no_hash_is_nobodys(hashed: str) -> None:
     for password in ("", "secret", hashed):
         try:
-            assert not hashes.matches(hashed.encode(), password.encode())
-        except hashes.UncheckableError:
+            assert not password_hashes.matches(hashed.encode(), password.encode())
+        except password_hashes.UncheckableError:
             continue
 
 
 def test_lines_are_read_as_nginx_reads_them() -> None:
     text = b"# x:y\n\nme:{SHA}a=\n  you:$apr1$x$y:comment\nme:second\nbad\np:{PLAIN}a:b\n:none\n"
-    assert hashes.users(text) == {
+    assert password_hashes.users(text) == {
         b"me": b"{SHA}a=", b"you": b"$apr1$x$y", b"bad": b"", b"p": b"{PLAIN}a:b",
     }  # fmt: skip
 
@@ -70,17 +68,17 @@ def test_lines_are_read_as_nginx_reads_them() -> None:
     ],
 )
 def test_credentials_are_read(header: str, found: tuple[bytes, bytes] | None) -> None:
-    assert realm.credentials(header) == found
+    assert basic_auth.credentials(header) == found
 
 
 async def test_a_process_asks_for_passwords(authenticator: Running, tmp_path: Path) -> None:
     configuration = authenticator.configuration()
     described = Realm("r", "shop/members", 'the "members"', "users")
-    (configuration / description.PASSWORDS).write_bytes(description.encode([described]))
+    (configuration / config.PASSWORDS).write_bytes(config.encode([described]))
     lines = [f"user{number}:{hashed}" for number, (_, hashed) in enumerate(HASHED)]
     (configuration / "users").write_text("\n".join([*lines, "broken:$9$x"]))
     assert await authenticator.serve(configuration) == ""
-    path = str(tmp_path / description.SOCKET)
+    path = str(tmp_path / config.SOCKET)
     async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(path)) as http:
 
         async def asked(name: str, password: str) -> tuple[int, str]:

@@ -8,7 +8,7 @@ from gatehouse.compiler.backends import nginx
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Oidc
-from gatehouse.sidecars.authenticator import config as description
+from gatehouse.sidecars.authenticator import config
 
 ISSUER = "https://id.example"
 USERS = Oidc(
@@ -33,7 +33,7 @@ def test_nobody_is_let_in_where_nobody_can_be_asked(module: bool, authenticators
     generated = nginx.Generator(capabilities).generate(GATEWAY)
     able = module and authenticators
     assert {name for name, _ in generated.unsupported} == (set() if able else {"a/b/0/0"})
-    assert (description.FILE in generated.bundle.files) is able
+    assert (config.FILE in generated.bundle.files) is able
     (server,) = (
         file.content.decode()
         for path, file in generated.bundle.files.items()

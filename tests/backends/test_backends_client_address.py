@@ -14,7 +14,7 @@ from envoy.config.listener.v3 import listener_components_pb2, listener_pb2
 from envoy_serving import backend, host, plain, to
 from proxies import PORT, Runner
 
-from gatehouse.compiler.backends.envoy import client_ip as clients
+from gatehouse.compiler.backends.envoy import client_ip
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.settings import ClientAddress, Edge
 
@@ -105,7 +105,7 @@ def test_no_chain_is_left_to_others() -> None:
         default_filter_chain=listener_components_pb2.FilterChain(name="else"),
     )
     known = ClientAddress("proxy-protocol", ("10.0.0.0/8", "2001:db8::1"))
-    clients.admit(made, Edge(client_address=known))
+    client_ip.admit(made, Edge(client_address=known))
     assert not made.HasField("default_filter_chain")
     found = {
         chain.name: [

@@ -7,7 +7,7 @@ import pytest
 from gatehouse.compiler.backends import nginx
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
-from gatehouse.sidecars.tls_connector import config as description
+from gatehouse.sidecars.tls_connector import config
 
 TLS = ir.BackendTls("front.internal", "", (ir.SubjectName("uri", "spiffe://real"),))
 ROUTE = ir.Route("a/b/0/0", ir.Match(), ir.Forward((ir.Backend("c-app"),)))
@@ -36,7 +36,7 @@ def test_what_needs_a_connector_is_said_where_there_is_none(
     capabilities = nginx.Capabilities.parse("1.31.3", connectors=connectors)
     generated = nginx.Generator(capabilities).generate(GATEWAY)
     assert {name for name, _ in generated.unsupported} == unsupported
-    assert (description.FILE in generated.bundle.files) == connectors
+    assert (config.FILE in generated.bundle.files) == connectors
 
 
 def test_of_several_agents_all_must_have_one() -> None:

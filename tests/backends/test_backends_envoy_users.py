@@ -16,7 +16,7 @@ from gatehouse.compiler.ir.authentication import (
     Oidc,
     Requirement,
 )
-from gatehouse.dataplane.xds import sidecar_configs as companions
+from gatehouse.dataplane.xds import sidecar_configs
 from gatehouse.dataplane.xds.resources import CLUSTER, COMPANION, LISTENER, Resources
 from gatehouse.sidecars.authenticator.config import FILE, PASSWORDS, Party, Realm
 from gatehouse.sidecars.authenticator.sessions import Keeper, Session
@@ -58,7 +58,7 @@ def parties(resources: Resources) -> list[Party]:
     return [
         party
         for each in resources.by_type.get(COMPANION, {}).values()
-        for party in msgspec.json.decode(companions.files(each)[FILE], type=list[Party])
+        for party in msgspec.json.decode(sidecar_configs.files(each)[FILE], type=list[Party])
     ]
 
 
@@ -151,7 +151,7 @@ def test_passwords_are_an_authenticators_where_envoy_does_not_know_one(
     assert bool(described) is asked
     assert bool(found.unsupported) is (users == "strong" and not able)
     for each in described.values():
-        files = companions.files(each)
+        files = sidecar_configs.files(each)
         (realm,) = msgspec.json.decode(files[PASSWORDS], type=list[Realm])
         assert (realm.filter, realm.realm) == ("ns/members", "members")
         assert files[realm.users].startswith(b"me:")

@@ -13,9 +13,9 @@ import pytest_asyncio
 import yarl
 from kube_serving import ALL, EVERYTHING, HOST, World, world
 
-from gatehouse.agent.envoy import kube_metrics as kubernetes
+from gatehouse.agent.envoy import kube_metrics
 from gatehouse.agent.envoy.metrics import FAMILIES
-from gatehouse.compiler.backends.envoy.kube_apiserver import stats as measures
+from gatehouse.compiler.backends.envoy.kube_apiserver import stats
 from gatehouse.compiler.ir import kube_apiserver as ir
 
 pytestmark = pytest.mark.process
@@ -40,7 +40,7 @@ async def counted(one: World, family: str) -> Series:
         aiohttp.ClientSession(connector=connector) as http,
         http.get(yarl.URL(path, encoded=True)) as answer,
     ):
-        text = kubernetes.renamed(await answer.text())
+        text = kube_metrics.renamed(await answer.text())
     found = re.findall(rf"^gatehouse_kube_{family}{{(.*)}} (\S+)$", text, re.M)
     return {labels: float(value) for labels, value in found}
 
@@ -163,7 +163,7 @@ async def test_refusals_have_reasons(one: World) -> None:
 async def test_what_takes_long_is_told_while_it_does(
     one: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measures, "PERIOD", 0.6)
+    monkeypatch.setattr(stats, "PERIOD", 0.6)
     schema = ir.FlowSchema("s", ir.InFlight(9))
     logged = ir.Policy((EVERYTHING,), schema="s", logged=True)
     await one.serve(one.cluster(logged, schemas=(schema,)))
@@ -227,7 +227,7 @@ async def test_a_cluster_that_goes_takes_its_series_along() -> None:
 async def test_what_is_remembered_of_a_cluster_has_an_end(
     one: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(measures._BOUND, "max_counters", 3)
+    monkeypatch.setitem(stats._BOUND, "max_counters", 3)
     await one.serve(one.cluster())
     connection = await one.connect(one.client("alice"))
     for resource in ("pods", "secrets", "nodes", "services", "endpoints", "leases"):

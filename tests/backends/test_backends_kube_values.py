@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kube_serving import EVERYTHING, HOST, Answer, World, world
 
 from gatehouse.compiler.backends import envoy
-from gatehouse.compiler.backends.envoy.kube_apiserver import policy_metadata as policies
+from gatehouse.compiler.backends.envoy.kube_apiserver import policy_metadata
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import kube_apiserver as ir
 from gatehouse.dataplane.xds.resources import LISTENER, SCOPE
@@ -63,7 +63,7 @@ def test_every_value_is_written_or_refused_with_a_finding(
 
 
 def verbs(rule: ir.Rule) -> Any:
-    told = policies.told(ir.ApiCluster("c", (), (), (ir.Policy((rule,)),)))
+    told = policy_metadata.told(ir.ApiCluster("c", (), (), (ir.Policy((rule,)),)))
     return json_format.MessageToDict(told)["policies"][0]["rules"][0]["verbs"]
 
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatehouse.compiler.backends import nginx
-from gatehouse.compiler.backends.nginx import snippets
-from gatehouse.compiler.backends.nginx import traffic_settings as settings
+from gatehouse.compiler.backends.nginx import snippets, traffic_settings
 from gatehouse.compiler.ir import gateway, http
 from gatehouse.compiler.ir.settings import Buffers, ProxySettings, Snippet
 
@@ -19,7 +18,7 @@ SIZES = st.none() | st.integers(1, 1 << 24)
 
 @given(st.integers(1, 10**12), st.integers(0, 10**13))
 def test_a_pattern_holds_for_longer_bodies_alone(size: int, length: int) -> None:
-    pattern = re.compile(settings.longer(size))
+    pattern = re.compile(traffic_settings.longer(size))
     for each in (length, size - 1, size, size + 1):
         assert bool(pattern.match(str(each))) == (each > size)
         assert bool(pattern.match(f"000{each}")) == (each > size)
@@ -30,9 +29,9 @@ def test_sizes_are_ones_that_nginx_takes_together(
     head: int | None, buffers: Buffers | None, busy: int | None
 ) -> None:
     asked = ProxySettings(head=head, buffers=buffers, busy=busy)
-    made_head, made, made_busy = settings.sizes(asked)
-    assert made_head == (head or settings.HEAD)
-    assert made.size == (buffers or settings.BUFFERS).size
+    made_head, made, made_busy = traffic_settings.sizes(asked)
+    assert made_head == (head or traffic_settings.HEAD)
+    assert made.size == (buffers or traffic_settings.BUFFERS).size
     assert max(made_head, made.size) <= made_busy < (made.number - 1) * made.size
     if busy is not None and busy >= max(made_head, made.size):
         assert made_busy == busy

@@ -8,7 +8,7 @@ from gatehouse.compiler.backends.nginx import usage_reporting as block
 from gatehouse.compiler.backends.nginx.capabilities import Capabilities
 from gatehouse.compiler.backends.nginx.directives import write
 from gatehouse.compiler.backends.nginx.snippets import outermost
-from gatehouse.controller import plus_usage as usage
+from gatehouse.controller import plus_usage
 from gatehouse.controller.provisioner.copied_secrets import Source
 
 LICENSE = [Source.parse("license=system/plus")]
@@ -16,11 +16,11 @@ R33, R36 = (Capabilities.parse(f"1.27.2 (nginx-plus-r{release})") for release in
 
 
 def test_without_a_licence_there_is_nothing_to_tell() -> None:
-    assert usage.reports(usage.parse('{"endpoint": "nim.example"}'), []) is None
+    assert plus_usage.reports(plus_usage.parse('{"endpoint": "nim.example"}'), []) is None
 
 
 def test_a_licence_alone_leaves_everything_as_nginx_plus_has_it() -> None:
-    found = usage.reports(usage.parse(""), LICENSE)
+    found = plus_usage.reports(plus_usage.parse(""), LICENSE)
     assert write(block.directives(found, R36)) == (
         "mgmt {\n"
         '    license_token "/etc/gatehouse/plus/license/license.jwt";\n'
@@ -31,14 +31,16 @@ def test_a_licence_alone_leaves_everything_as_nginx_plus_has_it() -> None:
 
 @pytest.mark.parametrize("version", ["1.31.3", "1.25.5 (nginx-plus-r32)"])
 def test_neither_open_source_nor_what_has_no_licence_is_told(version: str) -> None:
-    found = usage.reports(usage.parse('{"proxy": "p:1"}'), LICENSE)
+    found = plus_usage.reports(plus_usage.parse('{"proxy": "p:1"}'), LICENSE)
     capabilities = Capabilities.parse(version)
     assert block.directives(found, capabilities) == []
     assert block.missing(found, capabilities) == []
 
 
 def test_a_release_that_knows_no_proxy_is_told_everything_else_and_that_is_said() -> None:
-    found = usage.reports(usage.parse('{"proxy": "p:1", "endpoint": "nim.example"}'), LICENSE)
+    found = plus_usage.reports(
+        plus_usage.parse('{"proxy": "p:1", "endpoint": "nim.example"}'), LICENSE
+    )
     text = write(block.directives(found, R33))
     assert "proxy" not in text
     assert '"endpoint=nim.example"' in text
@@ -61,7 +63,7 @@ def test_a_release_that_knows_no_proxy_is_told_everything_else_and_that_is_said(
 )
 def test_options_that_mean_nothing_are_refused_by_name(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        usage.parse(text)
+        plus_usage.parse(text)
 
 
 @pytest.mark.parametrize(

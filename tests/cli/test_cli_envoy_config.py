@@ -17,7 +17,7 @@ from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir import kube_apiserver as ir_kubernetes
 from gatehouse.compiler.ir.authentication import Jwt
-from gatehouse.dataplane.xds import sidecar_configs as companions
+from gatehouse.dataplane.xds import sidecar_configs
 from gatehouse.dataplane.xds.resources import Resource
 
 KEYS = b'{"keys": [{"kty": "oct", "alg": "HS256", "k": "c3ltbWV0cmljLWtleQ"}]}'
@@ -52,7 +52,10 @@ def everything_secret(tmp_path: Path) -> list[Resource]:
     )  # fmt: skip
     generated = envoy.Generator(envoy.Capabilities()).generate(gateway)
     found = [each for named in generated.resources.by_type.values() for each in named.values()]
-    return [*found, companions.resource("authenticator", "realm", {"secrets/users": b"a:passwd"})]
+    return [
+        *found,
+        sidecar_configs.resource("authenticator", "realm", {"secrets/users": b"a:passwd"}),
+    ]
 
 
 SECRETS = (

@@ -11,7 +11,7 @@ import pytest
 from authority import Authority
 from cryptography import x509
 
-from gatehouse.sidecars.tls_connector import san_match as identity
+from gatehouse.sidecars.tls_connector import san_match
 from gatehouse.sidecars.tls_connector.config import Name
 
 DNS: Literal["dns"] = "dns"
@@ -75,24 +75,24 @@ def test_names(tmp_path: Path, presented: str, kind: Any, wanted: str, good: boo
         name = x509.UniformResourceIdentifier(presented)
     elif presented[0].isdigit():
         name = x509.IPAddress(ipaddress.ip_address(presented))
-    assert identity.has_one_of(having(tmp_path, name), [Name(kind, wanted)]) is good
+    assert san_match.has_one_of(having(tmp_path, name), [Name(kind, wanted)]) is good
 
 
 def test_one_of_several_is_enough(tmp_path: Path) -> None:
     certificate = having(
         tmp_path, x509.DNSName("a.example"), x509.UniformResourceIdentifier("spiffe://a")
     )
-    assert identity.has_one_of(certificate, [Name(DNS, "b.example"), Name(URI, "spiffe://a")])
-    assert not identity.has_one_of(certificate, [Name(DNS, "b.example"), Name(URI, "spiffe://b")])
+    assert san_match.has_one_of(certificate, [Name(DNS, "b.example"), Name(URI, "spiffe://a")])
+    assert not san_match.has_one_of(certificate, [Name(DNS, "b.example"), Name(URI, "spiffe://b")])
 
 
 def test_the_common_name_is_no_name(tmp_path: Path) -> None:
     certificate = having(tmp_path)
     assert certificate["subject"] == ((("commonName", "common.example"),),)
-    assert not identity.has_one_of(certificate, [Name(DNS, "common.example")])
-    assert identity.shown(certificate) == "no names"
+    assert not san_match.has_one_of(certificate, [Name(DNS, "common.example")])
+    assert san_match.shown(certificate) == "no names"
 
 
 def test_what_a_certificate_says_cannot_forge_a_line_of_the_log() -> None:
-    shown = identity.shown({"subjectAltName": (("URI", "x\n2026 [error] forged"),)})
+    shown = san_match.shown({"subjectAltName": (("URI", "x\n2026 [error] forged"),)})
     assert "\n" not in shown

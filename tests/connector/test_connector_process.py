@@ -20,9 +20,8 @@ from connector_running import SERVER_NAME, Endpoint, Running, echo, to
 from cryptography import x509
 
 from gatehouse.sidecars.base.failure_log import Failures
-from gatehouse.sidecars.tls_connector import config as description
+from gatehouse.sidecars.tls_connector import config, relay
 from gatehouse.sidecars.tls_connector import listeners as listening_module
-from gatehouse.sidecars.tls_connector import relay
 from gatehouse.sidecars.tls_connector.config import Connector
 from gatehouse.sidecars.tls_connector.listeners import Listening
 
@@ -305,7 +304,7 @@ async def test_a_description_that_cannot_be_followed_changes_nothing(
     authority.file = broken
     bad = connector.configuration(to(endpoint, authority, socket="b.sock"))
     assert f"cluster c-shop-app-443: {broken}: " in await connector.serve(bad)
-    assert description.FILE in await connector.serve(tmp_path / "nowhere")
+    assert config.FILE in await connector.serve(tmp_path / "nowhere")
     assert not (connector.directory / "b.sock").exists()
     assert await connector.exchange() == b"hello"
 
@@ -403,5 +402,5 @@ async def test_a_connection_is_cut_that_nginx_left_and_the_endpoint_does_not_tak
 def configuration(home: Path, *connectors: Connector) -> Path:
     directory = home / "generation"
     (directory / "gatehouse").mkdir(parents=True)
-    (directory / description.FILE).write_bytes(description.encode(connectors))
+    (directory / config.FILE).write_bytes(config.encode(connectors))
     return directory

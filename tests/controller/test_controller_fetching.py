@@ -10,7 +10,7 @@ import pytest
 from key_server import KeyServer, key_server
 
 from gatehouse.compiler.frontends.gateway_api import Fetch, Fetched
-from gatehouse.controller import url_fetcher as fetching
+from gatehouse.controller import url_fetcher
 from gatehouse.controller.url_fetcher import LARGEST, Fetcher
 
 
@@ -45,7 +45,7 @@ async def told() -> Told:
 
 @pytest.fixture
 async def fetcher(told: Told, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fetcher]:
-    monkeypatch.setattr(fetching, "FIRST_RETRY", 0.01)
+    monkeypatch.setattr(url_fetcher, "FIRST_RETRY", 0.01)
     found = Fetcher(told)
     yield found
     await found.close()

@@ -25,7 +25,7 @@ from installation import (
 
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
-from gatehouse.runtime import procfs as processes
+from gatehouse.runtime import procfs
 from gatehouse.sidecars.base import control
 
 pytestmark = pytest.mark.process
@@ -157,7 +157,7 @@ async def test_nothing_is_left_of_a_data_plane_that_is_removed(
     await client.delete(resources.GATEWAYS, "web", "default")
 
     async def removed() -> bool:
-        gone = not processes.alive(pid)
+        gone = not procfs.alive(pid)
         return gone and not list(installation.state.glob("node/pods/*/volumes"))
 
     await until(removed, 60)

@@ -23,7 +23,7 @@ from installation import (
 
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
-from gatehouse.standalone import process_records as processes
+from gatehouse.standalone import process_records
 
 pytestmark = pytest.mark.process
 
@@ -47,7 +47,7 @@ async def test_traffic_goes_on_while_a_part_is_killed(
         before.signal(signal.SIGKILL)
 
         async def restarted() -> bool:
-            record = processes.recorded(installation.state / "run" / f"{part}.json")
+            record = process_records.recorded(installation.state / "run" / f"{part}.json")
             return record is not None and record != before
 
         await until(restarted)
@@ -69,7 +69,8 @@ async def test_traffic_goes_on_while_the_agent_is_killed(
 
         async def adopted() -> bool:
             found = [
-                processes.recorded(p) for p in installation.state.glob("node/pods/*/process.json")
+                process_records.recorded(p)
+                for p in installation.state.glob("node/pods/*/process.json")
             ]
             return any(record is not None and record != agent for record in found)
 
@@ -123,7 +124,7 @@ async def test_a_restart_keeps_objects_and_addresses_and_leaves_no_process(
     agent, nginx = installation.agent(), installation.nginx()
     assert await asyncio.to_thread(installation.stop) == 0
     assert not agent.alive()
-    assert processes.start_time(nginx) is None
+    assert process_records.start_time(nginx) is None
     installation.start()
     fresh = await installation.client()
     await until(lambda: _reachable(where))

@@ -25,14 +25,14 @@ from installation import apply, get, hello, holds, route, traffic, until
 from podless import SUFFIX, Cluster, client, cluster, give_address, token
 
 from gatehouse.apis import resources
-from gatehouse.apiserver.identity import signing_keys as keys
+from gatehouse.apiserver.identity import signing_keys
 from gatehouse.controller import main as controller
 from gatehouse.controller import options as controller_options
 from gatehouse.dataplane.file_set import digest_of
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
 from gatehouse.standalone.free_ports import free_port
-from gatehouse.transports.agents import token_auth as authentication
+from gatehouse.transports.agents import token_auth
 
 __all__ = ["client", "cluster"]
 
@@ -41,8 +41,8 @@ pytestmark = pytest.mark.process
 
 async def expired(client: kube.Client, good: str) -> str:
     """Give a token like ``good``, signed by the same key, whose time is over."""
-    secret = await client.get(resources.SECRETS, keys.NAME, keys.NAMESPACE)
-    ring = keys.Keys()
+    secret = await client.get(resources.SECRETS, signing_keys.NAME, signing_keys.NAMESPACE)
+    ring = signing_keys.Keys()
     ring.load(dict(secret))
     claims = jwt.decode(good, options={"verify_signature": False})
     moment = int(time.time()) - 600
@@ -131,7 +131,7 @@ async def test_traffic_goes_on_with_a_token_that_is_no_good_and_changes_follow_w
     backends: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(authentication, "REMEMBERED_SECONDS", 0.2)
+    monkeypatch.setattr(token_auth, "REMEMBERED_SECONDS", 0.2)
     port = free_port()
     monkeypatch.setattr(installation, "PORT", port)
     log = tmp_path / "agent.log"

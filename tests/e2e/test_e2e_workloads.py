@@ -26,7 +26,7 @@ from installation import Installation, until
 
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
-from gatehouse.standalone import process_records as processes
+from gatehouse.standalone import process_records
 from gatehouse.standalone.node.pod_networks import Networks
 
 pytestmark = [
@@ -237,11 +237,11 @@ def has_network(uid: str) -> bool:
     return Path(f"/run/netns/{Networks(NETWORK).name(uid)}").exists()
 
 
-def processes_of(installation: Installation) -> dict[str, processes.Record]:
+def processes_of(installation: Installation) -> dict[str, process_records.Record]:
     """Give the running processes of users' Pods, by uid."""
     found = {}
     for path in installation.state.glob("node/pods/*/uid"):
-        record = processes.recorded(path.with_name("process.json"))
+        record = process_records.recorded(path.with_name("process.json"))
         if record is not None:
             found[path.read_text()] = record
     return found

@@ -35,8 +35,7 @@ from key_server import key_server
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.runtime import procfs as agents
-from gatehouse.standalone import echo
-from gatehouse.standalone import process_records as processes
+from gatehouse.standalone import echo, process_records
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -99,7 +98,7 @@ async def test_the_controller_is_killed_at_any_moment_of_any_change(
             if number > 3:
                 await client.delete(resources.HTTP_ROUTES, f"r{number - 3}", "default")
             await asyncio.sleep(chance.uniform(0, 0.5))
-            record = processes.recorded(installation.state / "run" / "controller.json")
+            record = process_records.recorded(installation.state / "run" / "controller.json")
             if record is not None and chance.random() < 0.5:
                 record.signal(signal.SIGKILL)
                 kills += 1

@@ -25,8 +25,7 @@ import gatehouse
 from gatehouse.apis import resources
 from gatehouse.controller.leader_label import LABEL
 from gatehouse.kube import client as kube
-from gatehouse.standalone import echo
-from gatehouse.standalone import process_records as processes
+from gatehouse.standalone import echo, process_records
 from gatehouse.standalone.node import pods
 
 pytestmark = [
@@ -110,9 +109,9 @@ class Controllers:
         alone = await self.listed() == {pod["status"]["podIP"]}
         return name if alone and len(await self.ready()) == 2 else ""
 
-    def process(self, name: str) -> processes.Record:
+    def process(self, name: str) -> process_records.Record:
         node = self._cluster.server.state.node
-        found = processes.recorded(pods.directory(node, NAMESPACE, name) / "process.json")
+        found = process_records.recorded(pods.directory(node, NAMESPACE, name) / "process.json")
         assert found is not None
         return found
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from gatehouse.compiler.frontends import combined as joined
-from gatehouse.compiler.frontends import gateway_api, hosted_apiserver
+from gatehouse.compiler.frontends import combined, gateway_api, hosted_apiserver
 from gatehouse.compiler.frontends.hosted_apiserver.dns import Record, pointed
 from gatehouse.compiler.frontends.hosted_apiserver.inputs import wanted
 from gatehouse.incremental.query import Engine, Key, Snapshot
@@ -78,7 +77,7 @@ class World:
     """A Gateway with a listener of each kind, and HostedAPIServers."""
 
     def __init__(self, **annotations: str) -> None:
-        self.engine = Engine(Snapshot(joined.INDEXES))
+        self.engine = Engine(Snapshot(combined.INDEXES))
         self.engine.commit({gateway_api.SETTINGS_KEY: gateway_api.Settings(bind="any")})
         self.put("GatewayClass", "", "c", {"spec": {"controllerName": gateway_api.ENVOY}})
         tls = {"name": "tls", "port": 443, "protocol": "TLS", "tls": {"mode": "Passthrough"}}
@@ -93,7 +92,7 @@ class World:
             self.engine.commit({key: None})
             return
         metadata = {"name": name, "namespace": namespace, "creationTimestamp": OLD} | more
-        self.engine.commit({key: joined.decode(kind, {"metadata": metadata, **body})})
+        self.engine.commit({key: combined.decode(kind, {"metadata": metadata, **body})})
 
     def service(self, name: str, namespace: str = "ns") -> None:
         self.put("Service", namespace, name, {"spec": {"ports": [{"name": "h", "port": 443}]}})
@@ -107,7 +106,7 @@ class World:
 
     def said(self, name: str, kind: str = "Accepted", namespace: str = "ns") -> tuple[str, ...]:
         with self.engine.compile() as ask:
-            status: Any = ask.map(joined.status, ask(joined.subjects, ""))[
+            status: Any = ask.map(combined.status, ask(combined.subjects, ""))[
                 ("HostedAPIServer", namespace, name)
             ]
         found = next(each for each in status.conditions if each.type == kind)
@@ -115,7 +114,7 @@ class World:
 
     def gateway(self) -> Any:
         with self.engine.compile() as ask:
-            return joined.compile_gateway(ask, ("Gateway", "ns", "gw"))
+            return combined.compile_gateway(ask, ("Gateway", "ns", "gw"))
 
     def names(self) -> list[str]:
         return [host.hostname for host in self.gateway().streams[0].hosts if host.hostname]
@@ -170,7 +169,9 @@ def test_a_bad_annotation_takes_the_port_away_from_everybody() -> None:
         world.server("a", "a.test", **advertised("10.1.2.3"))
         assert world.gateway().tunnels == ()
         with world.engine.compile() as ask:
-            status: Any = ask.map(joined.status, ask(joined.subjects, ""))[("Gateway", "ns", "gw")]
+            status: Any = ask.map(combined.status, ask(combined.subjects, ""))[
+                ("Gateway", "ns", "gw")
+            ]
         inside = next(each for each in status.listeners if each.name == "in")
         accepted = next(each for each in inside.conditions if each.type == "Accepted")
         assert accepted.status == "False"
@@ -232,14 +233,14 @@ def test_one_more_costs_what_it_is() -> None:
                 f"s{each}", f"s{each}.test", **advertised(f"10.0.{each // 250}.{each % 250 + 1}")
             )
         with world.engine.compile() as ask:
-            joined.compile_gateway(ask, ("Gateway", "ns", "gw"))
-            ask.map(joined.status, ask(joined.subjects, ""))
+            combined.compile_gateway(ask, ("Gateway", "ns", "gw"))
+            ask.map(combined.status, ask(combined.subjects, ""))
         before = world.engine.runs
         world.service("new")
         world.server("new", "new.test", **advertised("10.9.9.9"))
         with world.engine.compile() as ask:
-            made: Any = joined.compile_gateway(ask, ("Gateway", "ns", "gw"))
-            ask.map(joined.status, ask(joined.subjects, ""))
+            made: Any = combined.compile_gateway(ask, ("Gateway", "ns", "gw"))
+            ask.map(combined.status, ask(combined.subjects, ""))
         assert len(made.streams[0].hosts) == number + 2
         runs.append(world.engine.runs - before)
     assert runs[1] < 2 * runs[0]

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from gatehouse.apis import nginx_authentication as api
-from gatehouse.compiler.frontends.gateway_api.extensions import oidc as providers
+from gatehouse.compiler.frontends.gateway_api.extensions import oidc
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import ValueProblem
 from gatehouse.compiler.ir.authentication import Logout, Oidc
 
 
 def relying(**fields: Any) -> Oidc:
     known = {"issuer": "https://id.example", "clientID": "web", "clientSecretRef": {"name": "c"}}
-    return providers.relying("ns/users", msgspec.convert(known | fields, api.OidcAuth))
+    return oidc.relying("ns/users", msgspec.convert(known | fields, api.OidcAuth))
 
 
 def test_what_is_not_set() -> None:

@@ -26,10 +26,9 @@ from envoy.config.listener.v3 import listener_pb2
 from gatehouse.agent import system_trust
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.compiler.backends import envoy, nginx
-from gatehouse.compiler.frontends import combined as joined
-from gatehouse.compiler.frontends import gateway_api
+from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.compiler.ir.gateway import Gateway
-from gatehouse.controller import plus_usage as usage
+from gatehouse.controller import plus_usage
 from gatehouse.controller.provisioner.copied_secrets import Source
 from gatehouse.dataplane.file_set import Bundle
 from gatehouse.dataplane.xds.resources import LISTENER, Resource, Resources
@@ -38,8 +37,8 @@ from gatehouse.incremental.query import Engine, Key, Snapshot
 HERE = Path(__file__).parent
 CASES = sorted(path.parent.name for path in HERE.glob("*/input.yaml"))
 MODULES = ("http_auth_request_module", "nginx-auth-jwt-0.14.2")
-REPORTS = usage.reports(
-    usage.parse(
+REPORTS = plus_usage.reports(
+    plus_usage.parse(
         '{"endpoint": "nim.example:8443", "resolver": "192.0.2.53 [2001:db8::53]:5353",'
         ' "proxy": "proxy.example:3128", "skipVerify": true, "enforceInitialReport": false}'
     ),
@@ -65,13 +64,13 @@ HTTP_KINDS = [
 
 
 def engine_of(text: str, settings: gateway_api.Settings) -> Engine:
-    engine = Engine(Snapshot(joined.INDEXES))
+    engine = Engine(Snapshot(combined.INDEXES))
     changes: dict[Key, Any] = {gateway_api.SETTINGS_KEY: settings}
     for kind, raw in [*admitted(BASE), *admitted(text)]:
         metadata = raw["metadata"]
         key = (kind, metadata.get("namespace", ""), metadata["name"])
-        if kind in joined.INDEXES or kind in {resource.kind for resource in joined.KINDS}:
-            changes[key] = joined.decode(kind, raw)
+        if kind in combined.INDEXES or kind in {resource.kind for resource in combined.KINDS}:
+            changes[key] = combined.decode(kind, raw)
         if kind == "Gateway":
             changes[("Programming", *key[1:])] = gateway_api.Programming(programmed=True)
     engine.commit(changes)
@@ -143,16 +142,16 @@ def _nginx_of(case: str) -> nginx.Capabilities:
 
 def _gateways(engine: Engine) -> list[tuple[Key, Gateway]]:
     with engine.compile() as ask:
-        found = [(key, ask(joined.compile_gateway, key)) for key in ask(gateway_api.gateways, "")]
+        found = [(key, ask(combined.compile_gateway, key)) for key in ask(gateway_api.gateways, "")]
     return [(key, gateway) for key, gateway in found if gateway is not None]
 
 
 def _statuses(engine: Engine) -> dict[str, Any]:
     with engine.compile() as ask:
         statuses = {
-            f"{key[0]} {key[2]}": joined.merge_status(None, status, NOW)
-            for key in ask(joined.subjects, "")
-            if key[0] != "GatewayClass" and (status := ask(joined.status, key)) is not None
+            f"{key[0]} {key[2]}": combined.merge_status(None, status, NOW)
+            for key in ask(combined.subjects, "")
+            if key[0] != "GatewayClass" and (status := ask(combined.status, key)) is not None
         }
     for shown in statuses.values():
         _shorten(shown)

@@ -18,7 +18,7 @@ from gatehouse.apis.resources import (
     SERVICE_ACCOUNTS,
     SERVICES,
 )
-from gatehouse.apiserver import main as serve
+from gatehouse.apiserver import main
 from gatehouse.controller.provisioner.manifests import Plan, ProvisionerSettings
 from gatehouse.controller.provisioner.reconcile import gateway_of, reconcile, sweep
 from gatehouse.kube import client as kube
@@ -53,7 +53,7 @@ async def client(tmp_path: Path) -> AsyncIterator[kube.Client]:
     material = {"tls.crt": cert, "tls.key": key, "ca.crt": authority.pem}
     for name, content in {**material, "token.key": pem_of(token_key)}.items():
         (tmp_path / name).write_bytes(content)
-    options = serve.Options(
+    options = main.Options(
         storage=str(tmp_path / "data"),
         bind="127.0.0.1:0",
         tls_cert=tmp_path / "tls.crt",
@@ -63,7 +63,7 @@ async def client(tmp_path: Path) -> AsyncIterator[kube.Client]:
     )
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     stop = asyncio.Event()
-    server = asyncio.create_task(serve.run(options, stop, ready=port.set_result))
+    server = asyncio.create_task(main.run(options, stop, ready=port.set_result))
     waited: set[asyncio.Future[Any]] = {server, port}
     await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
     if server.done():

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gatehouse.apis.resources import Resource
-from gatehouse.kube import leader_election as leases
+from gatehouse.kube import leader_election
 from gatehouse.kube.client import AlreadyExists, Client, Conflict, NotFound, Unavailable
 from gatehouse.kube.config import Configuration
 from gatehouse.kube.credentials import StaticToken
@@ -23,37 +23,37 @@ def lease(holder: str, renewed: str = "t1", **more: Any) -> dict[str, Any]:
 
 
 def test_no_lease_is_made() -> None:
-    assert leases.decide(None, "me", Observed(), 0.0, TIMING) == Create()
+    assert leader_election.decide(None, "me", Observed(), 0.0, TIMING) == Create()
 
 
 def test_my_own_lease_is_renewed() -> None:
-    seen = leases.observe(lease("me"), Observed(), 100.0)
-    assert leases.decide(lease("me"), "me", seen, 500.0, TIMING) == Renew()
+    seen = leader_election.observe(lease("me"), Observed(), 100.0)
+    assert leader_election.decide(lease("me"), "me", seen, 500.0, TIMING) == Renew()
 
 
 def test_a_released_lease_is_taken_at_once() -> None:
-    seen = leases.observe(lease(""), Observed(), 100.0)
-    assert leases.decide(lease(""), "me", seen, 100.0, TIMING) == Take()
+    seen = leader_election.observe(lease(""), Observed(), 100.0)
+    assert leader_election.decide(lease(""), "me", seen, 100.0, TIMING) == Take()
 
 
 def test_another_holder_is_waited_for_from_when_it_was_last_seen_to_renew() -> None:
-    seen = leases.observe(lease("you"), Observed(), 100.0)
-    assert leases.decide(lease("you"), "me", seen, 114.9, TIMING) == Wait()
-    assert leases.decide(lease("you"), "me", seen, 115.0, TIMING) == Take()
-    renewed = leases.observe(lease("you", "t2"), seen, 110.0)
-    assert leases.decide(lease("you", "t2"), "me", renewed, 120.0, TIMING) == Wait()
+    seen = leader_election.observe(lease("you"), Observed(), 100.0)
+    assert leader_election.decide(lease("you"), "me", seen, 114.9, TIMING) == Wait()
+    assert leader_election.decide(lease("you"), "me", seen, 115.0, TIMING) == Take()
+    renewed = leader_election.observe(lease("you", "t2"), seen, 110.0)
+    assert leader_election.decide(lease("you", "t2"), "me", renewed, 120.0, TIMING) == Wait()
 
 
 def test_the_holder_says_how_long_its_lease_lasts() -> None:
     long = lease("you", leaseDurationSeconds=60)
-    seen = leases.observe(long, Observed(), 0.0)
-    assert leases.decide(long, "me", seen, 59.0, TIMING) == Wait()
+    seen = leader_election.observe(long, Observed(), 0.0)
+    assert leader_election.decide(long, "me", seen, 59.0, TIMING) == Wait()
 
 
 def test_what_is_written_counts_transitions_and_keeps_the_rest() -> None:
     now = datetime(2026, 1, 2, 3, 4, 5, 60, tzinfo=UTC)
     before = {"holderIdentity": "you", "leaseTransitions": 4, "strategy": "x"}
-    taken = leases.lease_spec(before, "me", Take(), now, TIMING)
+    taken = leader_election.lease_spec(before, "me", Take(), now, TIMING)
     assert taken == {
         "holderIdentity": "me",
         "leaseDurationSeconds": 15,
@@ -62,9 +62,9 @@ def test_what_is_written_counts_transitions_and_keeps_the_rest() -> None:
         "leaseTransitions": 5,
         "strategy": "x",
     }
-    renewed = leases.lease_spec({**taken, "acquireTime": "a"}, "me", Renew(), now, TIMING)
+    renewed = leader_election.lease_spec({**taken, "acquireTime": "a"}, "me", Renew(), now, TIMING)
     assert (renewed["acquireTime"], renewed["leaseTransitions"]) == ("a", 5)
-    assert leases.lease_spec({}, "me", Create(), now, TIMING)["leaseTransitions"] == 0
+    assert leader_election.lease_spec({}, "me", Create(), now, TIMING)["leaseTransitions"] == 0
 
 
 class OneLease(Client):

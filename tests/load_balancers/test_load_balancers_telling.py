@@ -16,7 +16,7 @@ from gatehouse.cli import status_load_balancers as cli
 from gatehouse.compiler.backends.nginx_plus import Renderer
 from gatehouse.compiler.frontends import external_load_balancer as front
 from gatehouse.compiler.ir.load_balancing import LoadBalancer
-from gatehouse.controller.load_balancers import status_reporter as telling
+from gatehouse.controller.load_balancers import status_reporter
 from gatehouse.controller.load_balancers.balancer import Balancer
 from gatehouse.controller.load_balancers.metrics import figures
 from gatehouse.controller.metrics import registry
@@ -114,8 +114,8 @@ def test_a_host_that_fails_everything_is_no_flood_of_events() -> None:
     known = Balancer(("ExternalLoadBalancer", "nlk", "edge"), world.compiled(), {})
     failing = tuple((f"http/u{number}", "404 UpstreamNotFound: no") for number in range(500))
     known.reports[URLS[0]] = HostReport(URLS[0], failing=failing)
-    told = [each for each in telling._troubles(known) if each.reason == "UpstreamFailing"]
-    assert len(told) == telling.TOLD + 1
+    told = [each for each in status_reporter._troubles(known) if each.reason == "UpstreamFailing"]
+    assert len(told) == status_reporter.TOLD + 1
     assert told[-1].message == f"{URLS[0]}: others fail too, beside those that Events tell of"
 
 

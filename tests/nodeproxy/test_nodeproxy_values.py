@@ -16,9 +16,7 @@ from click.testing import CliRunner
 
 from gatehouse.cli.errors import Trouble
 from gatehouse.cli.main import command
-from gatehouse.nodeproxy import coredns as names
-from gatehouse.nodeproxy import haproxy, nginx, proxies
-from gatehouse.nodeproxy import socket_stats as sockets
+from gatehouse.nodeproxy import coredns, haproxy, nginx, proxies, socket_stats
 from gatehouse.nodeproxy.options import Options, parse_addresses, parse_gateway
 from gatehouse.standalone.free_ports import free_port
 
@@ -98,7 +96,7 @@ def test_the_proxies_accept_their_configurations(
 
 
 def test_the_zone_answers_one_name_and_hides_no_other() -> None:
-    zone = dns.zone.from_text(names.zone(parse_addresses((FOUR, SIX))), relativize=False)
+    zone = dns.zone.from_text(coredns.zone(parse_addresses((FOUR, SIX))), relativize=False)
     assert str(zone.origin) == "kubernetes.default.svc.cluster.local."
     assert zone.origin is not None
     assert [str(each) for each in zone.find_rdataset(zone.origin, "A")] == [FOUR]
@@ -111,7 +109,7 @@ def test_the_zone_answers_one_name_and_hides_no_other() -> None:
         1209600,
         30,
     )
-    assert "kubernetes.default.svc.cluster.local.:8053 {" in names.corefile()
+    assert "kubernetes.default.svc.cluster.local.:8053 {" in coredns.corefile()
 
 
 def test_sockets_are_counted_as_the_kernel_writes_them() -> None:
@@ -123,8 +121,8 @@ def test_sockets_are_counted_as_the_kernel_writes_them() -> None:
         "   3: 000000FD000000000000000003000000:01BB 00000000:0000 01 00000000\n"
     )
     addresses = parse_addresses((FOUR, SIX))
-    assert list(sockets.count("01", addresses, 443, tables).values()) == [1, 1]
-    assert list(sockets.count("0A", addresses, 443, tables).values()) == [1, 0]
+    assert list(socket_stats.count("01", addresses, 443, tables).values()) == [1, 1]
+    assert list(socket_stats.count("0A", addresses, 443, tables).values()) == [1, 0]
 
 
 def manifests(*more: str) -> list[dict[str, object]]:

@@ -11,9 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nginx_plus import FakePlus, Fault, Plus, Upstream
 
-from gatehouse.agent.nginx.plus import actions, metrics, upstreams
-from gatehouse.agent.nginx.plus import client as api
-from gatehouse.agent.nginx.plus import server_diff as servers
+from gatehouse.agent.nginx.plus import actions, client, metrics, server_diff, upstreams
 from gatehouse.dataplane.endpoints import Endpoint
 from gatehouse.wire.mpi.v1 import command_pb2
 
@@ -23,7 +21,7 @@ ONE, TWO, THREE = (Endpoint(f"10.0.0.{n}", 80) for n in (1, 2, 3))
 def shown(*endpoints: Endpoint, **other: Any) -> list[dict[str, Any]]:
     """Give the servers as the API would show them."""
     upstream = Upstream("http", "u", zone="u")
-    for server in servers.wanted(endpoints):
+    for server in server_diff.wanted(endpoints):
         upstream.add({**server, **other}, None, 9)
     return [server.shown("http") for server in upstream.servers.values()]
 
@@ -31,32 +29,34 @@ def shown(*endpoints: Endpoint, **other: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("present", "desired", "expected"),
     [
-        ((ONE,), (ONE,), servers.Changes()),
-        ((ONE,), (ONE, TWO), servers.Changes(add=tuple(servers.wanted((TWO,))))),
-        ((ONE, TWO), (TWO,), servers.Changes(remove=(0,))),
-        ((ONE,), (TWO,), servers.Changes(tuple(servers.wanted((TWO,))), (), (0,))),
-        ((ONE, ONE), (ONE,), servers.Changes(remove=(1,))),
-        ((ONE,), (Endpoint("10.0.0.1", 80, 7),), servers.Changes(change=((0, {"weight": 7}),))),
-        ((Endpoint("10.0.0.1", 80, 7),), (ONE,), servers.Changes(change=((0, {"weight": 1}),))),
-        ((Endpoint("fd00::1", 80),), (Endpoint("fd00:0::1", 80),), servers.Changes()),
-        ((), (), servers.Changes()),
+        ((ONE,), (ONE,), server_diff.Changes()),
+        ((ONE,), (ONE, TWO), server_diff.Changes(add=tuple(server_diff.wanted((TWO,))))),
+        ((ONE, TWO), (TWO,), server_diff.Changes(remove=(0,))),
+        ((ONE,), (TWO,), server_diff.Changes(tuple(server_diff.wanted((TWO,))), (), (0,))),
+        ((ONE, ONE), (ONE,), server_diff.Changes(remove=(1,))),
+        ((ONE,), (Endpoint("10.0.0.1", 80, 7),), server_diff.Changes(change=((0, {"weight": 7}),))),
+        ((Endpoint("10.0.0.1", 80, 7),), (ONE,), server_diff.Changes(change=((0, {"weight": 1}),))),
+        ((Endpoint("fd00::1", 80),), (Endpoint("fd00:0::1", 80),), server_diff.Changes()),
+        ((), (), server_diff.Changes()),
     ],
 )
 def test_only_what_differs_is_done(
-    present: tuple[Endpoint, ...], desired: tuple[Endpoint, ...], expected: servers.Changes
+    present: tuple[Endpoint, ...], desired: tuple[Endpoint, ...], expected: server_diff.Changes
 ) -> None:
-    assert servers.changes(shown(*present), servers.wanted(desired)) == expected
+    assert server_diff.changes(shown(*present), server_diff.wanted(desired)) == expected
 
 
 def test_what_somebody_set_goes_back_to_what_it_is_by_itself() -> None:
-    found = servers.changes(shown(ONE, max_conns=5, fail_timeout="1s"), servers.wanted((ONE,)))
+    found = server_diff.changes(
+        shown(ONE, max_conns=5, fail_timeout="1s"), server_diff.wanted((ONE,))
+    )
     assert found.change == ((0, {"max_conns": 0, "fail_timeout": "10s"}),)
-    found = servers.changes([{**shown(ONE)[0], "drain": True}], servers.wanted((ONE,)))
+    found = server_diff.changes([{**shown(ONE)[0], "drain": True}], server_diff.wanted((ONE,)))
     assert found.change == ((0, {"drain": False, "down": False}),)
 
 
 def test_a_backup_is_another_server_than_one_in_turn() -> None:
-    found = servers.changes(shown(ONE, backup=True), servers.wanted((ONE,)))
+    found = server_diff.changes(shown(ONE, backup=True), server_diff.wanted((ONE,)))
     assert (len(found.add), found.remove) == (1, (0,))
 
 
@@ -65,8 +65,8 @@ def test_addresses_of_a_name_come_and_go_with_it() -> None:
     names = {"a.example": ["10.0.0.1", "10.0.0.2"]}
     upstream.add({"server": "a.example"}, names, 9)
     present = [server.shown("http") for server in upstream.servers.values()]
-    assert not servers.changes(present, [{"server": "A.example:80"}])
-    assert servers.changes(present, []).remove == (0,)
+    assert not server_diff.changes(present, [{"server": "A.example:80"}])
+    assert server_diff.changes(present, []).remove == (0,)
 
 
 ENDPOINTS = st.lists(
@@ -85,9 +85,9 @@ def test_what_is_done_leads_to_what_is_desired(
     present: list[Endpoint], desired: list[Endpoint]
 ) -> None:
     upstream = Upstream("http", "u", zone="u")
-    for server in servers.wanted(tuple(present)):
+    for server in server_diff.wanted(tuple(present)):
         upstream.add(server, None, 9)
-    found = servers.changes(shown(*present), servers.wanted(tuple(desired)))
+    found = server_diff.changes(shown(*present), server_diff.wanted(tuple(desired)))
     for server in found.add:
         upstream.add(server, None, 9)
     for number, changed in found.change:
@@ -96,8 +96,8 @@ def test_what_is_done_leads_to_what_is_desired(
         upstream.remove(str(number))
     after = [server.shown("http") for server in upstream.servers.values()]
     once = {each.written: each for each in reversed(desired)}
-    assert servers.same(tuple(once.values()), upstream.status()["peers"])
-    assert not servers.changes(after, servers.wanted(tuple(desired)))
+    assert server_diff.same(tuple(once.values()), upstream.status()["peers"])
+    assert not server_diff.changes(after, server_diff.wanted(tuple(desired)))
 
 
 @pytest.fixture
@@ -181,16 +181,16 @@ async def test_an_action_that_cannot_be_done_says_why(
 async def test_an_api_that_answers_badly_is_an_error(
     fake: FakePlus, tmp_path: Path, fault: Fault, error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api, "SECONDS", 0.2)
+    monkeypatch.setattr(client, "SECONDS", 0.2)
     fake.faults.append(fault)
     async with fake.serving(tmp_path / "api.sock"):
-        with pytest.raises(api.PlusError, match=error):
-            await api.Api(tmp_path / "api.sock").get("nginx")
+        with pytest.raises(client.PlusError, match=error):
+            await client.Api(tmp_path / "api.sock").get("nginx")
 
 
 async def test_an_api_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(api.PlusError, match=r"none\.sock"):
-        await api.Api(tmp_path / "none.sock").get("nginx")
+    with pytest.raises(client.PlusError, match=r"none\.sock"):
+        await client.Api(tmp_path / "none.sock").get("nginx")
     assert await metrics.figures(tmp_path / "none.sock") == []
 
 
@@ -203,7 +203,7 @@ async def test_a_server_that_somebody_else_removed_meanwhile_is_no_error(
         Fault("DELETE", status=404, code="UpstreamServerNotFound", text="server not found")
     )
     async with fake.serving(socket):
-        await upstreams.synchronise(api.Api(socket), "http", "u", [])
+        await upstreams.synchronise(client.Api(socket), "http", "u", [])
 
 
 async def test_figures_have_names_and_labels(fake: FakePlus, tmp_path: Path) -> None:

@@ -20,9 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gatehouse.compiler.backends import envoy, nginx
-from gatehouse.compiler.frontends import combined as joined
-from gatehouse.compiler.frontends import gateway_api, hosted_apiserver
-from gatehouse.compiler.frontends.gateway_api import dependencies as needs
+from gatehouse.compiler.frontends import combined, gateway_api, hosted_apiserver
+from gatehouse.compiler.frontends.gateway_api import dependencies
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Authorization, Claim, Jwt, Requirement
@@ -162,7 +161,7 @@ EDITS = st.lists(
 
 
 def fresh() -> Engine:
-    engine = Engine(Snapshot(joined.INDEXES))
+    engine = Engine(Snapshot(combined.INDEXES))
     engine.commit({gateway_api.SETTINGS_KEY: gateway_api.Settings(bind="any", snippets=True)})
     return engine
 
@@ -172,14 +171,14 @@ def decoded(key: Key, body: Object | None) -> Any:
         return None
     labels = {"kubernetes.io/service-name": key[2]} if key[0] == "EndpointSlice" else {}
     metadata = meta(key[2], key[1], labels=labels, **body.get("metadata", {}))
-    return joined.decode(key[0], {**body, "metadata": metadata})
+    return combined.decode(key[0], {**body, "metadata": metadata})
 
 
 def everything(engine: Engine) -> tuple[Any, Any]:
     with engine.compile() as ask:
-        gateways = [ask(joined.compile_gateway, key) for key in ask(gateway_api.gateways, "")]
-        said = ask.map(joined.status, ask(joined.subjects, ""))
-        serving = ask.map(joined.gateways_of, ask(joined.subjects, ""))
+        gateways = [ask(combined.compile_gateway, key) for key in ask(gateway_api.gateways, "")]
+        said = ask.map(combined.status, ask(combined.subjects, ""))
+        serving = ask.map(combined.gateways_of, ask(combined.subjects, ""))
         records = ask.map(hosted_apiserver.records, ask.read(hosted_apiserver.HOSTED))
         return gateways, (said, serving, records)
 
@@ -189,9 +188,9 @@ def referring(engine: Engine) -> list[tuple[tuple[str, str], tuple[Key, ...], li
     with engine.compile() as ask:
         gateways = ask(gateway_api.gateways, "")
         return [
-            (name, ask(needs.users, name), [key for key in gateways if name in used[key]])
+            (name, ask(dependencies.users, name), [key for key in gateways if name in used[key]])
             for name in ((namespace, f"s{n}") for namespace in NAMESPACES for n in (1, 2))
-            for used in ({key: ask(needs.services, key) for key in gateways},)
+            for used in ({key: ask(dependencies.services, key) for key in gateways},)
         ]
 
 

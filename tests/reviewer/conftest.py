@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from reviewer_running import Running, Upstream, running
 
-from gatehouse.sidecars.reviewer import config as description
+from gatehouse.sidecars.reviewer import config
 
 
 @pytest.fixture
@@ -17,14 +17,14 @@ def tmp_path() -> Iterator[Path]:
     """A short one: pytest's own can be too long for Unix sockets."""
     with tempfile.TemporaryDirectory(prefix="gh-") as directory:
         (Path(directory) / "gatehouse").mkdir()
-        (Path(directory) / description.FILE).write_bytes(description.CONTENT)
+        (Path(directory) / config.FILE).write_bytes(config.CONTENT)
         yield Path(directory)
 
 
 @pytest.fixture
 async def upstream(tmp_path: Path) -> AsyncIterator[Upstream]:
     """A cluster that only says what a test has it say."""
-    made = Upstream(tmp_path / description.UPSTREAM, None)
+    made = Upstream(tmp_path / config.UPSTREAM, None)
     await made.start()
     yield made
     await made.stop()

@@ -18,7 +18,7 @@ from reviewer_running import CLUSTER, Running, Upstream, running
 
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
-from gatehouse.sidecars.reviewer import config as description
+from gatehouse.sidecars.reviewer import config
 from gatehouse.standalone.state_directory import State
 
 pytestmark = pytest.mark.process
@@ -127,7 +127,7 @@ async def a_world(tmp_path: Path) -> AsyncIterator[World]:
         await account(server, client, "gateway", REVIEWS)
         own, _ = await client.create_token(NAMESPACE, "gateway", [], 3600)
         async with server.raw(Authorization=f"Bearer {own}") as cluster:
-            upstream = Upstream(tmp_path / description.UPSTREAM, cluster)
+            upstream = Upstream(tmp_path / config.UPSTREAM, cluster)
             await upstream.start()
             await reviewer.serving()
             yield World(server, client, reviewer, upstream)

@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 from reviewer_running import CLUSTER, Answer, Fault, Running, Upstream, review, running
 
-from gatehouse.sidecars.reviewer import config as description
+from gatehouse.sidecars.reviewer import config
 from gatehouse.sidecars.reviewer.concurrency import AT_ONCE, WAITING
 
 pytestmark = pytest.mark.process
@@ -455,10 +455,10 @@ async def test_it_ends_a_while_after_nothing_needs_it(tmp_path: Path) -> None:
 
 async def test_one_that_cannot_listen_says_so(tmp_path: Path) -> None:
     async with running(tmp_path) as reviewer:
-        (tmp_path / description.REVIEWER).mkdir()
+        (tmp_path / config.REVIEWER).mkdir()
         said = await reviewer.serve(tmp_path)
-        assert said == f"{tmp_path / description.REVIEWER}: Is a directory"
-        (tmp_path / description.REVIEWER).rmdir()
+        assert said == f"{tmp_path / config.REVIEWER}: Is a directory"
+        (tmp_path / config.REVIEWER).rmdir()
         with contextlib.suppress(FileNotFoundError):
-            (tmp_path / description.REVIEWER).unlink()
+            (tmp_path / config.REVIEWER).unlink()
         assert await reviewer.serve(tmp_path) == ""

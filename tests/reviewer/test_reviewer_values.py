@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.sidecars.reviewer import impersonation, reviews, tokens
-from gatehouse.sidecars.reviewer import user_headers as wire
+from gatehouse.sidecars.reviewer import impersonation, reviews, tokens, user_headers
 from gatehouse.sidecars.reviewer.cache import Keep, Memory
 from gatehouse.sidecars.reviewer.caching_reviewer import Asking
 from gatehouse.sidecars.reviewer.concurrency import BusyError, Turns
@@ -30,15 +29,15 @@ USERS = st.builds(
     name=_TEXT,
     uid=st.one_of(st.just(""), _TEXT),
     groups=st.lists(_TEXT).map(tuple),
-    extra=st.lists(st.tuples(_TEXT, st.one_of(st.just(""), _TEXT))).map(wire.grouped),
+    extra=st.lists(st.tuples(_TEXT, st.one_of(st.just(""), _TEXT))).map(user_headers.grouped),
 )
 
 
 @given(USERS)
 def test_a_user_is_read_as_it_was_written(user: User) -> None:
-    headers = dict(wire.written(user))
+    headers = dict(user_headers.written(user))
     assert all(value.isascii() and value.isprintable() for value in headers.values())
-    assert wire.user(headers, "x-") == user
+    assert user_headers.user(headers, "x-") == user
 
 
 @pytest.mark.parametrize(
@@ -63,25 +62,25 @@ def test_a_user_is_read_as_it_was_written(user: User) -> None:
 )
 def test_users_that_cannot_be_read(headers: dict[str, str], said: str) -> None:
     with pytest.raises(MalformedError) as found:
-        wire.user(headers, "x-")
+        user_headers.user(headers, "x-")
     assert str(found.value) == said
 
 
 def test_a_key_may_come_more_than_once() -> None:
-    user = wire.user({"x-user": "a", "x-extra": "k=1,l=,k=2"}, "x-")
+    user = user_headers.user({"x-user": "a", "x-extra": "k=1,l=,k=2"}, "x-")
     assert user.extra == (("k", ("1", "2")), ("l", ("",)))
 
 
 @pytest.mark.parametrize("text", ["", "-1", "nan", "inf", "1e9", "1_0", "1s", "٣", "1" * 10])
 def test_durations_that_cannot_be_read(text: str) -> None:
     with pytest.raises(MalformedError, match="x-good-for"):
-        wire.seconds({"x-good-for": text}, "x-good-for")
+        user_headers.seconds({"x-good-for": text}, "x-good-for")
 
 
 @pytest.mark.parametrize("name", ["", "A", "a_b", "-a", "a-", "a b", "a\n", "a/b", "a" * 254])
 def test_clusters_that_cannot_be_named(name: str) -> None:
     with pytest.raises(MalformedError, match="x-cluster"):
-        wire.cluster({"x-cluster": name})
+        user_headers.cluster({"x-cluster": name})
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import aiohttp
 import msgspec
 from oidc_provider import CLIENT, SECRET, OidcProvider
 
-from gatehouse.sidecars.authenticator import config as description
+from gatehouse.sidecars.authenticator import config
 from gatehouse.sidecars.authenticator.config import Party
 from gatehouse.sidecars.base import control
 
@@ -47,14 +47,14 @@ class Running:
         self._http = http
         self._linger = linger
         self._count = 0
-        (home / description.SOCKETS).mkdir()
+        (home / config.SOCKETS).mkdir()
         self.start()
 
     def start(self) -> None:
         with (self.home / "authenticator.log").open("ab") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "gatehouse.sidecars.authenticator",
-                 str(self.home / description.SOCKETS), str(self._linger)],
+                 str(self.home / config.SOCKETS), str(self._linger)],
                 stderr=output,
             )  # fmt: skip
 
@@ -71,14 +71,14 @@ class Running:
         (directory / "secret").write_text(secret)
         (directory / "trust.pem").write_text(trust)
         (directory / "revoked.pem").write_text(revoked)
-        (directory / description.FILE).write_bytes(description.encode(parties))
+        (directory / config.FILE).write_bytes(config.encode(parties))
         return directory
 
     async def serve(self, *configurations: Path) -> str:
         async with asyncio.timeout(20):
             while True:
                 with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
-                    return await control.ask(self.home / description.SOCKETS, configurations)
+                    return await control.ask(self.home / config.SOCKETS, configurations)
                 await asyncio.sleep(0.01)
 
     async def serving(self, provider: OidcProvider, **fields: Any) -> Party:
@@ -150,7 +150,7 @@ def relying(provider: OidcProvider, **fields: Any) -> Party:
 
 @contextlib.asynccontextmanager
 async def running(home: Path, linger: float = 60.0) -> AsyncIterator[Running]:
-    path = str(home / description.SOCKET)
+    path = str(home / config.SOCKET)
     async with aiohttp.ClientSession(
         connector=aiohttp.UnixConnector(path), cookie_jar=aiohttp.DummyCookieJar()
     ) as http:

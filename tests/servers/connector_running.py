@@ -17,7 +17,7 @@ from authority import Authority
 from cryptography import x509
 
 from gatehouse.sidecars.base import control
-from gatehouse.sidecars.tls_connector import config as description
+from gatehouse.sidecars.tls_connector import config
 from gatehouse.sidecars.tls_connector.config import Connector, Name
 
 SERVER_NAME = "front.internal"
@@ -90,7 +90,7 @@ class Running:
         self._count += 1
         directory = self.home / "generations" / str(self._count)
         (directory / "gatehouse").mkdir(parents=True)
-        (directory / description.FILE).write_bytes(description.encode(connectors))
+        (directory / config.FILE).write_bytes(config.encode(connectors))
         return directory
 
     async def serve(self, *configurations: Path) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gatehouse.agent.nginx import main
 from gatehouse.agent.nginx.apply_steps import Step
-from gatehouse.runtime import procfs as processes
+from gatehouse.runtime import procfs
 
 
 class DyingAgent:
@@ -52,7 +52,7 @@ class DyingAgent:
     def kill_nginx(self) -> None:
         """Kill master and workers, as when the machine goes down."""
         master = self.master()
-        for pid in (master, *processes.in_session(master)):
+        for pid in (master, *procfs.in_session(master)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 

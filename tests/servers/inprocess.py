@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from gatehouse.apiserver import main as serve
+from gatehouse.apiserver import main
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
 from gatehouse.standalone.state_directory import State
@@ -28,9 +28,9 @@ class Server:
         state.directory.mkdir(exist_ok=True)
         state.pki.ensure()
 
-    def options(self) -> serve.Options:
+    def options(self) -> main.Options:
         pair = self.state.pki.leaf(pki.APISERVER)
-        made = serve.Options(
+        made = main.Options(
             storage=str(self.state.database),
             bind="127.0.0.1:0",
             tls_cert=pair.cert,
@@ -43,7 +43,7 @@ class Server:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(serve.run(self.options(), stop, ready.set_result))
+        task = asyncio.create_task(main.run(self.options(), stop, ready.set_result))
         await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             await task

@@ -19,7 +19,7 @@ import yaml
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.kube import client as kube
-from gatehouse.standalone import process_records as processes
+from gatehouse.standalone import process_records
 
 ROOT = Path(__file__).parents[2]
 PORT = 8080
@@ -59,13 +59,13 @@ class Installation:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(60)
 
-    def part(self, name: str) -> processes.Record:
-        found = processes.recorded(self.state / "run" / f"{name}.json")
+    def part(self, name: str) -> process_records.Record:
+        found = process_records.recorded(self.state / "run" / f"{name}.json")
         assert found is not None, f"{name} does not run"
         return found
 
-    def agent(self) -> processes.Record:
-        found = [processes.recorded(p) for p in self.state.glob("node/pods/*/process.json")]
+    def agent(self) -> process_records.Record:
+        found = [process_records.recorded(p) for p in self.state.glob("node/pods/*/process.json")]
         running = [record for record in found if record is not None]
         assert len(running) == 1
         return running[0]

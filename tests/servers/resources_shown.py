@@ -7,7 +7,7 @@ from typing import Any
 
 from google.protobuf import descriptor_pool, json_format, message_factory
 
-from gatehouse.dataplane.xds import sidecar_configs as companions
+from gatehouse.dataplane.xds import sidecar_configs
 from gatehouse.dataplane.xds.resources import (
     COMPANION,
     LISTENER,
@@ -36,7 +36,7 @@ def shown(resources: Resources, *, whole: bool = False) -> dict[str, list[Any]]:
 def message(resource: Resource) -> dict[str, Any]:
     """Give a resource as its fields."""
     if resource.type_url == COMPANION:
-        return {"name": resource.name, "files": _told(companions.files(resource))}
+        return {"name": resource.name, "files": _told(sidecar_configs.files(resource))}
     name = resource.type_url.removeprefix(PREFIX)
     made = _class_of(name)()
     made.ParseFromString(resource.body)

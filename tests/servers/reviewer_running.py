@@ -17,7 +17,7 @@ import msgspec
 from aiohttp import web
 
 from gatehouse.sidecars.base import control
-from gatehouse.sidecars.reviewer import config as description
+from gatehouse.sidecars.reviewer import config
 
 CLUSTER = "prod.example"
 
@@ -105,9 +105,9 @@ class Running:
         self.http = http
         self._linger = linger
         self.processes: list[subprocess.Popen[bytes]] = []
-        self.directory = home / description.SOCKETS
+        self.directory = home / config.SOCKETS
         self.directory.mkdir()
-        self.socket = home / description.REVIEWER
+        self.socket = home / config.REVIEWER
         self.start()
 
     @property
@@ -182,7 +182,7 @@ def user_headers(prefix: str, user: dict[str, Any]) -> dict[str, str]:
 
 @contextlib.asynccontextmanager
 async def running(home: Path, linger: float = 60.0) -> AsyncIterator[Running]:
-    path = str(home / description.REVIEWER)
+    path = str(home / config.REVIEWER)
     async with aiohttp.ClientSession(
         connector=aiohttp.UnixConnector(path, limit=0), cookie_jar=aiohttp.DummyCookieJar()
     ) as http:

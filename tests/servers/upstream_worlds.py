@@ -11,8 +11,7 @@ from typing import Any
 
 from authority import Authority
 
-from gatehouse.compiler.frontends import combined as joined
-from gatehouse.compiler.frontends import gateway_api, upstream_cluster
+from gatehouse.compiler.frontends import combined, gateway_api, upstream_cluster
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.kube_apiserver import ApiCluster
 from gatehouse.controller.deadlines import Moments
@@ -59,7 +58,7 @@ class World:
     """An engine, told objects as an API server tells them."""
 
     def __init__(self, settings: gateway_api.Settings | None = None) -> None:
-        self.engine = Engine(Snapshot(joined.INDEXES))
+        self.engine = Engine(Snapshot(combined.INDEXES))
         self.allocated: dict[Key, upstream_cluster.Allocation] = {}
         """What the last pass said of limits that data planes share, by cluster."""
         chosen = settings or gateway_api.Settings(bind="any")
@@ -71,7 +70,7 @@ class World:
         more = raw.pop("metadata", {})
         meta = {"name": name, "namespace": namespace, "generation": 1, "creationTimestamp": CREATED}
         key = (kind, namespace, name)
-        value = joined.decode(kind, {"kind": kind, "metadata": {**meta, **more}, **raw})
+        value = combined.decode(kind, {"kind": kind, "metadata": {**meta, **more}, **raw})
         self.engine.commit({key: value})
         return key
 
@@ -102,12 +101,12 @@ class World:
         values = {key.replace("_", "."): value for key, value in data.items()}
         return self.put("Secret", name, "ns", data=values)
 
-    def run(self) -> tuple[dict[Key, ir.Gateway | None], dict[Key, joined.Status]]:
+    def run(self) -> tuple[dict[Key, ir.Gateway | None], dict[Key, combined.Status]]:
         """Make a whole pass, as the controller does: what a pass does not ask is forgotten."""
         with self.engine.compile() as ask:
             keys = ask(gateway_api.gateways, "")
-            gateways = {key: ask(joined.compile_gateway, key) for key in keys}
-            found = {key: ask(joined.status, key) for key in ask(joined.subjects, "")}
+            gateways = {key: ask(combined.compile_gateway, key) for key in keys}
+            found = {key: ask(combined.status, key) for key in ask(combined.subjects, "")}
             clusters = ask.read(upstream_cluster.CLUSTERS)
             self.allocated = dict(ask.map(upstream_cluster.allocation, clusters).items())
         return gateways, {key: status for key, status in found.items() if status is not None}
@@ -122,11 +121,11 @@ class World:
         (listener,) = self.compiled(key).apis
         return {each.name: each for each in listener.clusters}
 
-    def wanted(self, key: Key) -> joined.Status:
+    def wanted(self, key: Key) -> combined.Status:
         return self.run()[1][key]
 
     def status(self, key: Key) -> Object:
-        return joined.merge_status(None, self.wanted(key), CREATED) or {}
+        return combined.merge_status(None, self.wanted(key), CREATED) or {}
 
     def condition(self, key: Key, kind: str) -> tuple[str, str, str]:
         """Give status, reason and message; empty ones for a condition that is not there."""

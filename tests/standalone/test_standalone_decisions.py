@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatehouse.standalone import pki
-from gatehouse.standalone.node import load_balancer_ips as addresses
-from gatehouse.standalone.node import pods
+from gatehouse.standalone.node import load_balancer_ips, pods
 from gatehouse.standalone.state_directory import State, StateError, split_address
 
 POOL = ipaddress.IPv4Network("127.100.0.0/29")
@@ -34,7 +33,7 @@ def service(address: str = "", created: str = "2026", kind: str = "LoadBalancer"
 
 def test_an_address_once_given_is_kept_and_a_new_one_is_free() -> None:
     services = {("a", "x"): service("127.100.0.3"), ("a", "y"): service()}
-    given_ = addresses.assign(services, POOL)
+    given_ = load_balancer_ips.assign(services, POOL)
     assert given_[("a", "x")] == "127.100.0.3"
     assert given_[("a", "y")] != "127.100.0.3"
     assert ipaddress.ip_address(given_[("a", "y")]) in POOL
@@ -45,31 +44,31 @@ def test_of_two_services_with_one_address_the_older_keeps_it() -> None:
         ("a", "young"): service("127.100.0.3", "2026"),
         ("b", "old"): service("127.100.0.3", "2025"),
     }
-    given_ = addresses.assign(services, POOL)
+    given_ = load_balancer_ips.assign(services, POOL)
     assert given_[("b", "old")] == "127.100.0.3"
     assert given_[("a", "young")] != "127.100.0.3"
 
 
 def test_other_services_get_none_and_foreign_addresses_are_replaced() -> None:
     services = {("a", "ip"): service(kind="ClusterIP"), ("a", "far"): service("10.0.0.1")}
-    given_ = addresses.assign(services, POOL)
+    given_ = load_balancer_ips.assign(services, POOL)
     assert given_.keys() == {("a", "far")}
     assert given_[("a", "far")].startswith("127.100.0.")
 
 
 def test_a_full_pool_names_the_service_left_without() -> None:
     services = {("a", str(number)): service() for number in range(7)}
-    with pytest.raises(addresses.PoolExhausted, match="a/"):
-        addresses.assign(services, POOL)
+    with pytest.raises(load_balancer_ips.PoolExhausted, match="a/"):
+        load_balancer_ips.assign(services, POOL)
 
 
 @given(st.lists(st.tuples(st.text("ab", max_size=2), st.text("xy", max_size=2)), max_size=6))
 def test_addresses_are_distinct_and_stable(names: list[tuple[str, str]]) -> None:
     services = {name: service() for name in names}
-    first = addresses.assign(services, POOL)
+    first = load_balancer_ips.assign(services, POOL)
     assert len(set(first.values())) == len(first)
     later = {name: service(address) for name, address in first.items()}
-    assert addresses.assign(later, POOL) == first
+    assert load_balancer_ips.assign(later, POOL) == first
 
 
 def deployment(**container: Any) -> dict[str, Any]:

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.standalone import free_ports as ports
+from gatehouse.standalone import free_ports
 from gatehouse.standalone.state_directory import State
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "0.0.0.0"])
 def test_a_free_port_is_none_that_connections_get(host: str) -> None:
-    first = int(ports.CONNECTIONS.read_text().split()[0])
+    first = int(free_ports.CONNECTIONS.read_text().split()[0])
     for _ in range(20):
-        port = ports.free_port(host)
-        assert ports.LOWEST <= port < first
-        assert ports.is_free(host, port)
+        port = free_ports.free_port(host)
+        assert free_ports.LOWEST <= port < first
+        assert free_ports.is_free(host, port)
 
 
 def test_where_connections_may_have_all_ports_the_kernel_chooses(
@@ -25,15 +25,15 @@ def test_where_connections_may_have_all_ports_the_kernel_chooses(
 ) -> None:
     everything = tmp_path / "range"
     everything.write_text("1024\t65535\n")
-    monkeypatch.setattr(ports, "CONNECTIONS", everything)
-    assert ports.is_free("127.0.0.1", ports.free_port())
+    monkeypatch.setattr(free_ports, "CONNECTIONS", everything)
+    assert free_ports.is_free("127.0.0.1", free_ports.free_port())
 
 
 def test_a_port_that_somebody_listens_on_is_not_free() -> None:
     with socket.socket() as busy:
         busy.bind(("127.0.0.1", 0))
         busy.listen()
-        assert not ports.is_free("127.0.0.1", busy.getsockname()[1])
+        assert not free_ports.is_free("127.0.0.1", busy.getsockname()[1])
 
 
 def test_an_installation_keeps_the_ports_it_got(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from aiohttp import web
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from gatehouse.kube import client as kube
-from gatehouse.standalone import process_records as processes
+from gatehouse.standalone import process_records
 from gatehouse.standalone.free_ports import free_port
 from gatehouse.standalone.node.probes import Tally, Timing, timing_of
 from gatehouse.standalone.node.runner import RECORD, Launch, Runner
@@ -90,7 +90,7 @@ class Pod:
 
     @property
     def pid(self) -> int:
-        found = processes.recorded(self.directory / RECORD)
+        found = process_records.recorded(self.directory / RECORD)
         return found.pid if found else 0
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from gatehouse.standalone import pki
-from gatehouse.standalone import up as installation
+from gatehouse.standalone import pki, up
 from gatehouse.standalone.state_directory import State
 
 pytestmark = pytest.mark.process
@@ -37,10 +36,10 @@ async def shown(address: str, ca: Path) -> x509.Certificate | None:
 async def test_the_channels_certificate_is_renewed_before_it_expires(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(installation, "RENEW_SECONDS", 2.0)
+    monkeypatch.setattr(up, "RENEW_SECONDS", 2.0)
     with tempfile.TemporaryDirectory(prefix="gh-") as directory:
         stop, ready = asyncio.Event(), asyncio.Event()
-        options = installation.Options(
+        options = up.Options(
             state_dir=Path(directory),
             api_address="127.0.0.1:0",
             agent_address="127.0.0.1:0",
@@ -52,7 +51,7 @@ async def test_the_channels_certificate_is_renewed_before_it_expires(
             states.append(state)
             ready.set()
 
-        task = asyncio.create_task(installation.run(options, stop, on_ready))
+        task = asyncio.create_task(up.run(options, stop, on_ready))
         try:
             async with asyncio.timeout(60):
                 await ready.wait()

@@ -16,8 +16,7 @@ from upstream_worlds import (
     pair,
 )
 
-from gatehouse.compiler.frontends import combined as joined
-from gatehouse.compiler.frontends import gateway_api
+from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.compiler.frontends.upstream_cluster import replicas
 from gatehouse.compiler.ir.kube_apiserver import Identity, InFlight, TokenBucket
 
@@ -450,13 +449,13 @@ def test_a_status_is_kept_until_something_else_is_to_be_said(world: World) -> No
     first = world.status(key)
     assert condition(first, "PartiallyInvalid")[0] == "True"
     wanted = world.wanted(key)
-    assert joined.merge_status(first, wanted, "2030-01-01T00:00:00Z") is None
+    assert combined.merge_status(first, wanted, "2030-01-01T00:00:00Z") is None
     theirs = {"gatewayRef": {"namespace": "x", "name": "y"}, "controllerName": "else.example/c"}
     mixed = {**first, "gateways": [theirs, *first["gateways"]], "more": 1}
     mixed["conditions"] = [*mixed["conditions"], {"type": "Theirs", "status": "True"}]
-    assert joined.merge_status(mixed, wanted, "2030-01-01T00:00:00Z") is None
+    assert combined.merge_status(mixed, wanted, "2030-01-01T00:00:00Z") is None
     world.cluster("a.example")
-    merged = joined.merge_status(mixed, world.wanted(key), "2030-01-01T00:00:00Z") or {}
+    merged = combined.merge_status(mixed, world.wanted(key), "2030-01-01T00:00:00Z") or {}
     assert {each["type"] for each in merged["conditions"]} == {
         *("Accepted", "ResolvedRefs", "Programmed", "Theirs")
     }

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from upstream_worlds import CREATED, EVERYTHING, LISTENER, World, b64, ca, spec
 
-from gatehouse.compiler.frontends import combined as joined
-from gatehouse.compiler.frontends import gateway_api
+from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.incremental.query import Key
 
 Object = dict[str, Any]
@@ -93,7 +92,7 @@ def test_incremental_equals_from_scratch(
     for edit, count in zip(edits, counts, strict=False):
         changes: dict[Key, Any] = {("Replicas", "ns", "gw"): tuple("pqrs"[:count])}
         for (key, raw), gone in edit:
-            changes[key] = None if gone or raw is None else joined.decode(key[0], raw)
+            changes[key] = None if gone or raw is None else combined.decode(key[0], raw)
         world.engine.commit(changes)
         oracle = World(gateway_api.Settings(bind="any"))
         oracle.engine.commit(world.engine.snapshot.objects())

@@ -14,11 +14,13 @@ from gatehouse.apis.upstream_clusters import (
     Server,
     UpstreamClusterSpec,
 )
-from gatehouse.compiler.frontends.upstream_cluster import auth_cache_ttls as lifetimes
-from gatehouse.compiler.frontends.upstream_cluster import dispatch_policies as policies
-from gatehouse.compiler.frontends.upstream_cluster import feature_gates as gates
-from gatehouse.compiler.frontends.upstream_cluster import flow_control as limits
-from gatehouse.compiler.frontends.upstream_cluster import servers
+from gatehouse.compiler.frontends.upstream_cluster import (
+    auth_cache_ttls,
+    dispatch_policies,
+    feature_gates,
+    flow_control,
+    servers,
+)
 from gatehouse.compiler.frontends.upstream_cluster.findings import Reason
 from gatehouse.compiler.frontends.upstream_cluster.flow_control import Spanning
 from gatehouse.compiler.ir.kube_apiserver import FlowSchema, InFlight, TokenBucket
@@ -28,12 +30,14 @@ Object = dict[str, Any]
 EVERYTHING = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
 
 
-def read(annotations: dict[str, str] | None = None, **spec: Any) -> policies.Meaning:
+def read(annotations: dict[str, str] | None = None, **spec: Any) -> dispatch_policies.Meaning:
     whole = {"servers": [{"endpoint": "http://a"}, {"endpoint": "http://b"}], **spec}
-    return policies.read(annotations or {}, msgspec.convert(whole, UpstreamClusterSpec))
+    return dispatch_policies.read(annotations or {}, msgspec.convert(whole, UpstreamClusterSpec))
 
 
-def said(meaning: policies.Meaning, reason: Reason = Reason.PARTIALLY_INVALID) -> list[str]:
+def said(
+    meaning: dispatch_policies.Meaning, reason: Reason = Reason.PARTIALLY_INVALID
+) -> list[str]:
     return [each.message for each in meaning.findings if each.reason is reason]
 
 
@@ -136,7 +140,7 @@ BUCKET = {"tokenBucket": {"qps": 1, "burst": 2}, "globalTokenBucket": {"qps": 10
 def test_limits_of_one_data_plane_and_of_all(
     made: FlowControlSchema, spanning: Spanning, expected: FlowSchema | None
 ) -> None:
-    assert limits.read(made, spanning).schema == expected
+    assert flow_control.read(made, spanning).schema == expected
 
 
 @pytest.mark.parametrize("replicas", range(1, 40))
@@ -144,7 +148,7 @@ def test_shares_never_sum_up_to_more_than_there_is_unless_each_would_have_none(
     replicas: int,
 ) -> None:
     made = schema(strategy="globalCount", **IN_FLIGHT)
-    found = limits.read(made, Spanning(gate=True, replicas=replicas)).schema
+    found = flow_control.read(made, Spanning(gate=True, replicas=replicas)).schema
     assert found is not None
     assert isinstance(found.limit, InFlight)
     assert found.limit.most * replicas <= 20 or found.limit.most == 1
@@ -172,7 +176,7 @@ def test_shares_never_sum_up_to_more_than_there_is_unless_each_would_have_none(
     ],
 )
 def test_a_limit_that_makes_no_sense_lets_nothing_through(made: FlowControlSchema) -> None:
-    found = limits.read(made, Spanning(gate=True, counter=True))
+    found = flow_control.read(made, Spanning(gate=True, counter=True))
     assert found.schema == FlowSchema("s", InFlight(0))
     assert "requests of policies that name the schema are refused" in found.problems[0]
 
@@ -266,7 +270,7 @@ MAY, MAY_NOT = "authorization-cache-authorized-ttl", "authorization-cache-unauth
 def test_how_long_answers_about_users_are_kept(
     said: dict[str, str], expected: tuple[float, ...]
 ) -> None:
-    found = lifetimes.read({f"gatehouse.dev/{name}": text for name, text in said.items()})
+    found = auth_cache_ttls.read({f"gatehouse.dev/{name}": text for name, text in said.items()})
     kept = found.identity
     assert (kept.good_for, kept.bad_for, kept.allowed_for, kept.denied_for) == expected
     assert found.problems == ()
@@ -274,7 +278,7 @@ def test_how_long_answers_about_users_are_kept(
 
 @pytest.mark.parametrize("text", ["", "10", "-1s", "1h1ms", "61m", "1e3s", "forever", "10 m", "٣s"])
 def test_a_time_that_makes_no_sense_is_told_and_the_default_holds(text: str) -> None:
-    found = lifetimes.read({f"gatehouse.dev/{MAY}": text, f"gatehouse.dev/{TOKEN}": "1s"})
+    found = auth_cache_ttls.read({f"gatehouse.dev/{MAY}": text, f"gatehouse.dev/{TOKEN}": "1s"})
     assert (found.identity.allowed_for, found.identity.good_for) == (300, 1)
     (problem,) = found.problems
     assert problem.startswith(f"annotation gatehouse.dev/{MAY}: {text!r} is no duration")
@@ -292,12 +296,12 @@ def test_a_time_that_makes_no_sense_is_told_and_the_default_holds(text: str) -> 
     ],
 )
 def test_feature_gates(text: str, deny: bool, spanning: bool, problems: int) -> None:
-    found = gates.read({FEATURE_GATES: text})
+    found = feature_gates.read({FEATURE_GATES: text})
     assert (found.deny, found.spanning, len(found.problems)) == (deny, spanning, problems)
 
 
 def test_gates_without_effect_are_told() -> None:
-    found = gates.read({FEATURE_GATES: "Tracing=true,CloseConnectionWhenIdle=false"})
+    found = feature_gates.read({FEATURE_GATES: "Tracing=true,CloseConnectionWhenIdle=false"})
     assert [each.split()[0] for each in found.differences] == ["Tracing"]
 
 

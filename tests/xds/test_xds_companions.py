@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from relay_chain import MOVES, Chain
 
-from gatehouse.dataplane.xds import sidecar_configs as companions
+from gatehouse.dataplane.xds import sidecar_configs
 from gatehouse.dataplane.xds.resources import CLUSTER, COMPANION, LISTENER, Resource, Resources
 
 
@@ -131,22 +131,22 @@ def test_an_agent_without_companions_asks_for_none() -> None:
 
 def test_files_come_back_as_they_were() -> None:
     told = {"gatehouse/a.json": b"[1]", "secret": bytes(range(256))}
-    made = companions.resource("authenticator", "p1", told, origins=("HTTPRoute a/b",))
+    made = sidecar_configs.resource("authenticator", "p1", told, origins=("HTTPRoute a/b",))
     assert made.name == "authenticator/p1"
     assert made.secret
-    assert companions.companion(made) == "authenticator"
-    assert companions.files(made) == told
+    assert sidecar_configs.companion(made) == "authenticator"
+    assert sidecar_configs.files(made) == told
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x", "", "a//b", ".x", "a\0b"])
 def test_a_path_that_leads_elsewhere_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match="is no path"):
-        companions.files(companions.resource("authenticator", "p", {path: b""}))
+        sidecar_configs.files(sidecar_configs.resource("authenticator", "p", {path: b""}))
 
 
 def test_what_is_no_description_is_refused() -> None:
     with pytest.raises(ValueError, match="cannot be read"):
-        companions.files(Resource.make(COMPANION, "authenticator/p", b"\xff"))
+        sidecar_configs.files(Resource.make(COMPANION, "authenticator/p", b"\xff"))
 
 
 def test_a_description_that_goes_while_no_stream_is_there_is_done_no_more() -> None:

@@ -7,8 +7,7 @@ from envoy.config.core.v3 import base_pb2
 from envoy.service.discovery.v3 import discovery_pb2
 from envoy_model import made
 
-from gatehouse.dataplane.xds import delta
-from gatehouse.dataplane.xds import sotw as state_of_the_world
+from gatehouse.dataplane.xds import delta, sotw
 from gatehouse.dataplane.xds.ads_session import WARMING_SECONDS, Conversation, Request, Response
 from gatehouse.dataplane.xds.nacks import MESSAGE_MAX, Refusal, reasons_in
 from gatehouse.dataplane.xds.resources import (
@@ -443,7 +442,7 @@ class Whole:
     def __init__(self, *resources: Resource) -> None:
         self.publication = Publication()
         self.publication.publish(Resources(resources))
-        self.dialogue = state_of_the_world.Dialogue(self.publication)
+        self.dialogue = sotw.Dialogue(self.publication)
         self.nonce = ""
 
     def ask(self, type_url: str, *names: str, error: str = "") -> None:

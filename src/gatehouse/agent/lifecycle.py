@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 import structlog
 
-from gatehouse.agent import sidecars as companions
+from gatehouse.agent import sidecars
 from gatehouse.agent.error_log import ErrorLog
 from gatehouse.agent.options import Options
 from gatehouse.agent.sidecars import Companion
-from gatehouse.runtime import reaper as orphans
+from gatehouse.runtime import reaper
 from gatehouse.runtime.health_minimal import HealthServer
 
 log = structlog.get_logger("gatehouse.agent")
@@ -71,7 +71,7 @@ def tend(
     As process 1 the agent also waits for whatever has lost its parent.
     """
     if os.getpid() == 1:
-        group.create_task(orphans.reap_always())
+        group.create_task(reaper.reap_always())
     group.create_task(supervisor.run())
     group.create_task(supervisor.error_log.forward(proxy))
-    companions.tend(group, owners)
+    sidecars.tend(group, owners)

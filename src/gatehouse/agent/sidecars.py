@@ -18,8 +18,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from gatehouse.agent import secure_files as private
-from gatehouse.agent import timeouts as lifetimes
+from gatehouse.agent import secure_files, timeouts
 from gatehouse.agent.error_log import ErrorLog, message
 from gatehouse.agent.timeouts import PAUSE_FIRST, PAUSE_MAX, STEADY_SECONDS
 from gatehouse.runtime.prometheus import Figure
@@ -86,7 +85,7 @@ class Companion:
         self._run = run
         self.log = ErrorLog(self._output)
         # Whoever connects there is taken for the proxy.
-        private.directory(self._directory)
+        secure_files.directory(self._directory)
         self._process: Watched | None = None
         self._answered = False
         """Whether the process ever took a request; one that did and does no more is ending."""
@@ -226,7 +225,7 @@ def of(kinds: Iterable[Kind], run: Path, drain: float) -> tuple[Companion, ...]:
 
     ``drain``: how long connections of the proxy may take to finish, in seconds.
     """
-    return tuple(Companion(kind, run, lifetimes.linger_seconds(drain)) for kind in kinds)
+    return tuple(Companion(kind, run, timeouts.linger_seconds(drain)) for kind in kinds)
 
 
 def tend(group: asyncio.TaskGroup, owners: Sequence[Companion]) -> None:

@@ -16,10 +16,7 @@ from aiohttp.http_parser import RawRequestMessage
 
 from gatehouse.apiserver.admission_policies.enforcement import Policies
 from gatehouse.apiserver.builtin.kinds import KINDS
-from gatehouse.apiserver.controllers import bootstrap
-from gatehouse.apiserver.controllers import custom_resources as custom
-from gatehouse.apiserver.controllers import initial_phase as lifecycles
-from gatehouse.apiserver.controllers import rbac as roles
+from gatehouse.apiserver.controllers import bootstrap, custom_resources, initial_phase, rbac
 from gatehouse.apiserver.controllers.context import Context
 from gatehouse.apiserver.controllers.deployments import Deployments
 from gatehouse.apiserver.controllers.endpoint_slices import Slices
@@ -35,7 +32,7 @@ from gatehouse.apiserver.http.metrics import Metrics
 from gatehouse.apiserver.http.nonresource import Documents
 from gatehouse.apiserver.http.pod_logs import Find, PodLogs
 from gatehouse.apiserver.http.resources import Resources
-from gatehouse.apiserver.identity import static_tokens as static
+from gatehouse.apiserver.identity import static_tokens
 from gatehouse.apiserver.identity.authentication import Authenticator
 from gatehouse.apiserver.identity.service_account_tokens import Tokens
 from gatehouse.apiserver.identity.signing_keys import Keys
@@ -45,7 +42,7 @@ from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver.objects.verbs import Verbs
 from gatehouse.apiserver.rbac import data_planes
 from gatehouse.apiserver.rbac.authorizer import Authorizer
-from gatehouse.apiserver.storage import factory as opening
+from gatehouse.apiserver.storage import factory
 from gatehouse.apiserver.storage.entries import UnavailableError
 from gatehouse.apiserver.storage.store import Store
 
@@ -88,10 +85,10 @@ class Server:
         registry = self.registry = Registry(KINDS)
         admission = Admission(registry, store)
         authorizer = Authorizer()
-        custom.serve(store, registry, admission)
-        roles.follow(store, authorizer, admission)
+        custom_resources.serve(store, registry, admission)
+        rbac.follow(store, authorizer, admission)
         data_planes.follow(authorizer, admission)
-        lifecycles.begin(admission)
+        initial_phase.begin(admission)
         admission.policy = Policies(store, registry).judge
         Addresses(store, admission, ipaddress.ip_network(options.service_cidr))
         verbs, deletion = Verbs(store, admission), Deletion(store, admission)
@@ -99,7 +96,7 @@ class Server:
         self.keys = Keys()
         bootstrap.follow_keys(self.context, self.keys)
         tokens = Tokens(self.keys, store)
-        known = static.load(options.token_file) if options.token_file else {}
+        known = static_tokens.load(options.token_file) if options.token_file else {}
         self._started = False
         self._workers = self._controllers()
         metrics = Metrics(store)
@@ -129,8 +126,8 @@ class Server:
         return [
             Namespaces(context).worker,
             Garbage(context).worker,
-            custom.Cleanup(context).worker,
-            roles.Aggregation(context).worker,
+            custom_resources.Cleanup(context).worker,
+            rbac.Aggregation(context).worker,
             Slices(context).worker,
             Deployments(context).worker,
         ]
@@ -141,7 +138,7 @@ class Server:
         key = self._options.token_key
         first = await asyncio.to_thread(key.read_bytes) if key else None
         await bootstrap.rotate_keys(self.context, self.keys, first)
-        await opening.reseal(self.store)
+        await factory.reseal(self.store)
         self._started = True
 
     async def work(self) -> None:
@@ -177,7 +174,7 @@ async def run(
     options: Options, stop: asyncio.Event, ready: Callable[[int], None] | None = None
 ) -> None:
     """Serve until ``stop``; ``ready`` is given the port. Raises OSError if it cannot be had."""
-    store = await opening.open_store(options.storage, options.encryption_keys)
+    store = await factory.open_store(options.storage, options.encryption_keys)
     server = Server(store, options, stop)
     await server.bootstrap()
     # No router: the paths are the API's own matter, and read once.

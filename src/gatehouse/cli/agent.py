@@ -12,8 +12,7 @@ from typing import Any
 import click
 
 from gatehouse.agent.options import KEYS, Options, OptionsError, ProxyMissingError, load_options
-from gatehouse.cli import logs
-from gatehouse.cli import run as running
+from gatehouse.cli import logs, run
 from gatehouse.cli.errors import Trouble
 
 
@@ -46,9 +45,9 @@ def agent_command(context: click.Context, /, config: Path | None, **flags: str |
     )
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
-        await _life(options.proxy)(options, await running.either(stop, leave))
+        await _life(options.proxy)(options, await run.either(stop, leave))
 
-    running.run(part, expected=(ProxyMissingError,))
+    run.run(part, expected=(ProxyMissingError,))
 
 
 def _life(proxy: str) -> Callable[[Options, asyncio.Event], Coroutine[Any, Any, None]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from gatehouse.apiserver import main as serve
+from gatehouse.apiserver import main
 from gatehouse.apiserver.http.handler import Limits
 from gatehouse.apiserver.identity.static_tokens import TokenFileError
 from gatehouse.apiserver.storage import backup as transfer
@@ -18,7 +18,7 @@ from gatehouse.apiserver.storage import encryption
 from gatehouse.apiserver.storage.backup import TransferError
 from gatehouse.apiserver.storage.encryption import EncryptionError
 from gatehouse.apiserver.storage.entries import AddressError, UnavailableError
-from gatehouse.cli import run as running
+from gatehouse.cli import run
 from gatehouse.cli.errors import Trouble
 from gatehouse.standalone.node import pods
 
@@ -71,7 +71,7 @@ def apiserver(
     if storage is None or tls_cert is None or tls_key is None or client_ca is None:
         needed = "--storage, --tls-cert, --tls-key and --client-ca are needed to serve"
         raise click.UsageError(needed, context)
-    options = serve.Options(
+    options = main.Options(
         storage=storage,
         bind=bind,
         tls_cert=tls_cert,
@@ -89,9 +89,9 @@ def apiserver(
     )
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
-        await serve.run(options, await running.either(stop, leave))
+        await main.run(options, await run.either(stop, leave))
 
-    running.run(part, expected=EXPECTED)
+    run.run(part, expected=EXPECTED)
 
 
 _STORAGE = click.option("--storage", required=True, help="Directory (SQLite) or etcd://….")

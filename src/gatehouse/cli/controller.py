@@ -11,10 +11,10 @@ import click
 import msgspec
 
 from gatehouse.apis.data_plane_workload import NetworkOptions
-from gatehouse.cli import run as running
+from gatehouse.cli import run
 from gatehouse.controller import main as controller
 from gatehouse.controller import options as controller_options
-from gatehouse.controller import plus_usage as usage
+from gatehouse.controller import plus_usage
 from gatehouse.controller.leader_election import LeadershipLostError, Lease, namespaced_name
 from gatehouse.controller.leader_label import LABEL
 from gatehouse.controller.provisioner.copied_secrets import USES, Source
@@ -118,7 +118,7 @@ def network_options(text: str) -> NetworkOptions:
     "--plus-usage",
     "usage",
     default="",
-    callback=parsed(usage.parse),
+    callback=parsed(plus_usage.parse),
     help="JSON with endpoint, resolver, proxy, skipVerify, enforceInitialReport: how NGINX Plus "
     "reports its use, where a Secret is copied as license.",
 )
@@ -132,9 +132,9 @@ def controller_command(image: str, envoy_image: str, **given: Any) -> None:
     options = controller_options.Options(**given, images={"nginx": image, "envoy": envoy_image})
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
-        await controller.run(options, await running.either(stop, leave))
+        await controller.run(options, await run.either(stop, leave))
 
-    running.run(part, expected=(ConfigError, LeadershipLostError))
+    run.run(part, expected=(ConfigError, LeadershipLostError))
 
 
 COMMANDS = (controller_command,)

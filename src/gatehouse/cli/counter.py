@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from gatehouse.cli import run as running
-from gatehouse.ratelimit import main as serve
+from gatehouse.cli import run
+from gatehouse.ratelimit import main
 
 PATH = click.Path(path_type=Path)
 
@@ -61,7 +61,7 @@ def counter(
         raise click.UsageError("--tls-cert and --tls-key go together")
     if client_ca is not None and tls_cert is None:
         raise click.UsageError("--client-ca needs --tls-cert and --tls-key")
-    options = serve.Options(
+    options = main.Options(
         redis=redis,
         listen=listen,
         health=health,
@@ -74,9 +74,9 @@ def counter(
     )
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
-        await serve.run(options, await running.either(stop, leave))
+        await main.run(options, await run.either(stop, leave))
 
-    running.run(part, expected=(serve.AddressError, ssl.SSLError, ValueError))
+    run.run(part, expected=(main.AddressError, ssl.SSLError, ValueError))
 
 
 COMMANDS = (counter,)

@@ -10,10 +10,7 @@ from pathlib import Path
 
 import click
 
-from gatehouse.cli import demo_scenario as showcase
-from gatehouse.cli import local_options as machine
-from gatehouse.cli import logs
-from gatehouse.cli import run as running
+from gatehouse.cli import demo_scenario, local_options, logs, run
 from gatehouse.cli.errors import Trouble
 from gatehouse.standalone.state_directory import StateError
 from gatehouse.standalone.supervisor import StartError
@@ -25,7 +22,10 @@ PATH = click.Path(path_type=Path)
 @click.option("--once", is_flag=True, help="End after the requests; status 0 if all were right.")
 @click.option("--state-dir", type=PATH, default=None, help="Default: a new temporary directory.")
 @click.option(
-    "--address-pool", default="127.101.0.0/16", show_default=True, callback=machine.address_pool
+    "--address-pool",
+    default="127.101.0.0/16",
+    show_default=True,
+    callback=local_options.address_pool,
 )
 @click.option("--examples", type=PATH, default=Path("examples/cafe"), show_default=True)
 def demo(once: bool, state_dir: Path | None, address_pool: str, examples: Path) -> None:
@@ -38,11 +38,11 @@ def demo(once: bool, state_dir: Path | None, address_pool: str, examples: Path) 
     result: list[bool] = []
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
-        ended = await running.either(stop, leave)
-        result.append(await showcase.run(directory, address_pool, examples, once, ended))
+        ended = await run.either(stop, leave)
+        result.append(await demo_scenario.run(directory, address_pool, examples, once, ended))
 
     try:
-        running.run(part, expected=(StateError, StartError, showcase.DemoError))
+        run.run(part, expected=(StateError, StartError, demo_scenario.DemoError))
     finally:
         if state_dir is None:
             shutil.rmtree(directory, ignore_errors=True)

@@ -24,8 +24,7 @@ from rich.table import Table
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.kube import client as kube
-from gatehouse.standalone import echo, pki
-from gatehouse.standalone import up as installation
+from gatehouse.standalone import echo, pki, up
 from gatehouse.standalone.state_directory import State
 
 HOST = "cafe.example.com"
@@ -94,7 +93,7 @@ EXPECTATIONS = (
 async def run(directory: Path, pool: str, examples: Path, once: bool, stop: asyncio.Event) -> bool:
     """Carry it out; give whether every answer was right. Raises DemoError."""
     installed: asyncio.Future[State] = asyncio.get_running_loop().create_future()
-    options = installation.Options(
+    options = up.Options(
         state_dir=directory,
         api_address="127.0.0.1:0",
         agent_address="127.0.0.1:0",
@@ -104,7 +103,7 @@ async def run(directory: Path, pool: str, examples: Path, once: bool, stop: asyn
     manifests = _manifests(examples)
     ending = asyncio.Event()
     task = asyncio.create_task(
-        installation.run(options, ending, lambda state, _: installed.set_result(state))
+        up.run(options, ending, lambda state, _: installed.set_result(state))
     )
     try:
         async with echo.serve(_backends(manifests)):

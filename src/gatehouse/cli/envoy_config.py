@@ -15,7 +15,7 @@ from google.protobuf import any_pb2, json_format, symbol_database
 from google.protobuf.message import DecodeError
 from udpa.annotations import sensitive_pb2
 
-from gatehouse.dataplane.xds import sidecar_configs as companions
+from gatehouse.dataplane.xds import sidecar_configs
 from gatehouse.dataplane.xds.resources import COMPANION, LEAVING, Resource
 
 REDACTED = "[redacted]"
@@ -87,7 +87,7 @@ def _shown(resource: Resource) -> Object:
 def _files(resource: Resource) -> Object:
     """Show which files a companion has; any of them may hold secrets."""
     try:
-        found = companions.files(resource)
+        found = sidecar_configs.files(resource)
     except ValueError as error:
         return {"unreadable": str(error)}
     return {"files": {path: f"{REDACTED} ({len(body)} bytes)" for path, body in found.items()}}

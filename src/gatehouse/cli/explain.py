@@ -19,7 +19,7 @@ from gatehouse.apis.upstream_clusters import UpstreamCluster
 from gatehouse.cli.errors import Trouble
 from gatehouse.cli.status import PATH, kubeconfig_of
 from gatehouse.compiler.frontends import upstream_cluster
-from gatehouse.compiler.frontends.upstream_cluster import dispatch_policies as policies
+from gatehouse.compiler.frontends.upstream_cluster import dispatch_policies
 from gatehouse.compiler.frontends.upstream_cluster.dispatch import (
     ANONYMOUS,
     Decision,
@@ -155,7 +155,7 @@ def explained(raw: Object, request: RequestInfo, user: User) -> Object:
     if isinstance(read, meta.Malformed):
         raise Trouble(f"UpstreamCluster {read.metadata.name}: {read.message}")
     assert isinstance(read, UpstreamCluster)
-    meaning = policies.read(read.metadata.annotations, read.spec, Spanning(counter=True))
+    meaning = dispatch_policies.read(read.metadata.annotations, read.spec, Spanning(counter=True))
     cluster = ApiCluster(
         name=read.metadata.name,
         hosts=(read.metadata.name,),
@@ -202,7 +202,7 @@ def _schema(schema: FlowSchema | None) -> Object | None:
     return msgspec.to_builtins(schema) if schema is not None else None
 
 
-def _mismatch(meaning: policies.Meaning, missed: Any) -> Object:
+def _mismatch(meaning: dispatch_policies.Meaning, missed: Any) -> Object:
     origin = meaning.origins[missed.policy]
     rule = meaning.policies[missed.policy].rules[missed.rule]
     return {

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from gatehouse.cli import local_options as machine
-from gatehouse.cli import run as running
+from gatehouse.cli import local_options, run
 from gatehouse.cli.errors import Trouble
 from gatehouse.kube.config import ConfigError
 from gatehouse.standalone.node import images as table
@@ -24,7 +23,7 @@ PATH = click.Path(path_type=Path)
 @click.option("--nginx", default=None, help="NGINX binary; see `gatehouse up --help`.")
 @click.option("--images", type=PATH, default=None, help="YAML file of images to run as commands.")
 @click.option(
-    "--pod-network", default="10.244.0.0/16", show_default=True, callback=machine.pod_network
+    "--pod-network", default="10.244.0.0/16", show_default=True, callback=local_options.pod_network
 )
 def node(
     kubeconfig: Path,
@@ -35,7 +34,7 @@ def node(
     pod_network: str,
 ) -> None:
     """Run data planes as processes of this machine (kubelet and load balancer)."""
-    binary = machine.find_nginx(nginx)
+    binary = local_options.find_nginx(nginx)
     try:
         known = table.load(images) if images else {}
     except table.ImagesError as error:
@@ -52,7 +51,7 @@ def node(
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
         await local_node.run(options, stop, leave)
 
-    running.run(part, expected=(ConfigError,))
+    run.run(part, expected=(ConfigError,))
 
 
 COMMANDS = (node,)

@@ -12,8 +12,7 @@ import yaml
 
 from gatehouse.cli import run as running
 from gatehouse.cli.errors import Trouble
-from gatehouse.nodeproxy import coredns as names
-from gatehouse.nodeproxy import main as life
+from gatehouse.nodeproxy import coredns, main
 from gatehouse.nodeproxy.commands import CommandError
 from gatehouse.nodeproxy.manifests import Installation, manifests
 from gatehouse.nodeproxy.options import (
@@ -96,7 +95,7 @@ def run(**given: Any) -> None:
     options = _read(**given)
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
-        await life.run(options, await running.either(stop, leave))
+        await main.run(options, await running.either(stop, leave))
 
     running.run(part, expected=(OptionsError, CommandError))
 
@@ -105,14 +104,14 @@ def run(**given: Any) -> None:
 @_options
 def setup(**given: Any) -> None:
     """Put the node in order once, and end."""
-    _once(life.set_up, _read(**given), "Everything was in order.")
+    _once(main.set_up, _read(**given), "Everything was in order.")
 
 
 @node_proxy.command("cleanup")
 @_options
 def cleanup(**given: Any) -> None:
     """Take away what was made on the node."""
-    _once(life.clean_up, _read(**given), "There was nothing to take away.")
+    _once(main.clean_up, _read(**given), "There was nothing to take away.")
 
 
 def _once(
@@ -169,7 +168,7 @@ def print_manifests(
 def print_zone(addresses: tuple[str, ...], domain: str) -> None:
     """Print CoreDNS' zone file for kubernetes.default.svc."""
     try:
-        click.echo(names.zone(parse_addresses(addresses), domain), nl=False)
+        click.echo(coredns.zone(parse_addresses(addresses), domain), nl=False)
     except OptionsError as error:
         raise Trouble(str(error)) from error
 

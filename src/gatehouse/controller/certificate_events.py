@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gatehouse.compiler.frontends import combined as joined
-from gatehouse.compiler.frontends import upstream_cluster
+from gatehouse.compiler.frontends import combined, upstream_cluster
 from gatehouse.controller.compilation import Pass
 from gatehouse.incremental.query import Key
 from gatehouse.incremental.table import Table
@@ -26,7 +25,7 @@ class CertificateEvents:
     ) -> None:
         """``current``: the object as last seen."""
         self._current, self._recorder = current, recorder
-        self._last: Table[Key, joined.Status] = Table()
+        self._last: Table[Key, combined.Status] = Table()
 
     def follow(self, found: Pass) -> None:
         """Take in what a pass found."""
@@ -39,7 +38,7 @@ class CertificateEvents:
                     self._recorder.record(about, "Warning", reason, message)
 
 
-def _said(status: joined.Status | None) -> set[tuple[str, str]]:
+def _said(status: combined.Status | None) -> set[tuple[str, str]]:
     if not isinstance(status, upstream_cluster.ClusterStatus):
         return set()
     return {(each.reason, each.message) for each in status.conditions if each.type in TOLD}

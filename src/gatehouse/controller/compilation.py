@@ -9,10 +9,9 @@ from typing import Any
 import msgspec
 import structlog
 
-from gatehouse.compiler.frontends import combined as joined
-from gatehouse.compiler.frontends import gateway_api, hosted_apiserver, upstream_cluster
+from gatehouse.compiler.frontends import combined, gateway_api, hosted_apiserver, upstream_cluster
 from gatehouse.compiler.ir import gateway as ir
-from gatehouse.controller import provisioning_plan as planning
+from gatehouse.controller import provisioning_plan
 from gatehouse.controller.provisioner.manifests import Plan
 from gatehouse.incremental import query
 from gatehouse.incremental.table import Table
@@ -36,7 +35,7 @@ class Pass(msgspec.Struct, frozen=True):
     """Every Gateway that is ours."""
     plans: Table[query.Key, Plan] = msgspec.field(default_factory=Table)
     """How the data plane of each of them is to be run."""
-    statuses: Table[query.Key, joined.Status] = msgspec.field(default_factory=Table)
+    statuses: Table[query.Key, combined.Status] = msgspec.field(default_factory=Table)
     """The wanted status of every object we speak about."""
     attached: Table[query.Key, tuple[query.Key, ...]] = msgspec.field(default_factory=Table)
     """For each route, or object of a guest, the Gateways that serve it."""
@@ -57,7 +56,7 @@ class Compilation:
     """The objects as last seen and everything computed from them."""
 
     def __init__(self, settings: gateway_api.Settings) -> None:
-        self._engine = query.Engine(query.Snapshot(joined.INDEXES))
+        self._engine = query.Engine(query.Snapshot(combined.INDEXES))
         self._engine.commit({gateway_api.SETTINGS_KEY: settings})
         self._frozen = False
 
@@ -66,7 +65,7 @@ class Compilation:
 
         Returns whether anything that matters to a compile changed.
         """
-        value = None if raw is None else joined.decode(kind, raw)
+        value = None if raw is None else combined.decode(kind, raw)
         return bool(self._engine.commit({(kind, *key): value}))
 
     def put_input(self, key: query.Key, value: Any) -> bool:
@@ -109,20 +108,20 @@ def _gateways(ask: query.Ask, _: str) -> Table[query.Key, Served]:
 
 
 def _served(ask: query.Ask, key: query.Key) -> Served:
-    (gateway,) = ask.each(joined.compile_gateway, (key,), _failed)
+    (gateway,) = ask.each(combined.compile_gateway, (key,), _failed)
     return Served(ask(gateway_api.controller_of, key), gateway)
 
 
 def _plans(ask: query.Ask, _: str) -> Table[query.Key, Plan]:
-    return ask.map(planning.plan, ask(gateway_api.gateways, ""))
+    return ask.map(provisioning_plan.plan, ask(gateway_api.gateways, ""))
 
 
-def _statuses(ask: query.Ask, _: str) -> Table[query.Key, joined.Status]:
-    return ask.map(joined.status, ask(joined.subjects, ""), _failed)
+def _statuses(ask: query.Ask, _: str) -> Table[query.Key, combined.Status]:
+    return ask.map(combined.status, ask(combined.subjects, ""), _failed)
 
 
 def _attached(ask: query.Ask, _: str) -> Table[query.Key, tuple[query.Key, ...]]:
-    return ask.map(joined.gateways_of, ask(joined.subjects, ""), _failed)
+    return ask.map(combined.gateways_of, ask(combined.subjects, ""), _failed)
 
 
 def _records(ask: query.Ask, _: str) -> Table[query.Key, hosted_apiserver.Records]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
-from gatehouse.compiler.frontends import combined as joined
+from gatehouse.compiler.frontends import combined
 from gatehouse.incremental.query import Key
 
 LONGEST = 10.0
@@ -19,7 +19,7 @@ ours any more, and nothing of it is waited for."""
 
 
 class _Held(msgspec.Struct, frozen=True):
-    status: joined.Status
+    status: combined.Status
     awaited: Mapping[Key, int]
     release: float
 
@@ -40,7 +40,9 @@ class Holding:
         self._releases: deque[tuple[float, Key]] = deque()
         """When the statuses go in any case; some of them may be gone already."""
 
-    def hold(self, key: Key, status: joined.Status, awaited: Mapping[Key, int], now: float) -> None:
+    def hold(
+        self, key: Key, status: combined.Status, awaited: Mapping[Key, int], now: float
+    ) -> None:
         """Hold a status; ``awaited``: the publication of each Gateway that must be served first.
 
         ``now`` is never less than before.
@@ -61,7 +63,7 @@ class Holding:
 
     def released(
         self, news: Iterable[Key], served: Served, now: float
-    ) -> Iterator[tuple[Key, joined.Status]]:
+    ) -> Iterator[tuple[Key, combined.Status]]:
         """Give, and hold no longer, the newest status of each object that need not wait.
 
         ``news``: the Gateways for which ``served`` may give something else than at the last look.

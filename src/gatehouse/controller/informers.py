@@ -10,8 +10,7 @@ import structlog
 
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
-from gatehouse.compiler.frontends import combined as joined
-from gatehouse.compiler.frontends import gateway_api
+from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer, OnChanges
 from gatehouse.kube.store import Changes
@@ -35,12 +34,12 @@ PROVISIONED = (
 DEPENDENTS = (resources.DNS_ENDPOINTS, resources.RATE_LIMIT_CONDITIONS)
 """What is made for objects of our own kinds, and watched for the same reason."""
 
-WATCHED: tuple[Resource, ...] = tuple(dict.fromkeys((*joined.KINDS, *PROVISIONED, *DEPENDENTS)))
+WATCHED: tuple[Resource, ...] = tuple(dict.fromkeys((*combined.KINDS, *PROVISIONED, *DEPENDENTS)))
 """Everything of which changes are followed."""
 
 _OPTIONAL = frozenset(
     {
-        *joined.OPTIONAL_KINDS,
+        *combined.OPTIONAL_KINDS,
         resources.DEPLOYMENTS,
         resources.DAEMON_SETS,
         resources.AUTOSCALERS,

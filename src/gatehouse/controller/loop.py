@@ -18,7 +18,7 @@ import structlog
 from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.upstream_cluster import replicas
-from gatehouse.controller import programmed_condition as programming
+from gatehouse.controller import programmed_condition
 from gatehouse.controller.compilation import Compilation, Pass, Served
 from gatehouse.controller.deadlines import Moments
 from gatehouse.controller.deferred_status import Holding
@@ -83,8 +83,8 @@ class Loop:
         """Gateways of which there is something new: what they serve, reports, trouble."""
         self._generations: dict[Key, int] = {}
         """Of all Gateways that there are."""
-        self._standings: dict[Key, programming.Standing] = {}
-        self._trouble: dict[Key, programming.Trouble | None] = {}
+        self._standings: dict[Key, programmed_condition.Standing] = {}
+        self._trouble: dict[Key, programmed_condition.Trouble | None] = {}
         self._connected: dict[Key, int] = {}
         """The number of instances of each Gateway."""
         self._asked: dict[Key, tuple[int, int]] = {}
@@ -118,7 +118,9 @@ class Loop:
         """Give the number of Gateways that are ours, and that of their connected instances."""
         return len(self._last.gateways), sum(self._connected.values())
 
-    def on_provisioned(self, gateway: tuple[str, str], trouble: programming.Trouble | None) -> None:
+    def on_provisioned(
+        self, gateway: tuple[str, str], trouble: programmed_condition.Trouble | None
+    ) -> None:
         """Note that a Gateway's data plane was provisioned, or why it was not."""
         key = ("Gateway", *gateway)
         if self._trouble.get(key) != trouble:
@@ -264,7 +266,7 @@ class Loop:
             if key not in found.gateways:
                 continue
             generation, first = self._asked[key]
-            standing = programming.judge(
+            standing = programmed_condition.judge(
                 self._standings.get(key),
                 self._publisher.report(_name(key)),
                 generation,
@@ -307,7 +309,7 @@ class Loop:
 
     def _served(self, key: Key) -> int:
         """Give the newest bundle of a Gateway that need not be waited for."""
-        if programming.settled(self._publisher.report(_name(key))):
+        if programmed_condition.settled(self._publisher.report(_name(key))):
             return self._publisher.newest(_name(key))
         return self._publisher.served(_name(key))
 

@@ -11,8 +11,7 @@ import structlog
 
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
-from gatehouse.compiler.frontends import combined as joined
-from gatehouse.compiler.frontends import gateway_api
+from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.controller.access_violations import record
 from gatehouse.controller.agent_identity import Identities
 from gatehouse.controller.certificate_events import CertificateEvents
@@ -84,7 +83,7 @@ class Controller:
             self.recorder, self._published_for, trespass
         )
         self.statuses = StatusWriter(
-            client, {resource.kind: resource for resource in joined.REPORTED}, self._current
+            client, {resource.kind: resource for resource in combined.REPORTED}, self._current
         )
         self.provisioning = Provisioning(
             client,
@@ -166,7 +165,7 @@ class Controller:
 
     def _on_changes(self, resource: Resource, changes: Changes) -> None:
         self.load_balancers.on_changes(resource, changes)
-        if resource in joined.KINDS:
+        if resource in combined.KINDS:
             self.loop.on_changes(resource, changes)
         if resource is resources.SECRETS and any(
             (each.namespace, each.name) in changes for each in self._copies

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
-from gatehouse.compiler.frontends import combined as joined
-from gatehouse.compiler.frontends import external_load_balancer
+from gatehouse.compiler.frontends import combined, external_load_balancer
 from gatehouse.controller.informers import DEPENDENTS, WATCHED
 from gatehouse.controller.provisioner.reconcile import KINDS as PROVISIONED
 
@@ -31,13 +30,13 @@ def reading() -> set[Permission]:
     """What is watched, and read again when a write met a newer object."""
     watched = {*WATCHED, *external_load_balancer.KINDS, resources.DEFINITIONS}
     found = _all(watched, "list watch")
-    return found | _all(joined.REPORTED, "get")
+    return found | _all(combined.REPORTED, "get")
 
 
 def reporting() -> set[Permission]:
     """What statuses and Events are written with."""
     return (
-        _all(joined.REPORTED, "update", "status")
+        _all(combined.REPORTED, "update", "status")
         | _all([resources.EXTERNAL_LOAD_BALANCERS], "patch", "status")
         | _all([resources.RATE_LIMIT_CONDITIONS], "update", "status")
         | _all([resources.EVENTS], "create patch")

@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 
 from gatehouse.apis.resources import Resource
-from gatehouse.compiler.frontends import combined as joined
+from gatehouse.compiler.frontends import combined
 from gatehouse.incremental.query import Key
 from gatehouse.kube import client as kube
 
@@ -35,14 +35,14 @@ class StatusWriter:
         self._client = client
         self._resources = resources
         self._current = current
-        self._wanted: dict[Key, joined.Status] = {}
+        self._wanted: dict[Key, combined.Status] = {}
         self._queue: asyncio.Queue[Key] = asyncio.Queue()
         self._queued: set[Key] = set()
         self._failures: dict[Key, int] = {}
         self.writes = 0
         """Statuses written so far."""
 
-    def want(self, key: Key, status: joined.Status) -> None:
+    def want(self, key: Key, status: combined.Status) -> None:
         """Make ``status`` the wanted one of the object at ``key``; latest wins."""
         self._wanted[key] = status
         self._enqueue(key)
@@ -98,7 +98,7 @@ class StatusWriter:
         if wanted is None or current is None:
             return
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        status = joined.merge_status(current.get("status"), wanted, now)
+        status = combined.merge_status(current.get("status"), wanted, now)
         if status is None:
             return
         body = {**current, "status": status}

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from gatehouse.kube import http_proxy as proxies
+from gatehouse.kube import http_proxy
 from gatehouse.kube.credentials import (
     ExecPlugin,
     ExecToken,
@@ -104,7 +104,7 @@ def in_cluster(environ: Mapping[str, str], directory: Path = SERVICE_ACCOUNT_DIR
         server=server,
         tokens=TokenFile(directory / "token"),
         ca=ca,
-        proxy=proxies.proxy_for(server, environ),
+        proxy=http_proxy.proxy_for(server, environ),
         namespace=namespace,
     )
 
@@ -137,7 +137,7 @@ def from_kubeconfig(path: Path | str, context: str = "") -> Configuration:
         client_key=reader.material(user, "client-key"),
         verify=not cluster.get("insecure-skip-tls-verify", False),
         server_name=str(cluster.get("tls-server-name") or ""),
-        proxy=str(cluster.get("proxy-url") or proxies.proxy_for(server, os.environ)),
+        proxy=str(cluster.get("proxy-url") or http_proxy.proxy_for(server, os.environ)),
         namespace=str(where.get("namespace") or "default"),
     )
 

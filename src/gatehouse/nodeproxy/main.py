@@ -8,9 +8,7 @@ import resource
 
 import structlog
 
-from gatehouse.nodeproxy import network_interface as links
-from gatehouse.nodeproxy import proxies
-from gatehouse.nodeproxy import socket_stats as sockets
+from gatehouse.nodeproxy import network_interface, proxies, socket_stats
 from gatehouse.nodeproxy.commands import CommandError
 from gatehouse.nodeproxy.metrics import Figures
 from gatehouse.nodeproxy.node_network import Node
@@ -44,7 +42,7 @@ async def run(options: Options, stop: asyncio.Event) -> None:
             return node.trouble
         if not supervisor.alive:
             return f"{proxy.kind} does not run"
-        deaf = sockets.deaf(options)
+        deaf = socket_stats.deaf(options)
         return f"{proxy.kind} does not listen at {deaf}" if deaf else ""
 
     server = HealthServer(trouble, figures.text)
@@ -106,7 +104,7 @@ async def _watch(woken: asyncio.Event) -> None:
     """Wake on each change that the kernel tells of; where it does not, intervals must do."""
     while True:
         try:
-            async for _ in links.changes():
+            async for _ in network_interface.changes():
                 woken.set()
         except CommandError as error:
             log.warning("changes are not followed", reason=str(error))

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from gatehouse.nodeproxy import coredns as names
+from gatehouse.nodeproxy import coredns
 from gatehouse.nodeproxy.options import Options
 
 Manifest = dict[str, Any]
@@ -76,8 +76,10 @@ def _zone(options: Options, installation: Installation) -> Manifest:
         "kind": "ConfigMap",
         "metadata": {"name": "coredns-kubernetes-name", "namespace": installation.namespace},
         "data": {
-            "Corefile": names.corefile(installation.domain),
-            names.ZONE_FILE.rpartition("/")[2]: names.zone(options.addresses, installation.domain),
+            "Corefile": coredns.corefile(installation.domain),
+            coredns.ZONE_FILE.rpartition("/")[2]: coredns.zone(
+                options.addresses, installation.domain
+            ),
         },
     }
 

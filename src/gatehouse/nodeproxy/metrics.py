@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gatehouse.nodeproxy import socket_stats as sockets
+from gatehouse.nodeproxy import socket_stats
 from gatehouse.nodeproxy.node_network import Node
 from gatehouse.nodeproxy.options import Options
 from gatehouse.nodeproxy.supervisor import Supervisor
@@ -42,7 +42,7 @@ class Figures(Collector):
             _gauge(
                 "connections",
                 "Established connections to the advertised addresses.",
-                sockets.established(self._options),
+                socket_stats.established(self._options),
             ),
             _counter("looks", "How often the node's network was looked at.", node.looks),
             _counter("repairs", "How often it was found changed, and mended.", node.repairs),

@@ -6,7 +6,7 @@ import time
 
 import structlog
 
-from gatehouse.nodeproxy import conntrack as tracking
+from gatehouse.nodeproxy import conntrack
 from gatehouse.nodeproxy.commands import CommandError
 from gatehouse.nodeproxy.network_interface import Link
 from gatehouse.nodeproxy.options import Options
@@ -20,7 +20,7 @@ class Node:
     def __init__(self, options: Options) -> None:
         """Raises CommandError if nothing can keep tracking away as asked."""
         self._link = Link(options.interface, options.link, options.addresses)
-        self._rules = tracking.rules(options.tracking, options.addresses, options.port)
+        self._rules = conntrack.rules(options.tracking, options.addresses, options.port)
         self.trouble = "not looked at yet"
         """Why the node is not as it should be; empty if it is."""
         self.looks = 0

@@ -14,7 +14,7 @@ import structlog
 
 from gatehouse.nodeproxy.commands import run
 from gatehouse.nodeproxy.proxies import FIGURES, Proxy
-from gatehouse.runtime import procfs as processes
+from gatehouse.runtime import procfs
 from gatehouse.runtime.watched_process import Watched, gone
 
 log = structlog.get_logger("gatehouse.nodeproxy")
@@ -110,7 +110,7 @@ class Supervisor:
         if process is None:
             return
         process.signal(self._proxy.farewell)
-        pids = frozenset({process.pid}) | processes.children(process.pid)
+        pids = frozenset({process.pid}) | procfs.children(process.pid)
         if not await gone(pids, FAREWELL_SECONDS):
             log.warning("connections cut", pid=process.pid)
             process.signal(signal.SIGTERM)
@@ -127,9 +127,9 @@ def _running(directory: Path) -> list[tuple[int, str]]:
         if not entry.name.isdigit():
             continue
         pid = int(entry.name)
-        if not processes.executable(pid).startswith(("haproxy", "nginx")):
+        if not procfs.executable(pid).startswith(("haproxy", "nginx")):
             continue
-        words = processes.command_line(pid).split()
+        words = procfs.command_line(pid).split()
         if words and words[0] == "nginx:" and "master" not in words:
             continue
         for word in words:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 
-from gatehouse.runtime import prometheus as measurements
+from gatehouse.runtime import prometheus
 
 Probe = Callable[[], str]
 """Gives why the answer is no; empty: it is yes."""
@@ -73,5 +73,5 @@ class HealthServer:
             reason = self._ready()
             return 503 if reason else 200, PLAIN, f"{reason or 'ok'}\n".encode()
         if path == b"/metrics":
-            return 200, measurements.CONTENT_TYPE, await self._metrics()
+            return 200, prometheus.CONTENT_TYPE, await self._metrics()
         return 404, PLAIN, b"there are /livez, /readyz and /metrics\n"

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 
-from gatehouse.runtime import procfs as processes
+from gatehouse.runtime import procfs
 from gatehouse.runtime.watched_process import Watched
 
 LOOK_SECONDS = 1.0
@@ -20,7 +20,7 @@ def reap() -> list[int]:
     """
     own = os.getsid(0)
     reaped = []
-    for pid, session in processes.zombies(os.getpid()):
+    for pid, session in procfs.zombies(os.getpid()):
         if session == own or pid in Watched.started:
             continue
         with contextlib.suppress(ChildProcessError):

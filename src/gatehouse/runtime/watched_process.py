@@ -9,7 +9,7 @@ import signal
 import subprocess
 from typing import ClassVar
 
-from gatehouse.runtime import procfs as processes
+from gatehouse.runtime import procfs
 
 
 class Watched:
@@ -54,7 +54,7 @@ class Watched:
 async def gone(pids: frozenset[int], seconds: float) -> bool:
     """Wait until none of ``pids`` is alive, at most ``seconds``."""
     deadline = asyncio.get_running_loop().time() + seconds
-    while any(processes.alive(pid) for pid in pids):
+    while any(procfs.alive(pid) for pid in pids):
         if asyncio.get_running_loop().time() > deadline:
             return False
         await asyncio.sleep(0.01)

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from gatehouse.standalone import process_records as processes
+from gatehouse.standalone import process_records
 
 log = structlog.get_logger("gatehouse.up")
 
@@ -114,7 +114,7 @@ class Supervisor:
             env={**os.environ, "GATEHOUSE_SUPERVISED": "1"},
             start_new_session=True,
         )
-        processes.record(child.pid, self._run / f"{part.name}.json")
+        process_records.record(child.pid, self._run / f"{part.name}.json")
         self._children[part.name] = child
         log.info("started", part=part.name, pid=child.pid)
         return child
@@ -138,7 +138,7 @@ class Supervisor:
         """End what a killed supervisor left; its data planes are not among these and go on."""
         leftovers = []
         for part in self._parts:
-            record = processes.recorded(self._run / f"{part.name}.json")
+            record = process_records.recorded(self._run / f"{part.name}.json")
             if record is not None:
                 log.info("ending leftover", part=part.name, pid=record.pid)
                 # Not SIGTERM for the node: that would stop the data planes too.
@@ -147,7 +147,7 @@ class Supervisor:
         for record in leftovers:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LEFTOVER_GRACE):
-                    await processes.ended(record)
+                    await process_records.ended(record)
 
 
 async def _first(*works: Awaitable[object]) -> int:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gatehouse.agent.envoy import kube_metrics as kubernetes
+from gatehouse.agent.envoy import kube_metrics
 from gatehouse.dataplane.xds.runtime_limits import RUNTIME
 
 RELAY = "gatehouse-relay"
@@ -79,7 +79,7 @@ def _dynamic() -> dict[str, Any]:
 
 def _buckets() -> dict[str, Any]:
     # Those of Envoy are twice as many, most of them where no kube-apiserver answers.
-    return {"match": {"prefix": kubernetes.PREFIX}, "buckets": list(kubernetes.BUCKETS)}
+    return {"match": {"prefix": kube_metrics.PREFIX}, "buckets": list(kube_metrics.BUCKETS)}
 
 
 def _overload(max_connections: int) -> dict[str, Any]:

@@ -8,11 +8,9 @@ from urllib.parse import quote
 
 import structlog
 
-from gatehouse.agent import lifecycle as life
-from gatehouse.agent import sidecars as companions
+from gatehouse.agent import lifecycle, sidecars
 from gatehouse.agent.envoy import binary as binaries
-from gatehouse.agent.envoy import kube_metrics as kubernetes
-from gatehouse.agent.envoy import paths as places
+from gatehouse.agent.envoy import kube_metrics, paths
 from gatehouse.agent.envoy.admin import Admin
 from gatehouse.agent.envoy.bootstrap import bootstrap
 from gatehouse.agent.envoy.downstream import Downstream
@@ -24,7 +22,7 @@ from gatehouse.agent.envoy.supervisor import Supervisor
 from gatehouse.agent.envoy.upstream import Upstream
 from gatehouse.agent.options import Options
 from gatehouse.dataplane import features
-from gatehouse.runtime import unix_http as pages
+from gatehouse.runtime import unix_http
 from gatehouse.runtime.health_minimal import HealthServer
 from gatehouse.runtime.prometheus import Figure
 from gatehouse.sidecars.reviewer import config as reviewing
@@ -42,7 +40,7 @@ class Agent:
 
     def __init__(self, options: Options) -> None:
         """Find the Envoy, make the directories; raises EnvoyMissingError or OSError."""
-        self.places = places.of(options.root, options.run_dir)
+        self.places = paths.of(options.root, options.run_dir)
         self.places.prepare()
         binary = binaries.probe(binaries.find(options.envoy))
         log.info("envoy found", path=str(binary.path), version=binary.version)
@@ -52,7 +50,7 @@ class Agent:
         self.supervisor = Supervisor(binary, self.places, options.workers)
         self.supervisor.on_change = self._forget_readiness
         self.upstream = Upstream(options, self.relay, self._wake)
-        owners = companions.of(companions.OF_ENVOY, self.places.run, options.drain_seconds)
+        owners = sidecars.of(sidecars.OF_ENVOY, self.places.run, options.drain_seconds)
         self.company = Company(owners, self.places, self.relay, self._flush)
         self.downstream = Downstream(self.relay, self._flush)
         self.health = HealthServer(self.not_ready, self.metrics)
@@ -128,7 +126,7 @@ class Agent:
         yield Figure(f"{name}_resources", "What the relay holds for Envoy.", self.relay.held)
         about = "Envoys that died."
         yield Figure(f"{name}_envoy_restarts", about, self.supervisor.restarts, "counter")
-        yield from companions.figures(self.company.owners)
+        yield from sidecars.figures(self.company.owners)
 
     async def metrics(self) -> bytes:
         """Give what /metrics answers, after asking Envoy and the reviewer."""
@@ -143,8 +141,8 @@ class Agent:
             )
         except OSError:
             text = ""
-        text = kubernetes.renamed(text)
-        text += await pages.ask(self.places.run / reviewing.REVIEWER, "/metrics") or ""
+        text = kube_metrics.renamed(text)
+        text += await unix_http.ask(self.places.run / reviewing.REVIEWER, "/metrics") or ""
         return page(self.figures(), text, labels)
 
 
@@ -155,12 +153,12 @@ async def run(options: Options, stop: asyncio.Event) -> None:
     Raises EnvoyMissingError, or OSError if a directory or an address cannot be had.
     """
     agent = Agent(options)
-    life.begin(options)
+    lifecycle.begin(options)
     await agent.downstream.start(agent.places.relay)
     agent.supervisor.adopt()
     agent.write_bootstrap()
     await agent.company.begin()
-    await life.live(options, agent.health, _parts(agent), stop)
+    await lifecycle.live(options, agent.health, _parts(agent), stop)
     await agent.supervisor.quit(agent.admin, options.welcome_seconds, options.drain_seconds)
     for companion in agent.company.owners:
         await companion.quit()
@@ -171,7 +169,7 @@ async def run(options: Options, stop: asyncio.Event) -> None:
 
 async def _parts(agent: Agent) -> None:
     async with asyncio.TaskGroup() as group:
-        life.tend(group, "envoy", agent.supervisor, agent.company.owners)
+        lifecycle.tend(group, "envoy", agent.supervisor, agent.company.owners)
         group.create_task(agent.company.run())
         group.create_task(agent.upstream.run())
         group.create_task(agent.keep())

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from gatehouse.agent import run_directory, system_trust
-from gatehouse.agent import secure_files as private
+from gatehouse.agent import run_directory, secure_files, system_trust
 
 
 class Places(msgspec.Struct, frozen=True):
@@ -59,7 +58,7 @@ class Places(msgspec.Struct, frozen=True):
     def prepare(self) -> None:
         """Make the directories; raises OSError."""
         for path in (self.root, self.run, self.own):
-            private.directory(path)
+            secure_files.directory(path)
         self.relay.unlink(missing_ok=True)
         self.system_trust.unlink(missing_ok=True)
         if trusted := system_trust.bundle():

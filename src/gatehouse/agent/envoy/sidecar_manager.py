@@ -10,11 +10,11 @@ from pathlib import Path
 
 import structlog
 
-from gatehouse.agent import secure_files as private
+from gatehouse.agent import secure_files
 from gatehouse.agent.envoy.paths import Places
 from gatehouse.agent.envoy.relay import Relay
 from gatehouse.agent.sidecars import Companion, CompanionError, RefusedError
-from gatehouse.dataplane.xds import sidecar_configs as companions
+from gatehouse.dataplane.xds import sidecar_configs
 from gatehouse.dataplane.xds.resources import Resource
 
 log = structlog.get_logger("gatehouse.agent")
@@ -77,7 +77,7 @@ class Company:
         self._failed = False
         by_companion: dict[str, dict[str, Resource]] = {each.name: {} for each in self.owners}
         for name, each in wanted.items():
-            described = by_companion.get(companions.companion(each))
+            described = by_companion.get(sidecar_configs.companion(each))
             reason = "this agent has no such companion" if described is None else self._write(each)
             if reason:
                 refused[name] = reason
@@ -136,7 +136,7 @@ class Company:
 
     def _directory(self, found: Resource) -> Path:
         name = hashlib.sha256(f"{found.name}\0{found.version}".encode()).hexdigest()[:32]
-        return self._places.described / companions.companion(found) / name
+        return self._places.described / sidecar_configs.companion(found) / name
 
     def _write(self, found: Resource) -> str:
         """Write what a companion is told, unless it is there; gives why it cannot be."""
@@ -144,13 +144,13 @@ class Company:
         if directory.is_dir():
             return ""
         try:
-            described = companions.files(found)
+            described = sidecar_configs.files(found)
             made = directory.with_suffix(".new")
             shutil.rmtree(made, ignore_errors=True)
-            private.directory(made)
+            secure_files.directory(made)
             for path, content in described.items():
-                private.directory((made / path).parent)
-                private.write(made / path, content)
+                secure_files.directory((made / path).parent)
+                secure_files.write(made / path, content)
             # What a machine trusts is named alike in all that proxies and companions are told.
             trusted = made / self._places.system_trust.name
             if not trusted.exists():

@@ -18,7 +18,7 @@ from gatehouse.agent.envoy.binary import EnvoyBinary
 from gatehouse.agent.envoy.paths import Places
 from gatehouse.agent.error_log import ErrorLog
 from gatehouse.agent.timeouts import PAUSE_FIRST, PAUSE_MAX, STEADY_SECONDS
-from gatehouse.runtime import procfs as processes
+from gatehouse.runtime import procfs
 from gatehouse.runtime.watched_process import Watched, gone
 
 log = structlog.get_logger("gatehouse.agent")
@@ -167,7 +167,7 @@ def running(bootstrap: Path) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             pid = int(entry.name)
-            named = processes.executable(pid).startswith("envoy")
-            if named and str(bootstrap) in processes.command_line(pid).split():
+            named = procfs.executable(pid).startswith("envoy")
+            if named and str(bootstrap) in procfs.command_line(pid).split():
                 found.append(pid)
     return sorted(found)

@@ -9,7 +9,7 @@ from pathlib import Path
 from gatehouse.agent.error_log import emergencies
 from gatehouse.agent.nginx.master import is_retired
 from gatehouse.agent.nginx.supervisor import Supervisor
-from gatehouse.runtime import unix_http as pages
+from gatehouse.runtime import unix_http
 
 BASE_SECONDS = 3.0
 """A busy port costs NGINX five attempts of half a second before it says so."""
@@ -32,7 +32,7 @@ def patience(test_seconds: float) -> float:
 
 async def served_version(socket: Path) -> tuple[str, int] | None:
     """Ask which version is served, and by which worker; None: no answer."""
-    words = (await pages.ask(socket, "/version") or "").rstrip("\n").split(" ")
+    words = (await unix_http.ask(socket, "/version") or "").rstrip("\n").split(" ")
     if len(words) != 2 or not words[1].isdecimal():
         return None
     return words[0], int(words[1])

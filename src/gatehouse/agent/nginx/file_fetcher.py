@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import grpc
 import grpc.aio
 
-from gatehouse.agent.nginx import instance_info as descriptions
+from gatehouse.agent.nginx import instance_info
 from gatehouse.agent.nginx.manifests import Entry
 from gatehouse.agent.nginx.mpi_client import Connection
 from gatehouse.agent.nginx.revision_store import Generations
@@ -89,7 +89,7 @@ class Fetcher:
 
 async def _get(connection: Connection, entry: Entry, correlation: str) -> bytes:
     request = files_pb2.GetFileRequest(
-        message_meta=descriptions.meta(correlation),
+        message_meta=instance_info.meta(correlation),
         file_meta=files_pb2.FileMeta(
             name=f"{CONFIG_DIR}/{entry.path}",
             hash=base64.b64encode(bytes.fromhex(entry.digest)).decode(),

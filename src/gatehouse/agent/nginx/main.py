@@ -7,11 +7,9 @@ from collections.abc import Iterable, Iterator
 
 import structlog
 
-from gatehouse.agent import lifecycle as life
-from gatehouse.agent import sidecars as companions
-from gatehouse.agent import timeouts as lifetimes
+from gatehouse.agent import lifecycle, sidecars, timeouts
 from gatehouse.agent.nginx import binary as binaries
-from gatehouse.agent.nginx import paths as places
+from gatehouse.agent.nginx import paths
 from gatehouse.agent.nginx.apply import Applier
 from gatehouse.agent.nginx.apply_steps import OnStep
 from gatehouse.agent.nginx.dns_upstreams import Live
@@ -39,7 +37,7 @@ class Agent:
 
     def __init__(self, options: Options, on_step: OnStep) -> None:
         """Find the NGINX and make the directories; raises NginxMissingError or OSError."""
-        self.places = places.of(options.root, options.run_dir)
+        self.places = paths.of(options.root, options.run_dir)
         self.places.prepare()
         binary = binaries.probe(binaries.find(options.nginx))
         log.info("nginx found", path=str(binary.path), version=binary.described)
@@ -50,14 +48,14 @@ class Agent:
         self.nameserver = Nameserver()
         self.supervisor = Supervisor(binary, self.places)
         drain = options.drain_seconds
-        self.companions = companions.of(companions.OF_NGINX, self.places.run, drain)
+        self.companions = sidecars.of(sidecars.OF_NGINX, self.places.run, drain)
         self.applier = Applier(
             Stager(
                 binary,
                 self.places,
                 self.generations,
                 options.workers,
-                lifetimes.shutdown_seconds(drain),
+                timeouts.shutdown_seconds(drain),
                 strict=options.treat_warnings_as_errors,
             ),
             self.places,
@@ -107,7 +105,7 @@ class Agent:
         }
         for total, (about, value) in totals.items():
             yield Figure(f"{name}_{total}", about, value, "counter")
-        yield from companions.figures(self.companions)
+        yield from sidecars.figures(self.companions)
 
     async def _plus_figures(self) -> Iterable[Figure]:
         """What NGINX Plus counts; the open-source NGINX does not."""
@@ -146,10 +144,10 @@ async def run(options: Options, stop: asyncio.Event, on_step: OnStep = lambda _s
     Raises NginxMissingError, or OSError if a directory or the health address cannot be had.
     """
     agent = Agent(options, on_step)
-    life.begin(options)
+    lifecycle.begin(options)
     await agent.start_nameserver()
     await agent.applier.begin()
-    await life.live(options, agent.health, _parts(agent), stop)
+    await lifecycle.live(options, agent.health, _parts(agent), stop)
     await asyncio.sleep(options.welcome_seconds)
     await agent.supervisor.quit(options.drain_seconds)
     for companion in agent.companions:
@@ -160,7 +158,7 @@ async def run(options: Options, stop: asyncio.Event, on_step: OnStep = lambda _s
 
 async def _parts(agent: Agent) -> None:
     async with asyncio.TaskGroup() as group:
-        life.tend(group, "nginx", agent.supervisor, agent.companions)
+        lifecycle.tend(group, "nginx", agent.supervisor, agent.companions)
         await agent.applier.settle()
         tending = agent.applier.keep_in_step if agent.plus else agent.applier.shed_seeds
         group.create_task(tending())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gatehouse.agent.nginx.binary import NginxBinary
 from gatehouse.agent.nginx.paths import Places
-from gatehouse.runtime import procfs as processes
+from gatehouse.runtime import procfs
 from gatehouse.runtime.watched_process import Watched
 
 
@@ -19,7 +19,7 @@ class Master(Watched):
 
     def workers(self) -> frozenset[int]:
         """Its live workers."""
-        return processes.children(self.pid)
+        return procfs.children(self.pid)
 
 
 def command(binary: NginxBinary, places: Places, main_conf: Path) -> list[str]:
@@ -63,9 +63,9 @@ def adopt(places: Places) -> Master | None:
 
 def _is_master(pid: int, main_conf: Path) -> bool:
     """Whether ``pid`` is the NGINX master that was started with ``main_conf``."""
-    title = processes.command_line(pid)
+    title = procfs.command_line(pid)
     return (
-        processes.executable(pid).startswith("nginx")
+        procfs.executable(pid).startswith("nginx")
         and title.startswith("nginx: master process")
         and str(main_conf) in title.split()
     )
@@ -73,7 +73,7 @@ def _is_master(pid: int, main_conf: Path) -> bool:
 
 def is_retired(worker: int) -> bool:
     """Whether a worker accepts no more connections: gone, or draining."""
-    return not processes.alive(worker) or "shutting down" in processes.command_line(worker)
+    return not procfs.alive(worker) or "shutting down" in procfs.command_line(worker)
 
 
 def kill_orphans(leader: int) -> frozenset[int]:
@@ -81,9 +81,9 @@ def kill_orphans(leader: int) -> frozenset[int]:
 
     They are found by the session, which nobody but that master and its children was in.
     """
-    if processes.alive(leader):
+    if procfs.alive(leader):
         return frozenset()
-    orphans = processes.in_session(leader)
+    orphans = procfs.in_session(leader)
     for pid in orphans:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from gatehouse.runtime import unix_http as pages
+from gatehouse.runtime import unix_http
 from gatehouse.runtime.prometheus import Figure, families
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -59,7 +59,7 @@ class Measurements(Collector):
 
     async def text(self) -> bytes:
         """Give what /metrics answers, after asking NGINX."""
-        body = await pages.ask(self._status, "/status")
+        body = await unix_http.ask(self._status, "/status")
         self._nginx = (*_nginx(body or ""), *await self._more())
         return generate_latest(self._registry)
 

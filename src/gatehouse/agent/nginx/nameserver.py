@@ -20,7 +20,7 @@ from typing import cast
 
 import structlog
 
-from gatehouse.agent.nginx import dns_messages as answers
+from gatehouse.agent.nginx import dns_messages
 from gatehouse.dataplane.endpoints import Endpoints
 
 log = structlog.get_logger("gatehouse.agent")
@@ -109,7 +109,7 @@ class _Pace:
 
 class _Name:
     def __init__(self, name: str) -> None:
-        self._question = answers.question(name)
+        self._question = dns_messages.question(name)
         self.key = self._question.to_wire()[12:]
         self.endpoints: Endpoints | None = None
         self.version = 0
@@ -120,7 +120,7 @@ class _Name:
         if endpoints != self.endpoints:
             self.endpoints = endpoints
             self.version += 1
-            self.datagram, self.stream = answers.servers(self._question, endpoints)
+            self.datagram, self.stream = dns_messages.servers(self._question, endpoints)
 
     def asker(self, source: object) -> _Asker:
         found = self.askers.get(source)
@@ -177,7 +177,7 @@ class Nameserver:
         # What does not fit now is asked for again; an asker may be gone.
         with contextlib.suppress(OSError):
             for _ in range(64):
-                data, source = datagrams.recvfrom(answers.DATAGRAM_BYTES)
+                data, source = datagrams.recvfrom(dns_messages.DATAGRAM_BYTES)
                 self.asked(data, source, functools.partial(_send, datagrams, source))
 
     def stop(self) -> None:
@@ -260,7 +260,7 @@ class Nameserver:
         self.questions += 1
         name = self._questions.get(data[12:])
         if name is None:
-            answer = answers.other(data)
+            answer = dns_messages.other(data)
             if answer:
                 respond(answer)
             return

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from gatehouse.agent import run_directory
-from gatehouse.agent import secure_files as private
-from gatehouse.agent.nginx.plus import state_files as state
+from gatehouse.agent import run_directory, secure_files
+from gatehouse.agent.nginx.plus import state_files
 
 TEMP_KINDS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 """NGINX's temporary directories; every one must be set where its own are not writable."""
@@ -49,7 +48,7 @@ class Places(msgspec.Struct, frozen=True):
     @property
     def states(self) -> Path:
         """Where NGINX Plus keeps the servers of upstreams."""
-        return self.root / state.DIRECTORY
+        return self.root / state_files.DIRECTORY
 
     def temp(self, kind: str) -> Path:
         """One of NGINX's temporary directories."""
@@ -58,12 +57,12 @@ class Places(msgspec.Struct, frozen=True):
     def prepare(self) -> None:
         """Make the directories; raises OSError."""
         for path in (self.root, self.run, self.run / "temp"):
-            private.directory(path)
+            secure_files.directory(path)
 
     def prepare_plus(self) -> None:
         """Make the directories that only NGINX Plus needs; raises OSError."""
-        private.directory(self.api_socket.parent)
-        private.directory(self.states)
+        secure_files.directory(self.api_socket.parent)
+        secure_files.directory(self.states)
 
     def remove_sockets(self) -> None:
         """Remove sockets a killed NGINX left: those that nobody listens on any more."""

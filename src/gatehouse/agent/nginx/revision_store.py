@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 import msgspec
 import structlog
 
-from gatehouse.agent import secure_files as private
+from gatehouse.agent import secure_files
 from gatehouse.agent.nginx.manifests import Entry, Manifest
 from gatehouse.agent.secure_files import Refused
 
@@ -82,8 +82,8 @@ class Generations:
     def prepare(self) -> None:
         """Make the directories and remove what an interrupted run left half-made."""
         for directory in (self._objects, self._generations):
-            private.refuse_links(self._root, directory.name)
-            private.directory(directory)
+            secure_files.refuse_links(self._root, directory.name)
+            secure_files.directory(directory)
         # What cannot be removed is in nobody's way; the disk may be read-only for a while.
         shutil.rmtree(self._spare, ignore_errors=True)
         for path in self._generations.iterdir():
@@ -141,11 +141,11 @@ class Generations:
         """
         if hashlib.sha256(content).hexdigest() != entry.digest:
             raise Refused(f"{entry.path}: content of {len(content)} bytes has another hash")
-        private.refuse_links(self._root, self._objects.name)
+        secure_files.refuse_links(self._root, self._objects.name)
         # A name of its own: who was told to stop writing may still be at it.
         staged = self._objects / f".{entry.digest}-{next(self._writes)}"
         try:
-            private.write(staged, content, 0o600 if entry.secret else 0o644)
+            secure_files.write(staged, content, 0o600 if entry.secret else 0o644)
             staged.rename(self._objects / entry.digest)
             if self._loose is not None:
                 self._loose.add(entry.digest)
@@ -170,7 +170,7 @@ class Generations:
         taken = (int(each.name) for each in self._generations.iterdir() if each.name.isdigit())
         number = max(taken, default=0) + 1
         for store in (self._objects, self._generations):
-            private.refuse_links(self._root, store.name)
+            secure_files.refuse_links(self._root, store.name)
         staged = self._generations / f".{number}"
         if not self._amended(staged, manifest, own):
             shutil.rmtree(staged, ignore_errors=True)
@@ -207,13 +207,13 @@ class Generations:
         there: Mapping[str, Entry],
     ) -> None:
         """Have the files of a generation in a directory where ``there`` are some already."""
-        private.directory(staged)
+        secure_files.directory(staged)
         wanted = {entry.path: entry for entry in manifest.entries}
         for path, entry in there.items():
             if wanted.get(path) != entry:
                 (staged / path).unlink()
         for above in {path.rpartition("/")[0] for path in (*wanted, *own)}:
-            private.directory(staged / above)
+            secure_files.directory(staged / above)
         for entry in manifest.entries:
             if there.get(entry.path) == entry:
                 continue
@@ -226,8 +226,8 @@ class Generations:
             if isinstance(content, Path):
                 (staged / path).symlink_to(content)
             else:
-                private.write(staged / path, content.encode())
-        private.write(staged / MANIFEST, msgspec.json.encode(manifest))
+                secure_files.write(staged / path, content.encode())
+        secure_files.write(staged / MANIFEST, msgspec.json.encode(manifest))
 
     def _carry(self, staged: Path) -> None:
         """Add what NGINX opens at each request and old workers still know by its old name."""
@@ -236,7 +236,7 @@ class Generations:
             return
         for entry in self.manifest(current).entries:
             if entry.path.startswith(f"{OPENED_LATE}/") and not (staged / entry.path).exists():
-                private.directory((staged / entry.path).parent)
+                secure_files.directory((staged / entry.path).parent)
                 os.link(self.directory(current) / entry.path, staged / entry.path)
 
     def amend(self, number: int, manifest: Manifest) -> None:
@@ -252,7 +252,7 @@ class Generations:
             if entry == known[entry.path]:
                 continue
             parent = PurePosixPath(entry.path).parent
-            private.refuse_links(self._root, f"generations/{number}/{parent}")
+            secure_files.refuse_links(self._root, f"generations/{number}/{parent}")
             new = directory / ".new"
             new.unlink(missing_ok=True)
             os.link(self._objects / entry.digest, new)
@@ -261,7 +261,7 @@ class Generations:
                 self._loose.add(known[entry.path].digest)
         new = directory / ".new"
         new.unlink(missing_ok=True)
-        private.write(new, msgspec.json.encode(manifest))
+        secure_files.write(new, msgspec.json.encode(manifest))
         new.replace(directory / MANIFEST)
         if made is not None:
             self._made[number] = _Made(manifest, made.own)

@@ -9,12 +9,11 @@ from pathlib import Path
 
 from gatehouse.agent import system_trust
 from gatehouse.agent.error_log import message
-from gatehouse.agent.nginx import main_conf, master
-from gatehouse.agent.nginx import seed_files as endpoints
+from gatehouse.agent.nginx import main_conf, master, seed_files
 from gatehouse.agent.nginx.binary import NginxBinary
 from gatehouse.agent.nginx.manifests import Manifest
 from gatehouse.agent.nginx.paths import Places
-from gatehouse.agent.nginx.plus import state_files as state
+from gatehouse.agent.nginx.plus import state_files
 from gatehouse.agent.nginx.revision_store import MAIN, SYSTEM_TRUST, Generations
 from gatehouse.dataplane.endpoints import Endpoints
 
@@ -60,11 +59,11 @@ class Stager:
             nameserver=nameserver,
         )
         made = Manifest(manifest.version, manifest.entries, nameserver=nameserver, seeds=seeds)
-        own: dict[str, str | Path] = {MAIN: text, **endpoints.seed_files(seeds)}
+        own: dict[str, str | Path] = {MAIN: text, **seed_files.seed_files(seeds)}
         if trusted := system_trust.bundle():
             own[SYSTEM_TRUST] = trusted
         if self._binary.plus:
-            own[state.DIRECTORY] = self._places.states
+            own[state_files.DIRECTORY] = self._places.states
         return self._generations.stage(made, own)
 
     def test(self, number: int) -> None:

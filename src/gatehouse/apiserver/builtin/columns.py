@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from gatehouse.apiserver.objects import timestamps as ages
+from gatehouse.apiserver.objects import timestamps
 from gatehouse.apiserver.objects.served_resource import Column
 
 Object = dict[str, Any]
@@ -180,7 +180,7 @@ def _node_address(kind: str) -> Callable[[Object], str]:
 
 def _event_time(*paths: str) -> Callable[[Object], str]:
     readers = [at(path) for path in paths]
-    return lambda obj: ages.age(next((t for read in readers if (t := read(obj))), None))
+    return lambda obj: timestamps.age(next((t for read in readers if (t := read(obj))), None))
 
 
 def _event_object(obj: Object) -> str:
@@ -225,7 +225,7 @@ def _deployment_ready(obj: Object) -> str:
 
 
 NAME = Column("Name", at("metadata.name"), format="name")
-AGE = Column("Age", lambda obj: ages.age(obj["metadata"].get("creationTimestamp")))
+AGE = Column("Age", lambda obj: timestamps.age(obj["metadata"].get("creationTimestamp")))
 CREATED = Column("Created At", at("metadata.creationTimestamp"), "date")
 
 _TEMPLATE = (

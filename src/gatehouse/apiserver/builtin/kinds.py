@@ -6,11 +6,10 @@ from typing import Any
 
 from gatehouse.apis.resources import Resource
 from gatehouse.apiserver.admission_policies import policy
-from gatehouse.apiserver.builtin import defaults, events, schemas
-from gatehouse.apiserver.builtin import network_policies as networks
+from gatehouse.apiserver.builtin import defaults, events, network_policies, schemas
 from gatehouse.apiserver.builtin import validation as rules
 from gatehouse.apiserver.builtin.columns import COLUMNS
-from gatehouse.apiserver.objects import crds as definitions
+from gatehouse.apiserver.objects import crds
 from gatehouse.apiserver.objects.served_resource import Alias, Check, Scale, Served
 from gatehouse.apiserver.rbac import validation
 
@@ -189,8 +188,8 @@ KINDS: tuple[Served, ...] = (
         "networkpolicies",
         "NetworkPolicy",
         short=("netpol",),
-        complete=networks.complete,
-        check=networks.check,
+        complete=network_policies.complete,
+        check=network_policies.check,
     ),
     _kind(
         "batch",
@@ -282,7 +281,7 @@ KINDS: tuple[Served, ...] = (
         categories=("api-extensions",),
         status=True,
         complete=defaults.definition,
-        check=definitions.check,
+        check=crds.check,
     ),
     _kind(
         _ADMISSION,

@@ -9,12 +9,12 @@ from importlib import resources
 import msgspec
 import structlog
 
-from gatehouse.apiserver.controllers import rbac as roles
+from gatehouse.apiserver.controllers import rbac
 from gatehouse.apiserver.controllers.context import Context, Object
 from gatehouse.apiserver.errors import ApiError
 from gatehouse.apiserver.identity import signing_keys as token_keys
 from gatehouse.apiserver.identity.signing_keys import Keys
-from gatehouse.apiserver.objects import crds as definitions
+from gatehouse.apiserver.objects import crds
 
 log = structlog.get_logger("gatehouse.apiserver")
 
@@ -35,7 +35,7 @@ async def prepare(context: Context) -> None:
     """Make what is missing."""
     for name in NAMESPACES:
         await context.create("", "namespaces", {"metadata": {"name": name}}, MANAGER)
-    await roles.bootstrap(context)
+    await rbac.bootstrap(context)
     for definition in bundled():
         await _define(context, definition)
 
@@ -61,11 +61,11 @@ def _digest(definition: Object) -> str:
 
 async def _define(context: Context, definition: Object) -> None:
     """Serve a definition, unless somebody replaced it by their own."""
-    served = context.kind(definitions.GROUP, definitions.PLURAL)
+    served = context.kind(crds.GROUP, crds.PLURAL)
     name = definition["metadata"]["name"]
     entry = context.store.get(served.key("", name))
     if entry is None:
-        await context.create(definitions.GROUP, definitions.PLURAL, definition, MANAGER)
+        await context.create(crds.GROUP, crds.PLURAL, definition, MANAGER)
         return
     annotations = entry.value["metadata"].get("annotations") or {}
     theirs = annotations.get(BUNDLED) != _digest(entry.value)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from gatehouse.apiserver.controllers.context import Context, Object
 from gatehouse.apiserver.controllers.work_queue import Worker
-from gatehouse.apiserver.objects import crds as definitions
+from gatehouse.apiserver.objects import crds
 from gatehouse.apiserver.objects.admission import Admission
 from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver.objects.verbs import thawed
 from gatehouse.apiserver.objects.write_request import Call
 from gatehouse.apiserver.storage.entries import Event
 from gatehouse.apiserver.storage.store import Store
-from gatehouse.apiserver.structural import schema_node as node
+from gatehouse.apiserver.structural import schema_node
 
-PREFIX = f"/{definitions.GROUP}/{definitions.PLURAL}/"
+PREFIX = f"/{crds.GROUP}/{crds.PLURAL}/"
 
 
 def serve(store: Store, registry: Registry, admission: Admission) -> None:
@@ -24,12 +24,12 @@ def serve(store: Store, registry: Registry, admission: Admission) -> None:
         now = event.now.value if event.now else None
         spec = (now or before or {})["spec"]
         old_spec = before["spec"] if before else None
-        if now is not None and spec == old_spec and definitions.established(before or {}):
+        if now is not None and spec == old_spec and crds.established(before or {}):
             return
         # The registry keeps what it is given; the store's own values are not to be held for ever.
         served = []
-        if event.now is not None and definitions.established(event.now.value):
-            served = definitions.served_by(thawed(event.now))
+        if event.now is not None and crds.established(event.now.value):
+            served = crds.served_by(thawed(event.now))
         old = [
             each
             for each in registry.all()
@@ -38,13 +38,13 @@ def serve(store: Store, registry: Registry, admission: Admission) -> None:
         ]
         registry.replace(spec["group"], spec["names"]["plural"], served)
         for each in old:
-            node.forget(each.schema)
+            schema_node.forget(each.schema)
 
     def finish(_: Call, obj: Object, __: Object | None) -> None:
-        definitions.complete_status(obj, registry)
+        crds.complete_status(obj, registry)
 
     store.listen(PREFIX, changed)
-    admission.finishing.setdefault(definitions.PLURAL, []).append(finish)
+    admission.finishing.setdefault(crds.PLURAL, []).append(finish)
     for key, entry in store.list(PREFIX):
         changed(Event(entry.revision, key, None, entry))
 
@@ -80,4 +80,4 @@ class Cleanup:
             return
         call = context.call_for(key)
         if call is not None:
-            await context.deletion.remove_finalizer(call, definitions.FINALIZER)
+            await context.deletion.remove_finalizer(call, crds.FINALIZER)

@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from gatehouse.apiserver.controllers import rolling_update as rolling
+from gatehouse.apiserver.controllers import rolling_update
 from gatehouse.apiserver.controllers.context import Context, Object
 from gatehouse.apiserver.controllers.work_queue import Worker
-from gatehouse.apiserver.objects import timestamps as ages
+from gatehouse.apiserver.objects import timestamps
 from gatehouse.apiserver.objects.verbs import SUFFIX
 from gatehouse.apiserver.storage.entries import Event
 
@@ -97,7 +97,7 @@ class Deployments:
         older = [one for one in held if one.name != name]
         sets = context.kind("apps", "replicasets")
         if not deployment["spec"].get("paused"):
-            for one, replicas in rolling.scales(deployment["spec"], newest, older).items():
+            for one, replicas in rolling_update.scales(deployment["spec"], newest, older).items():
                 await self._scale(sets.key(namespace, one), replicas)
         await self._report(deployment, name)
         await self._forget(deployment, name)
@@ -106,11 +106,11 @@ class Deployments:
         """Give a Deployment's ReplicaSets, older ones first."""
         return sorted(self._owned("apps", "replicasets", deployment), key=_revision)
 
-    def _held(self, one: Object) -> rolling.Held:
+    def _held(self, one: Object) -> rolling_update.Held:
         pods = self._owned("", "pods", one)
         available = sum(_available_in(one, pod) == 0 for pod in pods if not _ends(pod))
         replicas = one["spec"].get("replicas", 1)
-        return rolling.Held(one["metadata"]["name"], replicas, len(pods), available)
+        return rolling_update.Held(one["metadata"]["name"], replicas, len(pods), available)
 
     async def _forget(self, deployment: Object, newest: str) -> None:
         """Remove the oldest ReplicaSets without Pods, beyond those to be kept for a way back."""
@@ -145,7 +145,7 @@ class Deployments:
             if one["metadata"]["name"] == newest:
                 updated = (one.get("status") or {}).get("replicas", 0)
         replicas = deployment["spec"].get("replicas", 1)
-        available = totals["availableReplicas"] >= rolling.bounds(deployment["spec"]).least
+        available = totals["availableReplicas"] >= rolling_update.bounds(deployment["spec"]).least
         status: Object = {
             "observedGeneration": deployment["metadata"]["generation"],
             **{name: count for name, count in totals.items() if count},
@@ -202,7 +202,7 @@ class Deployments:
         known = [c.get("type") for c in (pod.get("status") or {}).get("conditions") or ()]
         if pod["spec"].get("nodeName") or "PodScheduled" in known:
             return
-        condition = {**UNSCHEDULABLE, "lastTransitionTime": ages.now()}
+        condition = {**UNSCHEDULABLE, "lastTransitionTime": timestamps.now()}
         status = {**(pod.get("status") or {}), "phase": "Pending", "conditions": [condition]}
         served = self._context.kind("", "pods")
         call = self._context.call(served, pod, MANAGER, "status")
@@ -220,8 +220,8 @@ class Deployments:
                 old = (now.get("status") or {}).get("conditions") or []
                 known = next((c for c in old if c["type"] == condition["type"]), None)
                 same = known is not None and known["status"] == condition["status"]
-                since = known["lastTransitionTime"] if known and same else ages.now()
-                update = known["lastUpdateTime"] if known and same else ages.now()
+                since = known["lastTransitionTime"] if known and same else timestamps.now()
+                update = known["lastUpdateTime"] if known and same else timestamps.now()
                 times = {"lastTransitionTime": since, "lastUpdateTime": update}
                 others = [c for c in old if c["type"] != condition["type"]]
                 found["conditions"] = [*others, {**condition, **times}]

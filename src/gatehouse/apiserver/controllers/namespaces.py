@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gatehouse.apiserver.controllers.context import Context, Object
 from gatehouse.apiserver.controllers.work_queue import Worker
-from gatehouse.apiserver.objects import timestamps as ages
+from gatehouse.apiserver.objects import timestamps
 from gatehouse.apiserver.storage.entries import Event
 
 MANAGER = "gatehouse-namespaces"
@@ -87,7 +87,7 @@ class Namespaces:
             "status": "True",
             "reason": "SomeResourcesRemain",
             "message": message,
-            "lastTransitionTime": ages.now(),
+            "lastTransitionTime": timestamps.now(),
         }
         served = self._context.kind("", "namespaces")
         call = self._context.call(served, {"metadata": {"name": name}}, MANAGER, "status")

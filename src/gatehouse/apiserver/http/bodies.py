@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gatehouse.apiserver.builtin import protobuf as protobufs
+from gatehouse.apiserver.builtin import protobuf
 from gatehouse.apiserver.errors import bad_request
 from gatehouse.apiserver.http import depth, yaml_bodies
 
@@ -45,8 +45,8 @@ async def run(work: Callable[[], Result], data: bytes) -> Result:
 
 def decode(data: bytes, content_type: str) -> Any:
     """Decode a body. Raises ApiError 400, or 415 for a kind that protobuf does not cover."""
-    if content_type == protobufs.MEDIA_TYPE:
-        return _limited(protobufs.decode, data, "protobuf")
+    if content_type == protobuf.MEDIA_TYPE:
+        return _limited(protobuf.decode, data, "protobuf")
     if content_type in ("application/yaml", APPLY) and data[:1] != b"{":
         return yaml_bodies.decode(data)
     return _limited(msgspec.json.decode, data, "JSON")

@@ -13,8 +13,7 @@ from aiohttp import web
 from gatehouse.apis.request_info import RequestInfo
 from gatehouse.apiserver import errors
 from gatehouse.apiserver.errors import ApiError
-from gatehouse.apiserver.http import requests, scale
-from gatehouse.apiserver.http import responses as answers
+from gatehouse.apiserver.http import requests, responses, scale
 from gatehouse.apiserver.http.audit import Audit
 from gatehouse.apiserver.http.metrics import Metrics
 from gatehouse.apiserver.http.nonresource import Documents
@@ -98,23 +97,23 @@ class Handler:
             code = response.status
         except ApiError as error:
             code = error.code
-            response = answers.failure(error)
+            response = responses.failure(error)
         except TimeoutError:
             code = 504
             message = "the request did not complete within the allotted time"
-            response = answers.failure(ApiError(504, "Timeout", message))
+            response = responses.failure(ApiError(504, "Timeout", message))
         except UnavailableError as error:
             code = 503
-            response = answers.failure(errors.unavailable(f"storage: {error}"))
+            response = responses.failure(errors.unavailable(f"storage: {error}"))
         except MismatchError as error:
             code = 409
-            response = answers.failure(errors.conflict("objects", "", str(error)))
+            response = responses.failure(errors.conflict("objects", "", str(error)))
         except (web.HTTPException, asyncio.CancelledError):
             raise
         except Exception:
             log.exception("request failed", method=request.method, path=request.path)
             message = "Internal error occurred; see the server's log"
-            response = answers.failure(ApiError(500, "InternalError", message))
+            response = responses.failure(ApiError(500, "InternalError", message))
         finally:
             seconds = None if noted.streamed else time.perf_counter() - started
             self._parts.metrics.observe(noted.verb, noted.target, code, seconds)
@@ -226,7 +225,7 @@ class Handler:
             if verb != "create" or target.name:
                 raise requests.not_allowed(request)
             body = await requests.body(request)
-            return answers.json(self._reviews.answer(served, body, user, target.namespace), 201)
+            return responses.json(self._reviews.answer(served, body, user, target.namespace), 201)
         if sub:
             return await self._subresource(request, target, verb, user)
         match verb:
@@ -277,7 +276,7 @@ class Handler:
         if entry is None:
             raise errors.not_found("serviceaccounts", "", target.name)
         body = await requests.body(request)
-        return answers.json(token_request(body, entry.value, self._parts.tokens), 201)
+        return responses.json(token_request(body, entry.value, self._parts.tokens), 201)
 
 
 def attributes(verb: str, target: Target) -> Attributes:

@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import web
 
 import gatehouse
-from gatehouse.apiserver.http import responses as answers
+from gatehouse.apiserver.http import responses
 from gatehouse.apiserver.http.discovery import Discovery
 from gatehouse.apiserver.http.metrics import CONTENT_TYPE, Metrics
 from gatehouse.apiserver.http.openapi_v2 import ASKED, MEDIA_TYPE, OpenApi2
@@ -46,7 +46,7 @@ class Documents:
     async def health(self, request: web.BaseRequest, path: str) -> web.Response:
         """Answer whether the server is well, or what it is."""
         if path == "/version":
-            return answers.json(version())
+            return responses.json(version())
         base, _, name = path.strip("/").partition("/")
         checks = {"ping": self._checks["ping"]} if base == "livez" else self._checks
         if name:
@@ -83,33 +83,33 @@ class Documents:
             case ["apis", group, number]:
                 return _optional(self._discovery.resource_list(group, number))
             case ["openapi", "v3"]:
-                return answers.json(self._openapi.index())
+                return responses.json(self._openapi.index())
             case ["openapi", "v3", *rest]:
                 data = self._openapi.document("/".join(rest))
-                return None if data is None else answers.raw(data)
+                return None if data is None else responses.raw(data)
             case ["openapi", "v2"] | ["swagger-2.0.0.pb-v1"]:
                 protobuf = ASKED in accepted or MEDIA_TYPE in accepted or path.endswith("pb-v1")
                 kind = MEDIA_TYPE if protobuf else "application/json"
-                return answers.raw(self._openapi2.document(protobuf=protobuf), 200, kind)
+                return responses.raw(self._openapi2.document(protobuf=protobuf), 200, kind)
             case ["openid", "v1", "jwks"]:
                 kind = "application/jwk-set+json"
-                return answers.json(self._keys.jwks(), content_type=kind)
+                return responses.json(self._keys.jwks(), content_type=kind)
             case [".well-known", "openid-configuration"]:
-                return answers.json(_issuer(request))
+                return responses.json(_issuer(request))
             case ["metrics"]:
-                return answers.raw(self._metrics.text(), 200, CONTENT_TYPE)
+                return responses.raw(self._metrics.text(), 200, CONTENT_TYPE)
             case [""]:
-                return answers.json({"paths": _paths(self._discovery)})
+                return responses.json({"paths": _paths(self._discovery)})
         return None
 
     def _top(self, request: web.BaseRequest, path: str, accepted: str) -> web.Response:
         for number in ("v2", "v2beta1"):
             if f"g=apidiscovery.k8s.io;v={number};" in accepted:
                 found = self._discovery.aggregated(number, core=path == "/api")
-                return answers.json(found, content_type=_AGGREGATED.format(version=number))
+                return responses.json(found, content_type=_AGGREGATED.format(version=number))
         if path == "/api":
-            return answers.json(self._discovery.core_versions(request.host))
-        return answers.json(self._discovery.group_list())
+            return responses.json(self._discovery.core_versions(request.host))
+        return responses.json(self._discovery.group_list())
 
 
 def version() -> dict[str, str]:
@@ -129,7 +129,7 @@ def version() -> dict[str, str]:
 
 
 def _optional(found: Any) -> web.Response | None:
-    return None if found is None else answers.json(found)
+    return None if found is None else responses.json(found)
 
 
 def _issuer(request: web.BaseRequest) -> dict[str, Any]:

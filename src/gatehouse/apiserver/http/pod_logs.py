@@ -14,7 +14,7 @@ from gatehouse.apiserver import errors
 from gatehouse.apiserver.errors import ApiError
 from gatehouse.apiserver.http.log_timestamps import LogTimes, Stamps
 from gatehouse.apiserver.http.requests import Target, flag, number
-from gatehouse.apiserver.objects import timestamps as ages
+from gatehouse.apiserver.objects import timestamps
 from gatehouse.apiserver.storage.store import Store
 
 Find = Callable[[str, str], Path]
@@ -102,7 +102,7 @@ def _since(request: web.BaseRequest) -> float | None:
     text = request.query.get("sinceTime", "")
     if not text:
         return None
-    moment = ages.moment(text)
+    moment = timestamps.moment(text)
     if moment is None:
         raise errors.bad_request(f"sinceTime: Invalid value: {text!r}: must be a time (RFC 3339)")
     return moment.timestamp()

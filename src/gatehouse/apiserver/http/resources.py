@@ -11,8 +11,7 @@ from aiohttp import web
 
 from gatehouse.apiserver import errors
 from gatehouse.apiserver.errors import ApiError
-from gatehouse.apiserver.http import bodies, depth, lists, requests, watches
-from gatehouse.apiserver.http import responses as answers
+from gatehouse.apiserver.http import bodies, depth, lists, requests, responses, watches
 from gatehouse.apiserver.http.negotiation import form_of
 from gatehouse.apiserver.http.requests import APPLY, Target
 from gatehouse.apiserver.identity.users import User
@@ -48,7 +47,7 @@ class Resources:
             return await watches.watch_objects(
                 request, self._store, target, self._encoded, self._stop
             )
-        return answers.raw(await lists.list_objects(request, self._store, target))
+        return responses.raw(await lists.list_objects(request, self._store, target))
 
     async def _get(self, request: web.BaseRequest, target: Target) -> web.Response:
         if request.query.get("resourceVersion") != "0":
@@ -57,7 +56,7 @@ class Resources:
         if entry is None:
             resource = target.served.resource
             raise errors.not_found(resource.plural, resource.group, target.name)
-        return answers.raw(form_of(request, target.shown).encode(entry))
+        return responses.raw(form_of(request, target.shown).encode(entry))
 
     async def create(self, request: web.BaseRequest, target: Target, user: User) -> web.Response:
         """POST to a collection."""
@@ -70,7 +69,7 @@ class Resources:
         body = _stored(body, target)
         call = Call(target.served, target.namespace, "", "", options, user)
         written = await self._verbs.create(call, body)
-        return answers.written(written, form_of(request, target.shown), 201)
+        return responses.written(written, form_of(request, target.shown), 201)
 
     async def update(self, request: web.BaseRequest, target: Target, user: User) -> web.Response:
         """PUT of an object."""
@@ -87,7 +86,7 @@ class Resources:
         call = self._call(target, options, user)
         stored = _stored(body, target)
         written = await self._verbs.change(call, lambda _: _copied(stored))
-        return answers.written(written, form_of(request, target.shown), 200)
+        return responses.written(written, form_of(request, target.shown), 200)
 
     async def patch(
         self, request: web.BaseRequest, target: Target, user: User, *, may_create: Any
@@ -113,7 +112,7 @@ class Resources:
                 ),
             )
         code = 201 if written.created else 200
-        return answers.written(written, form_of(request, target.shown), code)
+        return responses.written(written, form_of(request, target.shown), code)
 
     async def delete(self, request: web.BaseRequest, target: Target, user: User) -> web.Response:
         """DELETE of an object."""
@@ -124,14 +123,14 @@ class Resources:
         )
         entry, gone = await self._deletion.delete(call, options)
         if not gone:
-            return answers.raw(form_of(request, target.shown).encode(entry), 200)
+            return responses.raw(form_of(request, target.shown).encode(entry), 200)
         details = {
             "name": target.name,
             "kind": resource.plural,
             "uid": entry.value["metadata"]["uid"],
             **({"group": resource.group} if resource.group else {}),
         }
-        return answers.success(details)
+        return responses.success(details)
 
     async def delete_collection(
         self, request: web.BaseRequest, target: Target, user: User
@@ -156,7 +155,7 @@ class Resources:
                 if error.reason != "NotFound":
                     raise
         metadata = {"resourceVersion": str(self._store.revision)}
-        return answers.raw(form.encode_list(found, metadata))
+        return responses.raw(form.encode_list(found, metadata))
 
     @staticmethod
     def _call(target: Target, options: Any, user: User) -> Call:

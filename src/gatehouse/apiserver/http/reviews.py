@@ -11,7 +11,7 @@ from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.identity.authentication import Authenticator
 from gatehouse.apiserver.identity.service_account_tokens import API_AUDIENCE, Tokens
 from gatehouse.apiserver.identity.users import User
-from gatehouse.apiserver.objects import timestamps as ages
+from gatehouse.apiserver.objects import timestamps
 from gatehouse.apiserver.objects.served_resource import Served
 from gatehouse.apiserver.rbac.authorizer import Authorizer
 from gatehouse.apiserver.rbac.rules import Attributes
@@ -42,7 +42,7 @@ class Reviews:
         review = {"kind": kind, "apiVersion": api_version, **body}
         review["metadata"] = {**(body.get("metadata") or {})}
         if kind == "SelfSubjectReview":
-            review["metadata"]["creationTimestamp"] = ages.now()
+            review["metadata"]["creationTimestamp"] = timestamps.now()
         review["status"] = self._answers[plural](body.get("spec") or {}, user, namespace)
         return review
 

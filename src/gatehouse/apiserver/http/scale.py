@@ -7,8 +7,7 @@ from typing import Any
 from aiohttp import web
 
 from gatehouse.apiserver import errors
-from gatehouse.apiserver.http import requests
-from gatehouse.apiserver.http import responses as answers
+from gatehouse.apiserver.http import requests, responses
 from gatehouse.apiserver.http.requests import Target
 from gatehouse.apiserver.http.resources import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 from gatehouse.apiserver.identity.users import User
@@ -59,7 +58,7 @@ async def answer(
         if entry is None:
             resource = target.served.resource
             raise errors.not_found(resource.plural, resource.group, target.name)
-        return answers.json(shown(entry.value, scale))
+        return responses.json(shown(entry.value, scale))
     if verb not in ("update", "patch"):
         raise requests.not_allowed(request)
     body = await requests.body(request)
@@ -84,7 +83,7 @@ async def answer(
         target.served, target.namespace, target.name, "scale", requests.options(request), user
     )
     written = await verbs.change(call, change)
-    return answers.json(shown(written.value, scale))
+    return responses.json(shown(written.value, scale))
 
 
 def _wanted(request: web.BaseRequest, current: Object, body: Any) -> Object:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gatehouse.apiserver.identity.users import AUTHENTICATED, User
-from gatehouse.apiserver.objects import timestamps as ages
+from gatehouse.apiserver.objects import timestamps
 from gatehouse.apiserver.storage.store import Store
 
 Object = dict[str, Any]
@@ -76,7 +76,7 @@ def bootstrap(store: Store, token: str) -> User | str:
         return "the bootstrap token is not for authentication"
     ends = data.get("expiration")
     if ends:
-        moment = ages.moment(ends.decode(errors="replace"))
+        moment = timestamps.moment(ends.decode(errors="replace"))
         if moment is None or moment < datetime.now(UTC):
             return "the bootstrap token has expired"
     extra = data.get("auth-extra-groups", b"").decode()

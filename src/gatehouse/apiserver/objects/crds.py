@@ -12,8 +12,7 @@ from gatehouse.apis.resources import Resource
 from gatehouse.apiserver.builtin.columns import AGE, NAME
 from gatehouse.apiserver.builtin.validation import invalid, required
 from gatehouse.apiserver.errors import Cause
-from gatehouse.apiserver.objects import jsonpath
-from gatehouse.apiserver.objects import timestamps as ages
+from gatehouse.apiserver.objects import jsonpath, timestamps
 from gatehouse.apiserver.objects.registry import Registry
 from gatehouse.apiserver.objects.served_resource import Column, Scale, Served
 from gatehouse.apiserver.structural import schema_validation as structural
@@ -101,7 +100,7 @@ def _cell(kind: str, path: str) -> Callable[[Object], Any]:
             return "<unknown>" if kind == "date" else None
         match kind:
             case "date":
-                return ages.age(found[0])
+                return timestamps.age(found[0])
             case "integer" | "number" if isinstance(found[0], int | float):
                 return found[0]
             case "boolean" if isinstance(found[0], bool):
@@ -226,6 +225,6 @@ def _set_condition(conditions: list[Object], wanted: Object) -> None:
     for index, condition in enumerate(conditions):
         if condition["type"] == wanted["type"]:
             if condition["status"] != wanted["status"]:
-                conditions[index] = {**wanted, "lastTransitionTime": ages.now()}
+                conditions[index] = {**wanted, "lastTransitionTime": timestamps.now()}
             return
-    conditions.append({**wanted, "lastTransitionTime": ages.now()})
+    conditions.append({**wanted, "lastTransitionTime": timestamps.now()})

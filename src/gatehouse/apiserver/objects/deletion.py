@@ -10,7 +10,7 @@ from typing import Any
 
 from gatehouse.apiserver import errors
 from gatehouse.apiserver.errors import Cause
-from gatehouse.apiserver.objects import crds as definitions
+from gatehouse.apiserver.objects import crds
 from gatehouse.apiserver.objects.admission import Admission, is_held
 from gatehouse.apiserver.objects.verbs import ATTEMPTS, thawed
 from gatehouse.apiserver.objects.write_request import Call
@@ -55,10 +55,10 @@ class Deletion:
         obj = thawed(current)
         metadata = obj["metadata"]
         _mark_dependents(metadata, _policy(options, metadata))
-        if call.served.resource.plural == definitions.PLURAL and call.served.builtin:
+        if call.served.resource.plural == crds.PLURAL and call.served.builtin:
             finalizers = metadata.setdefault("finalizers", [])
-            if definitions.FINALIZER not in finalizers and not metadata.get("deletionTimestamp"):
-                finalizers.append(definitions.FINALIZER)
+            if crds.FINALIZER not in finalizers and not metadata.get("deletionTimestamp"):
+                finalizers.append(crds.FINALIZER)
         grace = _grace(call, options, obj)
         if (
             metadata.get("deletionTimestamp")

@@ -10,8 +10,7 @@ import msgspec
 
 from gatehouse.apiserver import errors, fields
 from gatehouse.apiserver.errors import ApiError, Cause
-from gatehouse.apiserver.objects import timestamps as ages
-from gatehouse.apiserver.objects import uids
+from gatehouse.apiserver.objects import timestamps, uids
 from gatehouse.apiserver.objects.admission import Admission, is_held
 from gatehouse.apiserver.objects.write_request import Call, Written
 from gatehouse.apiserver.storage.entries import Entry, MismatchError
@@ -77,7 +76,7 @@ class Verbs:
         warnings += self._admission.judge(call, obj, None)
         name = metadata["name"]
         metadata["uid"] = uids.new()
-        metadata["creationTimestamp"] = ages.now()
+        metadata["creationTimestamp"] = timestamps.now()
         if served.generation:
             metadata["generation"] = 1
         else:
@@ -137,7 +136,7 @@ class Verbs:
                     manager=options.manager,
                     force=options.force,
                     api_version=served.resource.api_version,
-                    now=ages.now(),
+                    now=timestamps.now(),
                     subresource=call.subresource,
                 )
             except fields.ConflictsError as error:
@@ -290,7 +289,7 @@ def _own(call: Call, before: Object | None, obj: Object, *, cleared: bool = Fals
         call.served.schema,
         manager=call.options.manager,
         api_version=call.served.resource.api_version,
-        now=ages.now(),
+        now=timestamps.now(),
         subresource=subresource,
     )
     if found:

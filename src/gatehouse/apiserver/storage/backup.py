@@ -41,9 +41,9 @@ class Record(msgspec.Struct, frozen=True):
 async def read(address: str) -> tuple[int, list[Record]]:
     """Give the revision and all objects of a storage. Raises UnavailableError, TransferError."""
     if address.startswith("etcd://"):
-        from gatehouse.apiserver.storage.etcd import backup as raw
+        from gatehouse.apiserver.storage.etcd import backup
 
-        revision, items = await raw.read(address)
+        revision, items = await backup.read(address)
         return revision, [Record(*item) for item in items]
     path = Path(address) / FILE
     if not path.exists():
@@ -64,10 +64,10 @@ def _read_sqlite(path: Path) -> tuple[int, list[Record]]:
 async def write(address: str, revision: int, records: Iterable[Record]) -> int:
     """Write objects into an empty storage; gives how many. Raises TransferError."""
     if address.startswith("etcd://"):
-        from gatehouse.apiserver.storage.etcd import backup as raw
+        from gatehouse.apiserver.storage.etcd import backup
 
         found = [(record.key, record.value) for record in records]
-        if not await raw.write(address, revision + JUMP, found, TOGETHER):
+        if not await backup.write(address, revision + JUMP, found, TOGETHER):
             raise TransferError(f"{address} is not empty")
         return len(found)
     return await asyncio.to_thread(_write_sqlite, Path(address), revision, list(records))

@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gatehouse.apiserver.errors import Cause
-from gatehouse.apiserver.structural import cel_validation as rules
-from gatehouse.apiserver.structural import list_uniqueness as lists
-from gatehouse.apiserver.structural import prune_default as prepare
-from gatehouse.apiserver.structural import validate
+from gatehouse.apiserver.structural import cel_validation, list_uniqueness, prune_default, validate
 from gatehouse.apiserver.structural.schema_node import Node, Schema, node_of
 
 Object = dict[str, Any]
@@ -41,7 +38,7 @@ class Compiled:
     def prepare(self, obj: Object) -> list[str]:
         """Prune unknown fields and set defaults in place; gives the paths of unknown fields."""
         unknown: list[str] = []
-        prepare.prepare_object(self.node, obj, unknown)
+        prune_default.prepare_object(self.node, obj, unknown)
         return unknown
 
     def validate(self, new: Object, old: Object | None, *, blocked: bool = False) -> list[Cause]:
@@ -50,13 +47,13 @@ class Compiled:
         ``blocked``: rules are not to be evaluated, because of what is wrong elsewhere.
         """
         causes = validate.validate(self.node, new, old)
-        if self.node.keyed and (old is None or not lists.duplicates(self.node, old, "")):
-            causes += lists.duplicates(self.node, new, "")
+        if self.node.keyed and (old is None or not list_uniqueness.duplicates(self.node, old, "")):
+            causes += list_uniqueness.duplicates(self.node, new, "")
         if self.node.ruled:
             if blocked or any(cause.reason in BLOCKING for cause in causes):
                 causes.append(UNCHECKED)
             else:
-                causes += rules.evaluate(self.node, new, old)
+                causes += cel_validation.evaluate(self.node, new, old)
         return causes
 
 

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gatehouse.apiserver.errors import Cause
-from gatehouse.apiserver.structural import cel, declared, validate
-from gatehouse.apiserver.structural import prune_default as prepare
+from gatehouse.apiserver.structural import cel, declared, prune_default, validate
 from gatehouse.apiserver.structural.formatting import quoted, shown
 from gatehouse.apiserver.structural.schema_node import Node, Schema
 
@@ -86,7 +85,7 @@ def _default(schema: Schema, path: str) -> Iterator[Cause]:
     node = Node({key: value for key, value in schema.items() if key != "default"})
     wrapper = {"default": default}
     unknown: list[str] = []
-    prepare.prepare_object(Node({"properties": {"default": node.schema}}), wrapper, unknown)
+    prune_default.prepare_object(Node({"properties": {"default": node.schema}}), wrapper, unknown)
     for name in unknown:
         message = f"Invalid value: {shown(default)}: must not have unknown fields: {name}"
         yield Cause("FieldValueInvalid", message, f"{path}.default")

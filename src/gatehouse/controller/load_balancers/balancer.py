@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from gatehouse.compiler.backends import nginx_plus as plus
+from gatehouse.compiler.backends import nginx_plus
 from gatehouse.compiler.frontends import external_load_balancer as front
 from gatehouse.compiler.ir.load_balancing import Machines
 from gatehouse.dataplane.delivery import HostReport
@@ -29,7 +29,7 @@ class Balancer(msgspec.Struct):
     """The version that machines are to serve; empty: there are none, or none has connected."""
     reports: dict[str, HostReport] = {}
     """By host; also of those that it has no more."""
-    renderer: plus.Renderer = msgspec.field(default_factory=plus.Renderer)
+    renderer: nginx_plus.Renderer = msgspec.field(default_factory=nginx_plus.Renderer)
 
     @property
     def name(self) -> str:

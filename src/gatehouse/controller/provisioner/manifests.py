@@ -21,8 +21,7 @@ from gatehouse.apis.resources import (
     SERVICES,
     Resource,
 )
-from gatehouse.controller.provisioner import autoscaling as scaling
-from gatehouse.controller.provisioner import names, service
+from gatehouse.controller.provisioner import autoscaling, names, service
 from gatehouse.controller.provisioner import network_policy as network
 from gatehouse.controller.provisioner.copied_secrets import Copied
 from gatehouse.controller.provisioner.patches import patched
@@ -189,15 +188,15 @@ class _Made(msgspec.Struct, frozen=True):
             where = "spec.kubernetes.daemonSet.patches"
             return [(DAEMON_SETS, patched(DAEMON_SETS, made, options.daemon_set.patches, where))]
         asked = options.deployment
-        spec["replicas"] = scaling.replicas(asked.replicas, asked.autoscaling)
+        spec["replicas"] = autoscaling.replicas(asked.replicas, asked.autoscaling)
         made = self._object(DEPLOYMENTS, spec=spec)
         where = "spec.kubernetes.deployment.patches"
         objects = [(DEPLOYMENTS, patched(DEPLOYMENTS, made, asked.patches, where))]
         if asked.autoscaling.enable:
-            found = scaling.autoscaler(self.shape.name, asked.autoscaling)
+            found = autoscaling.autoscaler(self.shape.name, asked.autoscaling)
             objects.append((AUTOSCALERS, self._object(AUTOSCALERS, spec=found)))
         if asked.pod_disruption_budget is not None:
-            found = scaling.budget(self.selector, asked.pod_disruption_budget)
+            found = autoscaling.budget(self.selector, asked.pod_disruption_budget)
             objects.append((DISRUPTION_BUDGETS, self._object(DISRUPTION_BUDGETS, spec=found)))
         return objects
 

@@ -19,8 +19,7 @@ from gatehouse.apis.resources import (
     SERVICES,
     Resource,
 )
-from gatehouse.controller.provisioner import autoscaling as scaling
-from gatehouse.controller.provisioner import names, service
+from gatehouse.controller.provisioner import autoscaling, names, service
 from gatehouse.controller.provisioner.manifests import Plan, ProvisionerSettings, desired
 from gatehouse.controller.provisioner.owned_objects import Place, gateway_name
 from gatehouse.controller.provisioner.patches import PatchError
@@ -122,7 +121,7 @@ async def _make(
                 client,
                 resource,
                 obj,
-                settle=scaling.scaled if resource is DEPLOYMENTS and settled else None,
+                settle=autoscaling.scaled if resource is DEPLOYMENTS and settled else None,
                 replaced=service.made_anew if resource is SERVICES else never,
                 known=UNKNOWN if made is None else made.get((resource.kind, _name(obj))),
             )

@@ -8,7 +8,7 @@ from envoy.service.discovery.v3 import discovery_pb2
 from google.protobuf import struct_pb2
 from google.rpc import status_pb2
 
-from gatehouse.dataplane.xds import protobuf_wire as wire
+from gatehouse.dataplane.xds import protobuf_wire
 from gatehouse.dataplane.xds.ads_session import Conversation, Request, Response
 from gatehouse.dataplane.xds.nacks import Refusal
 from gatehouse.dataplane.xds.snapshot_cache import Publication
@@ -75,13 +75,13 @@ def read(message: discovery_pb2.DeltaDiscoveryRequest) -> Request:
 def write(response: Response, version: str) -> bytes:
     """Write a response around the bytes that its resources have already."""
     parts = [
-        wire.field(1, version.encode()),
-        wire.field(4, response.type_url.encode()),
-        wire.field(5, response.nonce.encode()),
+        protobuf_wire.field(1, version.encode()),
+        protobuf_wire.field(4, response.type_url.encode()),
+        protobuf_wire.field(5, response.nonce.encode()),
     ]
     for resource in response.resources:
-        parts += wire.head(2, len(resource.enveloped)), resource.enveloped
-    parts += [wire.field(6, name.encode()) for name in response.removed]
+        parts += protobuf_wire.head(2, len(resource.enveloped)), resource.enveloped
+    parts += [protobuf_wire.field(6, name.encode()) for name in response.removed]
     return b"".join(parts)
 
 

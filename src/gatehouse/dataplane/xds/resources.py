@@ -12,7 +12,7 @@ from types import MappingProxyType
 import msgspec
 
 from gatehouse.dataplane import features
-from gatehouse.dataplane.xds import protobuf_wire as wire
+from gatehouse.dataplane.xds import protobuf_wire
 
 PREFIX = "type.googleapis.com/"
 CLUSTER = PREFIX + "envoy.config.cluster.v3.Cluster"
@@ -73,13 +73,17 @@ class Resource(msgspec.Struct, frozen=True, dict=True):
     @property
     def packed(self) -> bytes:
         """The resource as an ``Any``."""
-        return wire.field(1, self.type_url.encode()) + wire.field(2, self.body)
+        return protobuf_wire.field(1, self.type_url.encode()) + protobuf_wire.field(2, self.body)
 
     @cached_property
     def enveloped(self) -> bytes:
         """The resource as a ``Resource`` of discovery, written once for all who are told it."""
         name, version = self.name.encode(), self.version.encode()
-        return wire.field(3, name) + wire.field(1, version) + wire.field(2, self.packed)
+        return (
+            protobuf_wire.field(3, name)
+            + protobuf_wire.field(1, version)
+            + protobuf_wire.field(2, self.packed)
+        )
 
     @property
     def digest(self) -> int:

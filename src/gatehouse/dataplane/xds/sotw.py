@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from envoy.service.discovery.v3 import discovery_pb2
 
-from gatehouse.dataplane.xds import protobuf_wire as wire
+from gatehouse.dataplane.xds import protobuf_wire
 from gatehouse.dataplane.xds.ads_session import Conversation, Request, Response
 from gatehouse.dataplane.xds.delta import refusal_of
 from gatehouse.dataplane.xds.resources import Resource
@@ -73,12 +73,12 @@ class Dialogue:
         if response.type_url not in BY_NAME:
             resources = list(self._whole(response).values())
         parts = [
-            wire.field(1, self.conversation.told.encode()),
-            wire.field(4, response.type_url.encode()),
-            wire.field(5, response.nonce.encode()),
+            protobuf_wire.field(1, self.conversation.told.encode()),
+            protobuf_wire.field(4, response.type_url.encode()),
+            protobuf_wire.field(5, response.nonce.encode()),
         ]
         for resource in resources:
-            parts += wire.head(2, len(resource.packed)), resource.packed
+            parts += protobuf_wire.head(2, len(resource.packed)), resource.packed
         return b"".join(parts)
 
     def _whole(self, response: Response) -> dict[str, Resource]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from gatehouse.sidecars.authenticator import password_hashes as hashes
+from gatehouse.sidecars.authenticator import password_hashes
 from gatehouse.sidecars.authenticator.config import Realm
 from gatehouse.sidecars.authenticator.request import Asked
 from gatehouse.sidecars.base.failure_log import Failures
@@ -63,8 +63,8 @@ class PasswordKeeper:
     async def _checked(self, hashed: bytes, password: bytes) -> bool:
         async with self._turns:
             try:
-                return await asyncio.to_thread(hashes.matches, hashed, password)
-            except hashes.UncheckableError as error:
+                return await asyncio.to_thread(password_hashes.matches, hashed, password)
+            except password_hashes.UncheckableError as error:
                 subject = f"authenticator: filter {self._realm.filter}"
                 self._failures.failed(subject, f"a password cannot be checked: {error}")
                 return False

@@ -12,7 +12,7 @@ from urllib.parse import quote_plus
 import aiohttp
 import msgspec
 
-from gatehouse.sidecars.authenticator import id_tokens as tokens
+from gatehouse.sidecars.authenticator import id_tokens
 from gatehouse.sidecars.authenticator.config import Party
 from gatehouse.sidecars.authenticator.id_tokens import DeniedError, UnknownKeyError
 
@@ -139,10 +139,10 @@ class Provider:
         """
         keys = await self._keys.get()
         try:
-            return tokens.verified(self._party, token, keys, nonce)
+            return id_tokens.verified(self._party, token, keys, nonce)
         except UnknownKeyError:
             # It may have begun to sign with another key.
-            return tokens.verified(self._party, token, await self._keys.newer(keys), nonce)
+            return id_tokens.verified(self._party, token, await self._keys.newer(keys), nonce)
 
     async def _fetch_metadata(self) -> Metadata:
         url = self._party.metadata_url

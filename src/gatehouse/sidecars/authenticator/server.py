@@ -14,8 +14,7 @@ import msgspec
 import re2
 from aiohttp import web
 
-from gatehouse.sidecars.authenticator import config as description
-from gatehouse.sidecars.authenticator import password_hashes as hashes
+from gatehouse.sidecars.authenticator import config, password_hashes
 from gatehouse.sidecars.authenticator.basic_auth import PasswordKeeper
 from gatehouse.sidecars.authenticator.config import Party, Realm
 from gatehouse.sidecars.authenticator.provider import Provider
@@ -65,7 +64,7 @@ class Serving:
     def __init__(self, directory: Path, linger: float, failures: Failures) -> None:
         """``linger``: seconds for which a party stays after it is no longer asked for."""
         self.idle = asyncio.Event()
-        self._socket = directory / Path(description.SOCKET).name
+        self._socket = directory / Path(config.SOCKET).name
         self._linger = linger
         self._failures = failures
         self._parties: dict[str, RelyingParty | PasswordKeeper] = {}
@@ -177,10 +176,10 @@ def _read(configurations: Sequence[Path]) -> list[_Read | _ReadRealm]:
     contexts: dict[tuple[Path, str], ssl.SSLContext] = {}
     for configuration in configurations:
         try:
-            parties = description.read(configuration)
-            realms = description.realms(configuration)
+            parties = config.read(configuration)
+            realms = config.realms(configuration)
         except (OSError, msgspec.MsgspecError) as error:
-            raise RefusedError(f"{description.FILE} cannot be read: {error}") from error
+            raise RefusedError(f"{config.FILE} cannot be read: {error}") from error
         for realm in realms:
             found[realm.name] = _realm(configuration, realm)
         for party in parties:
@@ -190,7 +189,7 @@ def _read(configurations: Sequence[Path]) -> list[_Read | _ReadRealm]:
 
 def _realm(configuration: Path, realm: Realm) -> _ReadRealm:
     try:
-        users = hashes.users((configuration / realm.users).read_bytes())
+        users = password_hashes.users((configuration / realm.users).read_bytes())
     except OSError as error:
         raise RefusedError(f"filter {realm.filter}: {realm.users}: {error.strerror}") from error
     return _ReadRealm(realm, users)

@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from gatehouse.sidecars.reviewer import user_headers as wire
+from gatehouse.sidecars.reviewer import user_headers
 from gatehouse.sidecars.reviewer.impersonation import Permission
 from gatehouse.sidecars.reviewer.user_headers import User
 
@@ -93,7 +93,7 @@ def token_verdict(body: bytes, ends: float) -> Verdict:
         tuple(group for group in info.groups or () if group),
         tuple((info.extra or {}).items()),
     )
-    return Verdict(True, wire.written(user), ends=ends)
+    return Verdict(True, user_headers.written(user), ends=ends)
 
 
 def of_permission(client: User, needed: Permission) -> bytes:

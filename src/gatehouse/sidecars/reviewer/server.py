@@ -13,10 +13,7 @@ from aiohttp import web
 
 from gatehouse.sidecars.base.failure_log import Failures
 from gatehouse.sidecars.base.service import RefusedError
-from gatehouse.sidecars.reviewer import config as description
-from gatehouse.sidecars.reviewer import metrics as measuring
-from gatehouse.sidecars.reviewer import tokens
-from gatehouse.sidecars.reviewer import user_headers as wire
+from gatehouse.sidecars.reviewer import config, metrics, tokens, user_headers
 from gatehouse.sidecars.reviewer.cache import Keep
 from gatehouse.sidecars.reviewer.caching_reviewer import Asking
 from gatehouse.sidecars.reviewer.concurrency import BusyError, Turns
@@ -61,7 +58,7 @@ class Serving:
         """``linger``: seconds for which it serves after it is no longer asked to."""
         self.idle = asyncio.Event()
         self._directory = directory
-        self._socket = directory / description.REVIEWER
+        self._socket = directory / config.REVIEWER
         self._linger = linger
         self._failures = failures
         self._leaving: asyncio.TimerHandle | None = None
@@ -130,7 +127,7 @@ class Serving:
     async def _listen(self) -> None:
         if self._runner is not None:
             return
-        self._upstream = Upstream(self._directory / description.UPSTREAM)
+        self._upstream = Upstream(self._directory / config.UPSTREAM)
         self._asking = Asking(self._upstream, Turns())
         server = web.Server(
             self._handle, access_log=None, keepalive_timeout=KEEPALIVE_SECONDS,
@@ -178,7 +175,7 @@ class Serving:
                     verdict, left = await self._impersonation(self._asking, request)
                     return _said(verdict, 403, left)
                 case "GET /metrics":
-                    headers = {"Content-Type": measuring.CONTENT_TYPE}
+                    headers = {"Content-Type": metrics.CONTENT_TYPE}
                     return web.Response(body=self._asking.measuring.page(), headers=headers)
         except MalformedError as error:
             return web.Response(status=400, text=str(error))
@@ -200,9 +197,9 @@ class Serving:
         self, asking: Asking, request: web.BaseRequest
     ) -> tuple[Verdict, float]:
         cluster, keep = _about(request)
-        client = wire.user(request.headers, "x-")
+        client = user_headers.user(request.headers, "x-")
         return await asking.impersonation(
-            cluster, client, wire.user(request.headers, "x-as-"), keep
+            cluster, client, user_headers.user(request.headers, "x-as-"), keep
         )
 
     def _failed(self, request: web.BaseRequest, reason: str) -> web.Response:
@@ -221,8 +218,10 @@ def _about(request: web.BaseRequest) -> tuple[str, Keep]:
     Raises MalformedError.
     """
     headers = request.headers
-    keep = Keep(wire.seconds(headers, "x-good-for"), wire.seconds(headers, "x-bad-for"))
-    return wire.cluster(headers), keep
+    keep = Keep(
+        user_headers.seconds(headers, "x-good-for"), user_headers.seconds(headers, "x-bad-for")
+    )
+    return user_headers.cluster(headers), keep
 
 
 def _said(verdict: Verdict, refused: int, left: float) -> web.Response:

@@ -11,7 +11,7 @@ import msgspec
 
 from gatehouse.sidecars.base.failure_log import Failures
 from gatehouse.sidecars.base.service import RefusedError
-from gatehouse.sidecars.tls_connector import config as description
+from gatehouse.sidecars.tls_connector import config
 from gatehouse.sidecars.tls_connector.config import Connector
 from gatehouse.sidecars.tls_connector.relay import Near, Target
 
@@ -132,9 +132,9 @@ class Listening:
 
 def _targets(configuration: Path) -> list[Target]:
     try:
-        connectors = description.read(configuration)
+        connectors = config.read(configuration)
     except (OSError, msgspec.MsgspecError) as error:
-        raise RefusedError(f"{description.FILE} cannot be read: {error}") from error
+        raise RefusedError(f"{config.FILE} cannot be read: {error}") from error
     # Endpoints of one cluster share theirs: reading authorities takes milliseconds.
     contexts: dict[tuple[str, str, str], ssl.SSLContext] = {}
     targets = []

@@ -16,7 +16,7 @@ from typing import cast
 import msgspec
 
 from gatehouse.sidecars.base.failure_log import Failures
-from gatehouse.sidecars.tls_connector import san_match as identity
+from gatehouse.sidecars.tls_connector import san_match
 from gatehouse.sidecars.tls_connector.config import Connector
 
 CONNECT_SECONDS = 5.0
@@ -204,11 +204,11 @@ class Far(asyncio.Protocol):
 
     def _prove(self) -> None:
         certificate = self._tls.getpeercert() or {}
-        if not identity.has_one_of(certificate, self._names):
+        if not san_match.has_one_of(certificate, self._names):
             wanted = ", ".join(name.value for name in self._names)
             raise UntrustedError(
                 f"the certificate has none of the names {wanted}; it has "
-                f"{identity.shown(certificate)}"
+                f"{san_match.shown(certificate)}"
             )
 
     def _doubt(self, error: Exception) -> None:

@@ -9,13 +9,12 @@ from typing import Any
 import aiohttp
 import structlog
 
-from gatehouse.standalone.node import exec as beside
-from gatehouse.standalone.node import pods
+from gatehouse.standalone.node import exec, pods
 
 log = structlog.get_logger("gatehouse.node")
 
 
-async def before_end(pod: Mapping[str, Any], address: str, start: beside.Start) -> None:
+async def before_end(pod: Mapping[str, Any], address: str, start: exec.Start) -> None:
     """Do what the first container asks for, and wait for it; failures are logged, as in Kubernetes.
 
     The caller limits the time.
@@ -30,9 +29,9 @@ async def before_end(pod: Mapping[str, Any], address: str, start: beside.Start) 
             await _get(pods.url(container, asked, address))
 
 
-async def _run(start: beside.Start, command: Sequence[str]) -> None:
+async def _run(start: exec.Start, command: Sequence[str]) -> None:
     try:
-        status = await beside.run(start, command)
+        status = await exec.run(start, command)
     except OSError as error:
         log.warning("preStop failed", command=list(command), error=str(error))
         return

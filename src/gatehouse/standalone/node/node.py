@@ -17,8 +17,7 @@ from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer
-from gatehouse.standalone.node import load_balancer_ips as addresses
-from gatehouse.standalone.node import pods, trust
+from gatehouse.standalone.node import load_balancer_ips, pods, trust
 from gatehouse.standalone.node.images import Images
 from gatehouse.standalone.node.pod_networks import Networks
 from gatehouse.standalone.node.runner import Launch, Runner
@@ -105,7 +104,7 @@ class Node:
             except kube.Conflict:
                 # The informer is behind; what it still has to bring wakes us.
                 asyncio.get_running_loop().call_later(0.1, self._woken.set)
-            except (kube.ApiError, addresses.PoolExhausted) as error:
+            except (kube.ApiError, load_balancer_ips.PoolExhausted) as error:
                 log.warning("round interrupted", error=str(error))
                 asyncio.get_running_loop().call_later(RETRY, self._woken.set)
 
@@ -124,7 +123,7 @@ class Node:
         await asyncio.gather(*running, *self._ending.values())
 
     async def _round(self) -> None:
-        given = addresses.assign(self._informers["Service"].objects, self._pool)
+        given = load_balancer_ips.assign(self._informers["Service"].objects, self._pool)
         await self._balance(given)
         wanted = self._wanted(given)
         for name in self._runners.keys() - wanted.keys():
@@ -138,7 +137,7 @@ class Node:
         for name, service in list(self._informers["Service"].objects.items()):
             # One whose wish cannot be met loses what it had.
             address = given.get(name, "")
-            if addresses.ingress(service) == address:
+            if load_balancer_ips.ingress(service) == address:
                 continue
             status = {"loadBalancer": {"ingress": [{"ip": address}] if address else []}}
             await self._client.update_status(

@@ -16,8 +16,7 @@ import msgspec
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from yarl import URL
 
-from gatehouse.standalone.node import exec as beside
-from gatehouse.standalone.node import pods
+from gatehouse.standalone.node import exec, pods
 
 FIRST = 0.1
 """Seconds between questions to one that never was ready."""
@@ -71,7 +70,7 @@ class Told(msgspec.Struct, frozen=True):
 async def watch(
     pod: Mapping[str, Any],
     address: str,
-    start: beside.Start,
+    start: exec.Start,
     told: Told,
     *,
     started: bool,
@@ -154,7 +153,7 @@ def _asking(
     container: Mapping[str, Any],
     stated: Mapping[str, Any],
     address: str,
-    start: beside.Start,
+    start: exec.Start,
     timeout: float,
 ) -> Ask:
     """Give the question that a probe asks."""
@@ -172,7 +171,7 @@ def _asking(
 
 
 async def _once(
-    container: Mapping[str, Any], stated: Mapping[str, Any], address: str, start: beside.Start
+    container: Mapping[str, Any], stated: Mapping[str, Any], address: str, start: exec.Start
 ) -> str:
     """Ask once; gives why it failed. Raises what a failed connection raises."""
     match stated:
@@ -184,7 +183,7 @@ async def _once(
             _, writer = await asyncio.open_connection(asked.get("host") or address, port)
             writer.close()
         case {"exec": {"command": command}}:
-            status = await beside.run(start, command)
+            status = await exec.run(start, command)
             return f"{command[0]} ended with {status}" if status else ""
         case {"grpc": asked}:
             return await _call(f"{address}:{asked['port']}", asked.get("service") or "")

@@ -19,9 +19,8 @@ import msgspec
 import structlog
 
 from gatehouse.kube import client as kube
-from gatehouse.standalone import process_records as processes
-from gatehouse.standalone.node import lifecycle, pods, probes
-from gatehouse.standalone.node import log_index as logs
+from gatehouse.standalone import process_records
+from gatehouse.standalone.node import lifecycle, log_index, pods, probes
 from gatehouse.standalone.node.volumes import VolumeError, Volumes
 
 log = structlog.get_logger("gatehouse.node")
@@ -81,9 +80,9 @@ class Runner:
         self._record = directory / RECORD
         self._launch = launch
         self._on_change = on_change
-        self._process: processes.Record | None = None
+        self._process: process_records.Record | None = None
         self._ending = asyncio.Event()
-        if processes.recorded(self._record) is not None:
+        if process_records.recorded(self._record) is not None:
             # What it was is not forgotten by another node: traffic goes on.
             self.state = pods.known_condition(pod, datetime.now(UTC))
 
@@ -93,7 +92,7 @@ class Runner:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep())
             group.create_task(self._refresh())
-            group.create_task(logs.index(self._directory / "log"))
+            group.create_task(log_index.index(self._directory / "log"))
 
     async def end(self, grace: float | None = None) -> None:
         """End the process as its Pod asks for, and remove the Pod's directory.
@@ -158,9 +157,9 @@ class Runner:
             await asyncio.sleep(delay)
             delay = min(RESTART_LAST, delay * 2)
 
-    async def _adopt(self) -> processes.Record | None:
+    async def _adopt(self) -> process_records.Record | None:
         """Give the process that runs already, unless it is of another build."""
-        process = processes.recorded(self._record)
+        process = process_records.recorded(self._record)
         if process is None:
             return None
         name, build = self.pod["metadata"]["name"], _read(self._directory / BUILD)
@@ -170,14 +169,14 @@ class Runner:
         log.info("upgraded", pod=name, before=build, now=self._launch.build)
         # Not asked to end, which would end the proxy too: the next agent adopts that.
         process.signal(signal.SIGKILL)
-        await processes.ended(process)
+        await process_records.ended(process)
         return None
 
-    def _start(self) -> processes.Record:
+    def _start(self) -> process_records.Record:
         child = self._spawn(self._launch.words)
         _reap(child)
         (self._directory / BUILD).write_text(self._launch.build)
-        return processes.record(child.pid, self._record)
+        return process_records.record(child.pid, self._record)
 
     def _spawn(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
         log_file = self._directory / "log"
@@ -207,7 +206,7 @@ class Runner:
             start_new_session=True,
         )
 
-    async def _live(self, process: processes.Record) -> str:
+    async def _live(self, process: process_records.Record) -> str:
         """Probe a process until it ends; gives why it had to, if a probe wanted that."""
         reasons: list[tuple[str, float | None]] = []
         told = probes.Told(
@@ -223,7 +222,7 @@ class Runner:
                 ready=known.ready,
             )
         )
-        gone = asyncio.create_task(processes.ended(process))
+        gone = asyncio.create_task(process_records.ended(process))
         try:
             await asyncio.wait({watching, gone}, return_when=asyncio.FIRST_COMPLETED)
             if watching.done():
@@ -237,7 +236,7 @@ class Runner:
             await asyncio.gather(watching, gone, return_exceptions=True)
         return reasons[0][0] if reasons else ""
 
-    async def _kill(self, process: processes.Record, why: str, grace: float | None) -> None:
+    async def _kill(self, process: process_records.Record, why: str, grace: float | None) -> None:
         """End a process that its probes have given up, as its Pod asks for."""
         log.warning("killed", pod=self.pod["metadata"]["name"], reason=why)
         self._say(ready=False)
@@ -253,27 +252,27 @@ class Runner:
 
 
 async def clear(
-    directory: Path, grace: float = GRACE, process: processes.Record | None = None
+    directory: Path, grace: float = GRACE, process: process_records.Record | None = None
 ) -> None:
     """End what runs for a Pod's directory, by this node or one before it, and remove that."""
-    process = process or processes.recorded(directory / RECORD)
+    process = process or process_records.recorded(directory / RECORD)
     if process is not None:
         await _terminate(process, grace)
     _remove(directory)
 
 
-async def _terminate(process: processes.Record, grace: float) -> None:
+async def _terminate(process: process_records.Record, grace: float) -> None:
     process.signal(signal.SIGTERM)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(grace):
-            await processes.ended(process)
+            await process_records.ended(process)
     process.signal(signal.SIGKILL)
 
 
 def _remove(directory: Path) -> None:
     shutil.rmtree(directory / VOLUMES, ignore_errors=True)
     with contextlib.suppress(OSError):
-        for name in (RECORD, BUILD, "log", "log.1", logs.INDEX, pods.IDENTITY):
+        for name in (RECORD, BUILD, "log", "log.1", log_index.INDEX, pods.IDENTITY):
             (directory / name).unlink(missing_ok=True)
         directory.rmdir()
 

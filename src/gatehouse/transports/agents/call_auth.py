@@ -12,7 +12,7 @@ import grpc.aio
 import msgspec
 import structlog
 
-from gatehouse.transports.agents import certificate_auth as shown
+from gatehouse.transports.agents import certificate_auth
 from gatehouse.transports.agents.fleet import Fleet
 from gatehouse.transports.agents.stream import Apply, Stream
 from gatehouse.transports.agents.token_auth import Denied, Identity, TokenReviews, Unavailable
@@ -45,7 +45,7 @@ def by_token(reviews: TokenReviews) -> Identify:
     return lambda context: reviews.identify(context.invocation_metadata() or ())
 
 
-def by_certificate(certificates: shown.ShownCertificates) -> Identify:
+def by_certificate(certificates: certificate_auth.ShownCertificates) -> Identify:
     """Tell callers by the certificates of their connections alone."""
 
     async def identify(context: Context) -> Identity:
@@ -120,7 +120,9 @@ def until_expired(identity: Identity, end: Callable[[], object]) -> Iterator[Non
     if not identity.expires:
         yield
         return
-    timer = asyncio.get_running_loop().call_later(shown.seconds_left(identity.expires), end)
+    timer = asyncio.get_running_loop().call_later(
+        certificate_auth.seconds_left(identity.expires), end
+    )
     try:
         yield
     finally:

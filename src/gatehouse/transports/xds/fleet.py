@@ -9,8 +9,7 @@ from collections.abc import Callable
 import structlog
 
 from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport, Refusal
-from gatehouse.dataplane.xds import delta
-from gatehouse.dataplane.xds import sotw as state_of_the_world
+from gatehouse.dataplane.xds import delta, sotw
 from gatehouse.dataplane.xds.resources import Resources
 from gatehouse.dataplane.xds.snapshot_cache import Publication
 from gatehouse.transports.agents.fleet import STREAMS_MAX
@@ -18,7 +17,7 @@ from gatehouse.transports.agents.token_auth import Identity
 
 log = structlog.get_logger("gatehouse.envoys")
 
-Dialogue = delta.Dialogue | state_of_the_world.Dialogue
+Dialogue = delta.Dialogue | sotw.Dialogue
 
 
 class Stream:

@@ -9,8 +9,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from gatehouse.dataplane.xds import delta
-from gatehouse.dataplane.xds import sotw as state_of_the_world
+from gatehouse.dataplane.xds import delta, sotw
 from gatehouse.dataplane.xds.snapshot_cache import Publication
 from gatehouse.runtime.deadline import Patience
 from gatehouse.transports.agents.call_auth import Callers, Context, abort, until_expired
@@ -28,7 +27,7 @@ class Services:
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
         """Give the service, to be added to a server."""
-        variants = (delta, state_of_the_world)
+        variants = (delta, sotw)
         methods = {each.METHOD: self._method(each.Dialogue) for each in variants}
         return [grpc.method_handlers_generic_handler(SERVICE, methods)]
 

@@ -10,9 +10,7 @@ from typing import Any
 import structlog
 
 from gatehouse.agent.nginx.manifests import Manifest
-from gatehouse.agent.nginx.plus import keyvals
-from gatehouse.agent.nginx.plus import server_diff as servers
-from gatehouse.agent.nginx.plus import state_files as state
+from gatehouse.agent.nginx.plus import keyvals, server_diff, state_files
 from gatehouse.agent.nginx.plus.client import Api, PlusError
 from gatehouse.agent.nginx.revision_store import Generations
 from gatehouse.agent.nginx.upstreams import NotTakenError, Reader
@@ -49,7 +47,7 @@ class PlusUpstreams:
         """Have a new master begin with the endpoints there are now, whatever it had."""
         known = self._reader.read(manifest)
         for name, found in known.items():
-            state.write(self._states, name, found)
+            state_files.write(self._states, name, found)
         self._held = known
 
     def seeds(self, manifest: Manifest) -> Mapping[str, Endpoints]:
@@ -58,8 +56,8 @@ class PlusUpstreams:
         Those of others hold what NGINX would begin with if it died now.
         """
         for name, found in self._reader.read(manifest).items():
-            if not state.there(self._states, name):
-                state.write(self._states, name, found)
+            if not state_files.there(self._states, name):
+                state_files.write(self._states, name, found)
         return {}
 
     def outlived(self, manifest: Manifest) -> bool:
@@ -85,20 +83,20 @@ class PlusUpstreams:
         for name, found in known.items():
             if self._held.get(name) != found:
                 self._held.pop(name, None)
-                state.write(self._states, name, found)
+                state_files.write(self._states, name, found)
 
     def retained(self) -> None:
         """Let the state files be again what the workers have, who go on with them."""
         for name, found in self._before.items():
             if name not in self._held:
-                state.write(self._states, name, found)
+                state_files.write(self._states, name, found)
         self._held = self._before
 
     async def loaded(self, manifest: Manifest) -> None:
         """Look at everything: a change during a reload may be lost."""
         await self.settle(manifest)
         kept = set(self._held)
-        await asyncio.to_thread(state.sweep, self._states, kept)
+        await asyncio.to_thread(state_files.sweep, self._states, kept)
 
     async def settle(self, manifest: Manifest) -> None:
         """Look at everything, and set right what differs."""
@@ -139,7 +137,7 @@ class PlusUpstreams:
         async def one(name: str) -> None:
             async with places:
                 self._held.pop(name, None)
-                done = await synchronise(api, kinds[name], name, servers.wanted(known[name]))
+                done = await synchronise(api, kinds[name], name, server_diff.wanted(known[name]))
                 self._held[name] = known[name]
                 if done:
                     log.info("upstream changed", upstream=name, **_counts(done))
@@ -154,11 +152,11 @@ class PlusUpstreams:
 
 
 async def synchronise(
-    api: Api, kind: str, name: str, desired: Sequence[servers.Server]
-) -> servers.Changes:
+    api: Api, kind: str, name: str, desired: Sequence[server_diff.Server]
+) -> server_diff.Changes:
     """Make the servers of an upstream just these; gives what it took. Raises PlusError."""
     path = (kind, "upstreams", name, "servers")
-    found = servers.changes(await api.get(*path), desired)
+    found = server_diff.changes(await api.get(*path), desired)
     for server in found.add:
         await api.post(*path, body=server)
     for number, changed in found.change:
@@ -196,8 +194,8 @@ def _kinds(manifest: Manifest, names: Iterable[str]) -> dict[str, str]:
 
 
 def _has(shown: Any, name: str, endpoints: Endpoints) -> bool:
-    return name in shown and servers.same(endpoints, shown[name]["peers"])
+    return name in shown and server_diff.same(endpoints, shown[name]["peers"])
 
 
-def _counts(done: servers.Changes) -> dict[str, int]:
+def _counts(done: server_diff.Changes) -> dict[str, int]:
     return {"added": len(done.add), "changed": len(done.change), "removed": len(done.remove)}

@@ -6,9 +6,16 @@ from typing import Any
 
 from envoy.config.route.v3 import route_components_pb2 as components
 
-from gatehouse.compiler.backends.envoy import headers, mirrors, names, quoting, retries, rewriting
-from gatehouse.compiler.backends.envoy import load_balancing as balancing
-from gatehouse.compiler.backends.envoy import session_persistence as sessions
+from gatehouse.compiler.backends.envoy import (
+    headers,
+    load_balancing,
+    mirrors,
+    names,
+    quoting,
+    retries,
+    rewriting,
+    session_persistence,
+)
 from gatehouse.compiler.backends.envoy.protobufs import number
 from gatehouse.compiler.backends.envoy.route_context import Context
 from gatehouse.compiler.ir import http as ir
@@ -67,10 +74,10 @@ def _forward(made: Any, context: Context, route: ir.Route, action: ir.Forward) -
         sent.regex_rewrite.CopyFrom(path)
     sent.request_mirror_policies.extend(mirrors.mirrors(action.mirrors, context.clusters))
     clusters = [context.clusters[each.cluster] for each in wanted if each.cluster]
-    sent.hash_policy.extend(balancing.hash_policies(clusters))
+    sent.hash_policy.extend(load_balancing.hash_policies(clusters))
     if action.persistence is not None and len(wanted) > 1:
         sent.weighted_clusters.use_hash_policy.value = True
-        sent.hash_policy.append(sessions.share(action.persistence))
+        sent.hash_policy.append(session_persistence.share(action.persistence))
     calls = all(cluster.protocol == "grpc" for cluster in clusters)
     _limits(sent, route, action, calls=calls)
 

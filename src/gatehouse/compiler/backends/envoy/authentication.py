@@ -21,9 +21,7 @@ from envoy.extensions.filters.http.jwt_authn.v3 import config_pb2
 from envoy.extensions.filters.http.rbac.v3 import rbac_pb2 as filter_pb2
 from envoy.type.matcher.v3 import metadata_pb2, string_pb2, value_pb2
 
-from gatehouse.compiler.backends.envoy import claim_headers as claims
-from gatehouse.compiler.backends.envoy import ext_authz as authenticating
-from gatehouse.compiler.backends.envoy import quoting
+from gatehouse.compiler.backends.envoy import claim_headers, ext_authz, quoting
 from gatehouse.compiler.backends.envoy.protobufs import packed
 from gatehouse.compiler.backends.envoy.quoting import UnwritableError
 from gatehouse.compiler.backends.envoy.route_context import Context
@@ -50,13 +48,13 @@ def guard(context: Context, route: http.Route) -> list[Any]:
     """Give the filters that let nobody else in. Raises UnwritableError."""
     match route.authentication:
         case ir.Basic() if asks(context, route):
-            return [authenticating.passwords(route.authentication)]
+            return [ext_authz.passwords(route.authentication)]
         case ir.Basic():
             return [_basic(context, route.authentication)]
         case ir.Jwt():
             return _tokens(context, route.authentication)
         case ir.Oidc():
-            return [authenticating.guard(context, route.authentication)]
+            return [ext_authz.guard(context, route.authentication)]
     return []
 
 
@@ -154,12 +152,12 @@ def _tokens(context: Context, wanted: ir.Jwt) -> list[Any]:
         require_expiration=True,
         # None is not to be had: without a word it would be a minute.
         clock_skew_seconds=max(1, math.ceil(wanted.leeway)),
-        payload_in_metadata=claims.PAYLOAD,
+        payload_in_metadata=claim_headers.PAYLOAD,
     )
     made = config_pb2.JwtAuthentication(providers={"keys": provider})
     rule = made.rules.add(match=components.RouteMatch(prefix="/"))
     rule.requires.provider_name = "keys"
-    filters = [_extension(claims.METADATA, made)]
+    filters = [_extension(claim_headers.METADATA, made)]
     if wanted.authorization.requirements:
         filters.append(_extension("envoy.filters.http.rbac", _authorized(wanted.authorization)))
     return filters
@@ -230,8 +228,8 @@ def _values(value: str, *, regex: bool) -> list[Any]:
 def _metadata(claim: ir.Claim, value: Any) -> Any:
     path = [
         metadata_pb2.MetadataMatcher.PathSegment(key=key)
-        for key in (claims.PAYLOAD, quoting.text(claim.name))
+        for key in (claim_headers.PAYLOAD, quoting.text(claim.name))
     ]
     return _Principal(
-        metadata=metadata_pb2.MetadataMatcher(filter=claims.METADATA, path=path, value=value)
+        metadata=metadata_pb2.MetadataMatcher(filter=claim_headers.METADATA, path=path, value=value)
     )

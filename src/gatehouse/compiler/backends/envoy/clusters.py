@@ -13,9 +13,13 @@ from envoy.extensions.transport_sockets.tls.v3 import common_pb2, tls_pb2
 from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2 as http_pb2
 from envoy.type.matcher.v3 import string_pb2
 
-from gatehouse.compiler.backends.envoy import dynamic_clusters as directed
-from gatehouse.compiler.backends.envoy import load_balancing as balancing
-from gatehouse.compiler.backends.envoy import names, quoting, secrets
+from gatehouse.compiler.backends.envoy import (
+    dynamic_clusters,
+    load_balancing,
+    names,
+    quoting,
+    secrets,
+)
 from gatehouse.compiler.backends.envoy.capabilities import Capabilities
 from gatehouse.compiler.backends.envoy.protobufs import address, ads, number, packed, written
 from gatehouse.compiler.ir import http as ir
@@ -35,13 +39,13 @@ _Options = http_pb2.HttpProtocolOptions
 def cluster(found: ir.Cluster, capabilities: Capabilities, name: str = "") -> Resource:
     """Give a cluster, under another name if there is one."""
     made = base(name or found.name)
-    made.lb_policy = balancing.policy(found.settings)
+    made.lb_policy = load_balancing.policy(found.settings)
     if found.tls is not None:
         made.transport_socket.CopyFrom(_tls(found, found.tls, capabilities))
     if found.protocol not in ("tcp", "udp"):
         made.typed_extension_protocol_options[_HTTP].CopyFrom(packed(_http(found)))
     if found.protocol == "tcp":
-        directed.kept_alive(made)
+        dynamic_clusters.kept_alive(made)
     return Resource.make(CLUSTER, made.name, written(made))
 
 

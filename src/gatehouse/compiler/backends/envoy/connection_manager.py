@@ -23,11 +23,17 @@ from envoy.extensions.http.early_header_mutation.header_mutation.v3 import (
 )
 from envoy.type.matcher.v3 import string_pb2
 
-from gatehouse.compiler.backends.envoy import challenges, compression, headers, names, quoting
-from gatehouse.compiler.backends.envoy import claim_headers as claims
-from gatehouse.compiler.backends.envoy import client_ip as clients
-from gatehouse.compiler.backends.envoy import route_filters as guards
-from gatehouse.compiler.backends.envoy import session_persistence as sessions
+from gatehouse.compiler.backends.envoy import (
+    challenges,
+    claim_headers,
+    client_ip,
+    compression,
+    headers,
+    names,
+    quoting,
+    route_filters,
+    session_persistence,
+)
 from gatehouse.compiler.backends.envoy.protobufs import ads, number, packed, truth
 from gatehouse.compiler.ir.settings import Edge
 
@@ -77,7 +83,7 @@ def manager(port: int, listener: str, edge: Edge) -> Any:
     )
     made.local_reply_config.CopyFrom(challenges.replies())
     made.request_headers_timeout.CopyFrom(quoting.seconds(60.0))
-    clients.apply(made, edge)
+    client_ip.apply(made, edge)
     made.early_header_mutation_extensions.append(_asked(port, listener))
     return made
 
@@ -120,10 +126,10 @@ def _filters(port: int, edge: Edge) -> list[Any]:
     if edge.compression is not None:
         found.append(_filter("envoy.filters.http.compressor", compression.filter_of(edge)))
     found += [
-        _filter(guards.FILTER, guards.idle()),
-        _filter(claims.FILTER, claims.filter_of()),
-        _filter(guards.BODY, guards.idle()),
-        _filter(sessions.FILTER, stateful_session_pb2.StatefulSession()),
+        _filter(route_filters.FILTER, route_filters.idle()),
+        _filter(claim_headers.FILTER, claim_headers.filter_of()),
+        _filter(route_filters.BODY, route_filters.idle()),
+        _filter(session_persistence.FILTER, stateful_session_pb2.StatefulSession()),
         _filter("gh.forwarded", _forwarded(port, edge)),
         _filter("envoy.filters.http.router", router_pb2.Router(suppress_envoy_headers=True)),
     ]

@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-from gatehouse.compiler.backends.envoy import headers, quoting
-from gatehouse.compiler.backends.envoy import route_match as matching
+from gatehouse.compiler.backends.envoy import headers, quoting, route_match
 from gatehouse.compiler.ir import http as ir
 
 _METHOD = "access-control-request-method"
@@ -46,13 +45,13 @@ def cases(cors: ir.Cors | None, method: str) -> list[Case]:
     """
     if cors is None:
         return [Case()]
-    allowed = matching.holds("origin", _origins(cors))
-    page = matching.present("origin")
+    allowed = route_match.holds("origin", _origins(cors))
+    page = route_match.present("origin")
     common, preflight = _labels(cors)
     others = [Case((allowed,), False, common, _LABELS), Case((), False, (), _LABELS)]
     if method not in ("", "OPTIONS"):
         return others
-    asks = (matching.method("OPTIONS"), matching.present(_METHOD))
+    asks = (route_match.method("OPTIONS"), route_match.present(_METHOD))
     return [Case((*asks, allowed), True, preflight), Case((*asks, page), True), *others]
 
 

@@ -18,18 +18,24 @@ from envoy.extensions.filters.http.ext_authz.v3 import ext_authz_pb2
 from envoy.type.matcher.v3 import string_pb2
 from envoy.type.v3 import http_status_pb2
 
-from gatehouse.compiler.backends import relying_parties as relying
-from gatehouse.compiler.backends.envoy import clusters, headers, names, quoting, rewriting
-from gatehouse.compiler.backends.envoy import route_match as matching
+from gatehouse.compiler.backends import relying_parties
+from gatehouse.compiler.backends.envoy import (
+    clusters,
+    headers,
+    names,
+    quoting,
+    rewriting,
+    route_match,
+)
 from gatehouse.compiler.backends.envoy.protobufs import packed, written
 from gatehouse.compiler.backends.envoy.quoting import UnwritableError
 from gatehouse.compiler.backends.envoy.route_context import Context
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Basic, Oidc
-from gatehouse.dataplane.xds import sidecar_configs as companions
+from gatehouse.dataplane.xds import sidecar_configs
 from gatehouse.dataplane.xds.resources import CLUSTER, Resource
-from gatehouse.sidecars.authenticator import config as description
+from gatehouse.sidecars.authenticator import config
 from gatehouse.sidecars.authenticator.config import Party, Realm
 
 SECONDS = 60.0
@@ -112,8 +118,8 @@ def _origin(context: Context) -> str:
 
 
 def _party(wanted: Oidc) -> Party:
-    told = tuple(quoting.changed_header(header) for _, header in relying.told(wanted))
-    return relying.party(wanted, _file, told)
+    told = tuple(quoting.changed_header(header) for _, header in relying_parties.told(wanted))
+    return relying_parties.party(wanted, _file, told)
 
 
 def _realm(wanted: Basic) -> Realm:
@@ -174,7 +180,7 @@ def _own(context: Context, wanted: Oidc) -> list[Any]:
     for path, action in _paths(wanted).items():
         exact = ir.PathExact(path)
         made = components.Route(
-            name=f"{wanted.filter}/{action}", match=matching.match(ir.Match(exact))
+            name=f"{wanted.filter}/{action}", match=route_match.match(ir.Match(exact))
         )
         made.route.cluster = names.AUTHENTICATOR
         made.route.timeout.CopyFrom(quoting.seconds(SECONDS))
@@ -213,7 +219,7 @@ def resources(
         except (KeyError, UnwritableError):
             # Nobody asks for it: its routes answer 500, and say why.
             continue
-        found.append(companions.resource("authenticator", name, files, origins=tuple(origins)))
+        found.append(sidecar_configs.resource("authenticator", name, files, origins=tuple(origins)))
     return [*found, _cluster()] if found else []
 
 
@@ -224,12 +230,12 @@ def _described(
     if isinstance(wanted, Basic):
         realm = _realm(wanted)
         described = {
-            description.FILE: description.encode([]),
-            description.PASSWORDS: description.encode([realm]),
+            config.FILE: config.encode([]),
+            config.PASSWORDS: config.encode([realm]),
         }
         return realm.name, described | _secrets(secrets, wanted.users)
     party = _party(wanted)
-    described = {description.FILE: description.encode([party])}
+    described = {config.FILE: config.encode([party])}
     files = _secrets(secrets, wanted.secret, wanted.trust, wanted.revoked)
     return party.name, described | files
 
@@ -244,7 +250,7 @@ def _cluster() -> Resource:
     made.ClearField("eds_cluster_config")
     made.load_assignment.cluster_name = names.AUTHENTICATOR
     # Relative to the directory in which Envoy runs.
-    pipe = address_pb2.Address(pipe=address_pb2.Pipe(path=description.SOCKET))
+    pipe = address_pb2.Address(pipe=address_pb2.Pipe(path=config.SOCKET))
     made.load_assignment.endpoints.add().lb_endpoints.add(
         endpoint=endpoint_components_pb2.Endpoint(address=pipe)
     )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from gatehouse.compiler.backends import fragments as parts
+from gatehouse.compiler.backends import fragments
 from gatehouse.compiler.backends.fragments import Followed, Unsupported
 from gatehouse.dataplane.xds.resources import Resource, Resources
 
 __all__ = ["Followed", "Part", "Parts", "Unsupported"]
 
-Part = parts.Part[Resource]
+Part = fragments.Part[Resource]
 
 
-class Parts(parts.Parts[Resource, Resources]):
+class Parts(fragments.Parts[Resource, Resources]):
     """All parts of a gateway, and the set of their resources."""
 
     def __init__(self) -> None:

@@ -9,13 +9,18 @@ from typing import Any
 
 import msgspec
 
-from gatehouse.compiler.backends.envoy import client_ip as clients
-from gatehouse.compiler.backends.envoy import clusters, compression, listeners, secrets
-from gatehouse.compiler.backends.envoy import dynamic_clusters as directed
-from gatehouse.compiler.backends.envoy import ext_authz as authenticating
-from gatehouse.compiler.backends.envoy import l4 as streams
-from gatehouse.compiler.backends.envoy import proxy_protocol as tunnels
-from gatehouse.compiler.backends.envoy import secret_names as places
+from gatehouse.compiler.backends.envoy import (
+    client_ip,
+    clusters,
+    compression,
+    dynamic_clusters,
+    ext_authz,
+    l4,
+    listeners,
+    proxy_protocol,
+    secret_names,
+    secrets,
+)
 from gatehouse.compiler.backends.envoy.capabilities import Capabilities
 from gatehouse.compiler.backends.envoy.dynamic_cluster_resources import Directions
 from gatehouse.compiler.backends.envoy.filter_chains import Chain
@@ -50,13 +55,13 @@ class Generator:
         self._hosts: dict[int, Hosts] = {}
         self._snippets: Counter[str] = Counter()
         """By name, those of virtual hosts."""
-        self._names: dict[int, directed.Names] = {}
+        self._names: dict[int, dynamic_clusters.Names] = {}
         """Of each TLS port."""
         self._plain: set[str] = set()
         """Clusters that chains name."""
-        self._destinations: dict[int, tunnels.Destinations] = {}
+        self._destinations: dict[int, proxy_protocol.Destinations] = {}
         """Of each tunnel's port."""
-        self._moved: list[directed.Moved] = []
+        self._moved: list[dynamic_clusters.Moved] = []
         """In this pass."""
         self._directions = Directions(self._parts, capabilities)
         self._kept: dict[str, set[str]] = {}
@@ -94,13 +99,13 @@ class Generator:
     def _passing(
         self, stream: ir_gateway.StreamListener, beside: Iterable[Chain]
     ) -> tuple[ir_gateway.StreamHost, ...]:
-        known = self._names.setdefault(stream.port, directed.Names(stream.port))
+        known = self._names.setdefault(stream.port, dynamic_clusters.Names(stream.port))
         https = [name for chain in beside if chain.certificates for name in chain.names]
         self._moved.append(known.follow(stream.hosts, https))
         return known.chained
 
-    def _entrance(self, tunnel: ir_gateway.TunnelListener) -> tunnels.Entrance:
-        known = self._destinations.setdefault(tunnel.port, tunnels.Destinations(tunnel.port))
+    def _entrance(self, tunnel: ir_gateway.TunnelListener) -> proxy_protocol.Entrance:
+        known = self._destinations.setdefault(tunnel.port, proxy_protocol.Destinations(tunnel.port))
         self._moved.append(known.follow(tunnel.destinations))
         return known.entrance(tunnel.proxies)
 
@@ -158,10 +163,10 @@ class Generator:
         certificates = {each.name: each for each in gateway.certificates}
         bundles = {each.name: each for each in gateway.trust}
         wanted: dict[str, tuple[Any, Callable[[], Resource]]] = {}
-        for name, asked in (*places.certificates(ports), *kubernetes.certificates(gateway)):
+        for name, asked in (*secret_names.certificates(ports), *kubernetes.certificates(gateway)):
             if (found := certificates.get(asked)) is not None:
                 wanted[name] = (found, partial(secrets.certificate, name, found))
-        for name, asked, optional in (*places.trust(gateway), *kubernetes.trust(gateway)):
+        for name, asked, optional in (*secret_names.trust(gateway), *kubernetes.trust(gateway)):
             bundle = bundles.get(asked)
             if bundle is not None or optional:
                 made = partial(secrets.trust, name, bundle, optional=optional)
@@ -200,7 +205,7 @@ class Generator:
         wanted: dict[Basic | Oidc, list[str]] = {}
         for each, route in sorted(self._parts.needs, key=lambda need: (need[0].filter, need[1])):
             wanted.setdefault(each, []).append(route)
-        made = tuple(authenticating.resources(wanted, secrets))
+        made = tuple(ext_authz.resources(wanted, secrets))
         self._parts.put("authenticator", Part(made, seen=(moves,)))
 
     def _drop_hosts(self, ports: Iterable[int]) -> None:
@@ -233,7 +238,7 @@ def _port(port: listeners.Port, known: dict[str, ir.Cluster], seen: tuple[Any, .
     try:
         found = [listeners.listener(port, known)]
         if port.family == "udp":
-            found += streams.mixed(port.number, next(iter(port.streams[0].hosts)), known)
+            found += l4.mixed(port.number, next(iter(port.streams[0].hosts)), known)
     except UnwritableError as error:
         return Part((), ((f"port/{port.number}", str(error)),), seen=seen)
     return Part(tuple(found), seen=seen)
@@ -245,6 +250,6 @@ def _common(gateway: ir_gateway.Gateway, snippets: Counter[str]) -> Unsupported:
     why = "snippets are in NGINX's language"
     names = (*(each.name for each in gateway.snippets), *sorted(+snippets))
     return (
-        *(("edge", each) for each in (*clients.missing(edge), *compression.missing(edge))),
+        *(("edge", each) for each in (*client_ip.missing(edge), *compression.missing(edge))),
         *((f"policy/{name}", why) for name in dict.fromkeys(names)),
     )

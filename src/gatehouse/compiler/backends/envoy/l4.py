@@ -11,8 +11,7 @@ from envoy.config.listener.v3 import listener_components_pb2
 from envoy.extensions.filters.udp.udp_proxy.v3 import route_pb2, udp_proxy_pb2
 from xds.core.v3 import extension_pb2
 
-from gatehouse.compiler.backends.envoy import clusters, names, quoting
-from gatehouse.compiler.backends.envoy import dynamic_clusters as directed
+from gatehouse.compiler.backends.envoy import clusters, dynamic_clusters, names, quoting
 from gatehouse.compiler.backends.envoy.protobufs import number, packed, written
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
@@ -25,7 +24,7 @@ Clusters = Mapping[str, http.Cluster]
 
 def forward(prefix: str, host: ir.StreamHost, known: Clusters, *, lasting: bool) -> Any:
     """Give the filter that sends connections on; a share that leads nowhere is cut."""
-    made = directed.forward(prefix, lasting=lasting)
+    made = dynamic_clusters.forward(prefix, lasting=lasting)
     shares = [(_target(each, known), each.weight) for each in host.backends if each.weight > 0]
     if len(shares) > 1:
         for name, weight in shares:

@@ -15,12 +15,16 @@ from envoy.config.listener.v3 import listener_components_pb2 as components
 from envoy.config.listener.v3 import listener_pb2, udp_listener_config_pb2
 from envoy.extensions.filters.listener.tls_inspector.v3 import tls_inspector_pb2
 
-from gatehouse.compiler.backends.envoy import client_ip as clients
-from gatehouse.compiler.backends.envoy import connection_manager as connections
-from gatehouse.compiler.backends.envoy import dynamic_clusters as directed
-from gatehouse.compiler.backends.envoy import l4 as streams
-from gatehouse.compiler.backends.envoy import names, quoting, secrets
-from gatehouse.compiler.backends.envoy import proxy_protocol as tunnels
+from gatehouse.compiler.backends.envoy import (
+    client_ip,
+    connection_manager,
+    dynamic_clusters,
+    l4,
+    names,
+    proxy_protocol,
+    quoting,
+    secrets,
+)
 from gatehouse.compiler.backends.envoy.filter_chains import Chain, Chains
 from gatehouse.compiler.backends.envoy.protobufs import address, packed, written
 from gatehouse.compiler.ir import gateway as ir
@@ -45,7 +49,7 @@ class Port(msgspec.Struct, frozen=True):
     """Of TCP or TLS, or the one of UDP; of TLS with the names only that have a chain."""
     passes: bool = False
     """Whether TLS passes through."""
-    tunnel: tunnels.Entrance | None = None
+    tunnel: proxy_protocol.Entrance | None = None
 
     @property
     def family(self) -> str:
@@ -58,7 +62,7 @@ def ports(
     gateway: ir.Gateway,
     chains: Mapping[int, Chains],
     passing: Callable[[ir.StreamListener, tuple[Chain, ...]], tuple[ir.StreamHost, ...]],
-    entrance: Callable[[ir.TunnelListener], tunnels.Entrance],
+    entrance: Callable[[ir.TunnelListener], proxy_protocol.Entrance],
 ) -> Iterator[Port]:
     """Give the ports of a gateway; TLS listeners may share theirs with HTTPS.
 
@@ -100,18 +104,18 @@ def listener(port: Port, known: Mapping[str, http.Cluster]) -> Resource:
         name=names.listener(port.number, port.family), address=_address(port)
     )
     if port.tunnel is not None:
-        tunnels.fill(made, port.number, port.tunnel)
+        proxy_protocol.fill(made, port.number, port.tunnel)
         return _resource(made)
     if port.family == "udp":
         made.udp_listener_config.CopyFrom(udp_listener_config_pb2.UdpListenerConfig())
         made.listener_filters.append(
-            streams.datagrams(port.number, next(iter(port.streams[0].hosts)), known)
+            l4.datagrams(port.number, next(iter(port.streams[0].hosts)), known)
         )
         return _resource(made)
-    made.listener_filters.extend(clients.listener_filters(port.edge))
+    made.listener_filters.extend(client_ip.listener_filters(port.edge))
     tls = any(each.protocol == "TLS" for each in port.streams)
     if tls:
-        directed.bounded(made)
+        dynamic_clusters.bounded(made)
     if tls or port.chains:
         made.listener_filters.append(
             components.ListenerFilter(
@@ -119,7 +123,7 @@ def listener(port: Port, known: Mapping[str, http.Cluster]) -> Resource:
             )
         )
     made.filter_chains.extend(_chains(port, known))
-    clients.admit(made, port.edge)
+    client_ip.admit(made, port.edge)
     return _resource(made)
 
 
@@ -151,8 +155,8 @@ def _chains(port: Port, known: Mapping[str, http.Cluster]) -> Iterable[Any]:
         yield components.FilterChain(
             name=names.chain(port.number, "by name"),
             filter_chain_match=_asked(("",)),
-            filters=directed.filters(
-                f"tls_{port.number}", names.by_name(port.number), directed.SNI
+            filters=dynamic_clusters.filters(
+                f"tls_{port.number}", names.by_name(port.number), dynamic_clusters.SNI
             ),
         )
 
@@ -166,7 +170,7 @@ def _for_all(port: Port) -> Iterable[bool]:
 
 
 def _http(port: Port, listener: str) -> Any:
-    manager = connections.manager(port.number, listener, port.edge)
+    manager = connection_manager.manager(port.number, listener, port.edge)
     return components.Filter(
         name="envoy.filters.network.http_connection_manager", typed_config=packed(manager)
     )
@@ -194,13 +198,13 @@ def _stream(
     prefix = f"{stream.protocol.lower()}_{port}"
     name = names.chain(port, f"stream/{host.hostname}")
     lasting = stream.protocol != "TLS" or bool(host.certificates)
-    onward = streams.forward(prefix, host, known, lasting=lasting)
+    onward = l4.forward(prefix, host, known, lasting=lasting)
     made = components.FilterChain(name=name, filters=[onward])
     if stream.protocol == "TLS":
         made.filter_chain_match.CopyFrom(_asked((host.hostname,)))
     if host.sources:
         # Who comes from elsewhere finds no chain: no backend is asked for.
-        made.filter_chain_match.source_prefix_ranges.extend(map(clients.network, host.sources))
+        made.filter_chain_match.source_prefix_ranges.extend(map(client_ip.network, host.sources))
     # Who is sent nowhere is cut before the handshake.
     if host.certificates and any(each.cluster for each in host.backends):
         shown = [names.server_certificate(name, n) for n in range(len(host.certificates))]

@@ -15,9 +15,7 @@ import msgspec
 from envoy.config.listener.v3 import listener_components_pb2 as components
 from envoy.extensions.filters.listener.proxy_protocol.v3 import proxy_protocol_pb2
 
-from gatehouse.compiler.backends.envoy import client_ip as clients
-from gatehouse.compiler.backends.envoy import dynamic_clusters as directed
-from gatehouse.compiler.backends.envoy import names, quoting
+from gatehouse.compiler.backends.envoy import client_ip, dynamic_clusters, names, quoting
 from gatehouse.compiler.backends.envoy.fragments import Followed
 from gatehouse.compiler.backends.envoy.protobufs import packed
 from gatehouse.compiler.backends.envoy.quoting import UnwritableError
@@ -49,14 +47,14 @@ class Destinations:
         self._followed: Followed[ir.Destination] = Followed()
         self._listed: set[Listed] = set()
 
-    def follow(self, destinations: Collection[ir.Destination]) -> directed.Moved:
+    def follow(self, destinations: Collection[ir.Destination]) -> dynamic_clusters.Moved:
         """Look at the destinations that there are now; say which of them changed."""
         fresh, gone = self._followed.follow(destinations)
         self._listed -= {Listed(each.address, each.sources) for each in gone}
         self._listed |= {Listed(each.address, each.sources) for each in fresh if each.sources}
-        return directed.Moved(list(self._directed(fresh)), list(self._directed(gone)))
+        return dynamic_clusters.Moved(list(self._directed(fresh)), list(self._directed(gone)))
 
-    def _directed(self, found: list[ir.Destination]) -> Iterator[directed.Directed]:
+    def _directed(self, found: list[ir.Destination]) -> Iterator[dynamic_clusters.Directed]:
         for each in found:
             # Whatever is no address is nobody's destination.
             with contextlib.suppress(UnwritableError):
@@ -67,17 +65,17 @@ class Destinations:
         return Entrance(proxies, tuple(sorted(self._listed)))
 
 
-def destination(port: int, found: ir.Destination) -> directed.Directed:
+def destination(port: int, found: ir.Destination) -> dynamic_clusters.Directed:
     """Give the cluster of a destination. Raises UnwritableError."""
     prefix = names.by_destination(port, found.sources)
     address = _address(found.address)
     shown = f"[{address}]" if address.version == 6 else str(address)
-    return directed.Directed(f"{prefix}{shown}:{found.port}", found.cluster)
+    return dynamic_clusters.Directed(f"{prefix}{shown}:{found.port}", found.cluster)
 
 
 def fill(made: Any, port: int, entrance: Entrance) -> None:
     """Write a port's listener. Raises UnwritableError."""
-    directed.bounded(made)
+    dynamic_clusters.bounded(made)
     made.listener_filters.append(
         components.ListenerFilter(
             name="envoy.filters.listener.proxy_protocol",
@@ -89,15 +87,15 @@ def fill(made: Any, port: int, entrance: Entrance) -> None:
 
 
 def _chains(port: int, entrance: Entrance) -> Iterator[Any]:
-    believed = [clients.network(each) for each in entrance.proxies]
+    believed = [client_ip.network(each) for each in entrance.proxies]
     for each in entrance.listed:
         made = components.FilterChain(
             name=names.chain(port, f"destination/{each.address}"),
             filters=_filters(port, each.sources),
         )
         address = _address(each.address)
-        made.filter_chain_match.prefix_ranges.append(clients.network(str(address)))
-        sources = [clients.network(source) for source in each.sources]
+        made.filter_chain_match.prefix_ranges.append(client_ip.network(str(address)))
+        sources = [client_ip.network(source) for source in each.sources]
         if believed:
             made.filter_chain_match.source_prefix_ranges.extend(sources)
             made.filter_chain_match.direct_source_prefix_ranges.extend(believed)
@@ -114,7 +112,7 @@ def _chains(port: int, entrance: Entrance) -> Iterator[Any]:
 
 def _filters(port: int, sources: tuple[str, ...]) -> list[Any]:
     prefix = names.by_destination(port, sources)
-    return directed.filters(f"proxy_{port}", prefix, directed.DESTINATION)
+    return dynamic_clusters.filters(f"proxy_{port}", prefix, dynamic_clusters.DESTINATION)
 
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:

@@ -6,8 +6,7 @@ from typing import Any
 
 from envoy.type.matcher.v3 import regex_pb2
 
-from gatehouse.compiler.backends.envoy import quoting
-from gatehouse.compiler.backends.envoy import route_match as matching
+from gatehouse.compiler.backends.envoy import quoting, route_match
 from gatehouse.compiler.ir import http as ir
 
 
@@ -30,13 +29,13 @@ def matched(path: ir.PathMatch) -> str:
     """Give the prefix that a route matched, without its last slash."""
     if not isinstance(path, ir.PathPrefix):
         raise quoting.UnwritableError("a prefix can only be replaced where one was matched")
-    return matching.decoded(path.value).rstrip("/")
+    return route_match.decoded(path.value).rstrip("/")
 
 
 def _prefix(prefix: str, base: str) -> Any:
     if not prefix:
         return _replaced("/", f"{base}/") if base else None
-    pattern = quoting.escape(prefix) if matching.is_plain(prefix) else quoting.encoded(prefix)
+    pattern = quoting.escape(prefix) if route_match.is_plain(prefix) else quoting.encoded(prefix)
     # Nothing may be left of the path, and a path is never empty.
     return _replaced(pattern, base) if base else _replaced(f"{pattern}/*", "/")
 

@@ -19,10 +19,13 @@ from envoy.type.matcher.v3 import http_inputs_pb2
 from xds.core.v3 import extension_pb2 as xds_extension_pb2
 from xds.type.matcher.v3 import matcher_pb2
 
-from gatehouse.compiler.backends.envoy import authentication, challenges
-from gatehouse.compiler.backends.envoy import claim_headers as claims
-from gatehouse.compiler.backends.envoy import rate_limits as rates
-from gatehouse.compiler.backends.envoy import session_persistence as sessions
+from gatehouse.compiler.backends.envoy import (
+    authentication,
+    challenges,
+    claim_headers,
+    rate_limits,
+    session_persistence,
+)
 from gatehouse.compiler.backends.envoy.protobufs import number, packed
 from gatehouse.compiler.backends.envoy.quoting import UnwritableError
 from gatehouse.compiler.backends.envoy.route_context import Context
@@ -68,20 +71,20 @@ def apply(made: Any, context: Context, route: ir.Route) -> None:
     if route.snippets:
         named = ", ".join(dict.fromkeys(snippet.name for snippet in route.snippets))
         raise UnwritableError(f"{named}: snippets are in NGINX's language")
-    found = [*rates.limits(route.settings.rates), *authentication.guard(context, route)]
+    found = [*rate_limits.limits(route.settings.rates), *authentication.guard(context, route)]
     if found:
         own = matcher_pb2.Matcher(on_no_match=_execute(found))
         made.typed_per_filter_config[FILTER].CopyFrom(_own(own))
     challenges.apply(made, route.authentication)
     if told := authentication.told(route):
-        made.typed_per_filter_config[claims.FILTER].CopyFrom(claims.told(told))
+        made.typed_per_filter_config[claim_headers.FILTER].CopyFrom(claim_headers.told(told))
     size = route.settings.client.body_size
     if size and size <= BUFFERED:
         made.typed_per_filter_config[BODY].CopyFrom(_own(_unstated(size)))
     action = route.action
     if isinstance(action, ir.Forward) and action.persistence is not None:
-        config = sessions.guard(action.persistence)
-        made.typed_per_filter_config[sessions.FILTER].CopyFrom(config)
+        config = session_persistence.guard(action.persistence)
+        made.typed_per_filter_config[session_persistence.FILTER].CopyFrom(config)
 
 
 def _own(matcher: Any) -> Any:
@@ -150,4 +153,8 @@ def missing(context: Context, route: ir.Route) -> list[str]:
     if client.body_size and client.body_size > BUFFERED:
         why = "Envoy limits only bodies whose length is stated"
         found.append(left_out("ClientSettingsPolicy", client.policies, "body.maxSize", why))
-    return [*found, *rates.missing(route.settings.rates), *authentication.missing(context, route)]
+    return [
+        *found,
+        *rate_limits.missing(route.settings.rates),
+        *authentication.missing(context, route),
+    ]

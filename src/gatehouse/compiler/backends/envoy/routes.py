@@ -6,10 +6,13 @@ from typing import Any
 
 from envoy.config.route.v3 import route_components_pb2 as components
 
-from gatehouse.compiler.backends.envoy import actions, cors
-from gatehouse.compiler.backends.envoy import load_balancing as balancing
-from gatehouse.compiler.backends.envoy import route_filters as guards
-from gatehouse.compiler.backends.envoy import route_match as matching
+from gatehouse.compiler.backends.envoy import (
+    actions,
+    cors,
+    load_balancing,
+    route_filters,
+    route_match,
+)
 from gatehouse.compiler.backends.envoy.quoting import UnwritableError
 from gatehouse.compiler.backends.envoy.route_context import Context
 from gatehouse.compiler.ir import http as ir
@@ -21,7 +24,7 @@ def routes(context: Context, route: ir.Route, hostname: str, unsupported: Unsupp
     """Give a route's routes; what cannot be served answers 500, and that is said."""
     unsupported += [(ir.LEFT_OUT + route.name, why) for why in missing(context, route)]
     try:
-        match = matching.match(route.match)
+        match = route_match.match(route.match)
     except UnwritableError as error:
         # What cannot be matched is never matched.
         unsupported.append((route.name, str(error)))
@@ -44,11 +47,11 @@ def not_found() -> Any:
 
 def missing(context: Context, route: ir.Route) -> list[str]:
     """Say what of a route's settings Envoy leaves out."""
-    found = guards.missing(context, route)
+    found = route_filters.missing(context, route)
     if isinstance(route.action, ir.Forward):
         for name in sorted(cluster_names(route.action)):
             if name in context.clusters:
-                found += balancing.missing(context.clusters[name].settings)
+                found += load_balancing.missing(context.clusters[name].settings)
     return found
 
 
@@ -65,13 +68,13 @@ def _cases(context: Context, route: ir.Route, match: Any, hostname: str) -> list
         asked.CopyFrom(match)
         asked.headers.extend(case.asked)
         if not case.answered:
-            found += guards.refusals(route, asked)
+            found += route_filters.refusals(route, asked)
         made = components.Route(name=route.name, match=asked)
         if case.answered:
             made.direct_response.status = 204
         else:
             actions.serve(made, context, route, hostname)
-            guards.apply(made, context, route)
+            route_filters.apply(made, context, route)
         cors.apply(made, case)
         found.append(made)
     return found

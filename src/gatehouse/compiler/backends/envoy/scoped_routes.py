@@ -16,8 +16,7 @@ import msgspec
 from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.config.route.v3 import route_pb2, scoped_route_pb2
 
-from gatehouse.compiler.backends.envoy import authentication, names, quoting, retries
-from gatehouse.compiler.backends.envoy import ext_authz as authenticating
+from gatehouse.compiler.backends.envoy import authentication, ext_authz, names, quoting, retries
 from gatehouse.compiler.backends.envoy.protobufs import packed, truth, written
 from gatehouse.compiler.backends.envoy.quoting import UnwritableError
 from gatehouse.compiler.backends.envoy.route_context import Context
@@ -81,8 +80,8 @@ def _virtual_host(
     host: ir.VirtualHost, context: Context, domains: list[str], only: str, unsupported: Unsupported
 ) -> Any:
     made = components.VirtualHost(name=host.hostname or "*", domains=domains)
-    context = msgspec.structs.replace(context, taken=authenticating.taken(host))
-    made.routes.extend(authenticating.routes(context, host))
+    context = msgspec.structs.replace(context, taken=ext_authz.taken(host))
+    made.routes.extend(ext_authz.routes(context, host))
     for route in host.routes:
         made.routes.extend(routes(context, route, only, unsupported))
     made.routes.append(not_found())

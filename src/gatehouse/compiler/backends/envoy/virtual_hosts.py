@@ -6,9 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from gatehouse.compiler.backends.envoy import authentication, names
-from gatehouse.compiler.backends.envoy import ext_authz as authenticating
-from gatehouse.compiler.backends.envoy import scoped_routes as scopes
+from gatehouse.compiler.backends.envoy import authentication, ext_authz, names, scoped_routes
 from gatehouse.compiler.backends.envoy.filter_chains import Chains
 from gatehouse.compiler.backends.envoy.fragments import Followed, Part, Parts
 from gatehouse.compiler.backends.envoy.route_context import Context
@@ -56,7 +54,7 @@ class Hosts:
         self._exact |= new
         again = {key: self._exact[key] for key in stale if key in self._exact}
         for key, host in (again | new).items():
-            made = scopes.exact(key.removeprefix("scope/"), host, context)
+            made = scoped_routes.exact(key.removeprefix("scope/"), host, context)
             self._parts.put(key, _part(made, [host], context))
         self._plan_wide(context, stale)
         return fresh, gone
@@ -79,7 +77,7 @@ class Hosts:
             seen = (elsewhere, tuple(map(_Same, others)))
             known = self._parts.get(key)
             if known is None or known.seen != seen or key in stale:
-                made = scopes.wide(name, others, elsewhere, context)
+                made = scoped_routes.wide(name, others, elsewhere, context)
                 self._parts.put(key, _part(made, others, context, seen))
         for key in before - self._wide:
             self._parts.drop(key)
@@ -105,12 +103,12 @@ class _Same:
 
 
 def _part(
-    made: scopes.Scope,
+    made: scoped_routes.Scope,
     hosts: Sequence[ir.VirtualHost],
     context: Context,
     seen: tuple[Any, ...] = (),
 ) -> Part:
-    needs = authenticating.needed(hosts, partial(authentication.asks, context))
+    needs = ext_authz.needed(hosts, partial(authentication.asks, context))
     return Part((made.resource,), made.unsupported, uses(hosts), seen, needs)
 
 

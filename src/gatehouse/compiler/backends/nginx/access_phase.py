@@ -6,9 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from gatehouse.compiler.backends.nginx import authentication, names
-from gatehouse.compiler.backends.nginx import rate_limits as rates
-from gatehouse.compiler.backends.nginx import traffic_settings as settings
+from gatehouse.compiler.backends.nginx import authentication, names, rate_limits, traffic_settings
 from gatehouse.compiler.backends.nginx.directives import Node, block, simple
 from gatehouse.compiler.backends.nginx.route_context import Body, Context, Guard
 from gatehouse.compiler.ir import http as ir
@@ -17,12 +15,12 @@ from gatehouse.compiler.ir import http as ir
 def guards(context: Context, route: ir.Route) -> Guard:
     """Give what stands before a route. Raises UnwritableError."""
     wanted = route.settings
-    refuse, lengths = settings.body_limit(wanted.client.body_size)
-    own = settings.differing(wanted.client, context.client, context.capabilities)
+    refuse, lengths = traffic_settings.body_limit(wanted.client.body_size)
+    own = traffic_settings.differing(wanted.client, context.client, context.capabilities)
     known = authentication.guard(context, route.name, route.authentication)
     return msgspec.structs.replace(
         known,
-        directives=(*refuse, *own, *rates.limits(wanted.rates), *known.directives),
+        directives=(*refuse, *own, *rate_limits.limits(wanted.rates), *known.directives),
         maps=(*lengths, *known.maps),
     )
 

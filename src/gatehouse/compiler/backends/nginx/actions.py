@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from gatehouse.compiler.backends.nginx import access_phase as guards
-from gatehouse.compiler.backends.nginx import cors, headers, names, quoting, rewriting
-from gatehouse.compiler.backends.nginx import proxy_pass as forwarding
-from gatehouse.compiler.backends.nginx import weighted_upstreams as mixing
+from gatehouse.compiler.backends.nginx import (
+    access_phase,
+    cors,
+    headers,
+    names,
+    proxy_pass,
+    quoting,
+    rewriting,
+    weighted_upstreams,
+)
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple
 from gatehouse.compiler.backends.nginx.route_context import Body, Context, Served
 from gatehouse.compiler.ir import http as ir
@@ -14,17 +20,17 @@ from gatehouse.compiler.ir import http as ir
 def serve(context: Context, route: ir.Route) -> Served:
     """Give a route's locations; raises UnwritableError."""
     match route.action:
-        case ir.Forward() if mixed := mixing.shares(route.action, context.clusters):
+        case ir.Forward() if mixed := weighted_upstreams.shares(route.action, context.clusters):
             first = next(entry for entry in route.action.backends if entry.weight > 0)
-            name = mixing.upstream_name(mixed)
-            body = forwarding.forward(context, route, route.action, first, name)
+            name = weighted_upstreams.upstream_name(mixed)
+            body = proxy_pass.forward(context, route, route.action, first, name)
         case ir.Forward() if sum(backend.weight > 0 for backend in route.action.backends) > 1:
             return _split(context, route, route.action)
         case ir.Forward():
             backend = next((entry for entry in route.action.backends if entry.weight > 0), None)
-            body = forwarding.forward(context, route, route.action, backend)
+            body = proxy_pass.forward(context, route, route.action, backend)
         case ir.Redirect():
-            body = guards.before(context, route, _redirect(context, route, route.action))
+            body = access_phase.before(context, route, _redirect(context, route, route.action))
         case ir.Respond(status):
             body = _plain(route, simple("return", str(status)))
     name = names.route(context.scope, route.name)
@@ -52,7 +58,7 @@ def _split(context: Context, route: ir.Route, action: ir.Forward) -> Served:
         destination = names.UNAVAILABLE if action.grpc else names.FAILED
         if backend.cluster:
             destination = names.route(context.scope, route.name, number + 1)
-            body = forwarding.forward(context, route, action, backend)
+            body = proxy_pass.forward(context, route, action, backend)
             maps += body.maps
             fixed += body.fixed
             locations += [block("location", (destination,), body.inner), *body.locations]

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from gatehouse.compiler.backends import relying_parties as relying
+from gatehouse.compiler.backends import relying_parties
 from gatehouse.compiler.backends.nginx import names, quoting
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple, write
 from gatehouse.compiler.backends.nginx.quoting import UnwritableError
 from gatehouse.compiler.backends.nginx.route_context import Context, Guard
 from gatehouse.compiler.ir.authentication import Oidc
 from gatehouse.dataplane.file_set import File
-from gatehouse.sidecars.authenticator import config as description
+from gatehouse.sidecars.authenticator import config
 from gatehouse.sidecars.authenticator.config import Party
 
 UPSTREAM = "gh_authenticator"
@@ -42,8 +42,8 @@ def guard(context: Context, wanted: Oidc) -> Guard:
     def variable(kind: str, number: int = 0) -> str:
         return names.variable(scope, kind, str(number))
 
-    told = relying.told(wanted)
-    answered = {f"x_set_cookie_{n}": variable("set", n) for n in range(description.COOKIES)}
+    told = relying_parties.told(wanted)
+    answered = {f"x_set_cookie_{n}": variable("set", n) for n in range(config.COOKIES)}
     answered |= {f"x_claim_{n}": variable("claim", n) for n in range(len(told))}
     answered["x_cookie"] = variable("cookie")
     check, login = names.check_path(party.name), names.login(party.name)
@@ -60,7 +60,7 @@ def guard(context: Context, wanted: Oidc) -> Guard:
         cookie=variable("cookie"),
         added=tuple(
             simple("add_header", "Set-Cookie", f"${variable('set', n)}", "always")
-            for n in range(description.COOKIES)
+            for n in range(config.COOKIES)
         ),
         locations=(block("location", (login,), _login(party)),),
         fixed=_fixed(party, wanted),
@@ -115,16 +115,16 @@ def files(wanted: Collection[Oidc]) -> list[File]:
     """Give what an authenticator and NGINX need to find each other, if anybody is ``wanted``."""
     if not wanted:
         return []
-    server = simple("server", quoting.word(f"unix:{description.SOCKET}"))
+    server = simple("server", quoting.word(f"unix:{config.SOCKET}"))
     upstream = write([block("upstream", (UPSTREAM,), (server, simple("keepalive", "64")))])
     return [
         File.make(
-            description.FILE,
-            description.encode(relying.party(each, names.secret_file) for each in wanted),
+            config.FILE,
+            config.encode(relying_parties.party(each, names.secret_file) for each in wanted),
         ),
         File.make(names.upstream_file("authenticator"), upstream),
     ]
 
 
 def _party(wanted: Oidc) -> Party:
-    return relying.party(wanted, names.secret_file)
+    return relying_parties.party(wanted, names.secret_file)

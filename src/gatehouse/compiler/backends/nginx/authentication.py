@@ -5,8 +5,7 @@ Users of a provider are :mod:`authenticating`'s.
 
 from __future__ import annotations
 
-from gatehouse.compiler.backends.nginx import auth_request as authenticating
-from gatehouse.compiler.backends.nginx import names, quoting, regex
+from gatehouse.compiler.backends.nginx import auth_request, names, quoting, regex
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple
 from gatehouse.compiler.backends.nginx.quoting import UnwritableError
 from gatehouse.compiler.backends.nginx.route_context import Context, Guard
@@ -29,7 +28,7 @@ def guard(context: Context, route: str, wanted: ir.Authentication | None) -> Gua
                 raise UnwritableError("signed tokens need the module nginx-auth-jwt, or NGINX Plus")
             return _Tokens(f"{context.scope}/{route}").guard(wanted)
         case ir.Oidc():
-            return authenticating.guard(context, wanted)
+            return auth_request.guard(context, wanted)
     return Guard()
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gatehouse.compiler.backends.nginx import names, quoting
-from gatehouse.compiler.backends.nginx import tls_connectors as connecting
+from gatehouse.compiler.backends.nginx import names, quoting, tls_connectors
 from gatehouse.compiler.backends.nginx.directives import Directive, simple
 from gatehouse.compiler.backends.nginx.quoting import UnwritableError
 from gatehouse.compiler.backends.nginx.route_context import Context
@@ -17,7 +16,7 @@ def module_of(cluster: ir.Cluster) -> str:
 
 def to(cluster: ir.Cluster, upstream: str, path: str = "") -> Directive:
     """Give the directive that sends a request on its way."""
-    secure = "" if cluster.tls is None or connecting.connected(cluster) else "s"
+    secure = "" if cluster.tls is None or tls_connectors.connected(cluster) else "s"
     if cluster.protocol == "grpc":
         return simple("grpc_pass", quoting.word(f"grpc{secure}://{upstream}"))
     return simple("proxy_pass", quoting.word(f"http{secure}://{upstream}{path}"))
@@ -25,7 +24,7 @@ def to(cluster: ir.Cluster, upstream: str, path: str = "") -> Directive:
 
 def protocol(context: Context, cluster: ir.Cluster) -> list[Directive]:
     """Give the version of HTTP that a backend is spoken to in. Raises UnwritableError."""
-    connecting.check(context.capabilities, [cluster])
+    tls_connectors.check(context.capabilities, [cluster])
     if cluster.protocol != "h2c":
         return []
     if not context.capabilities.http2_upstreams:
@@ -36,7 +35,7 @@ def protocol(context: Context, cluster: ir.Cluster) -> list[Directive]:
 def tls(module: str, cluster: ir.Cluster) -> list[Directive]:
     """Give the directives of one location or stream server: none, if a connector speaks TLS."""
     wanted = cluster.tls
-    if wanted is None or connecting.connected(cluster):
+    if wanted is None or tls_connectors.connected(cluster):
         return []
 
     def said(name: str, *words: str) -> Directive:

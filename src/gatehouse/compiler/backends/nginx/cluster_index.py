@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from gatehouse.compiler.backends.nginx import tls_connectors as connecting
+from gatehouse.compiler.backends.nginx import tls_connectors
 from gatehouse.compiler.backends.nginx.fragments import Followed, look, whole
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.settings import UpstreamSettings
@@ -40,7 +40,7 @@ class Clusters:
         for cluster in fresh:
             self.by_name[cluster.name] = cluster
             self.endpoints += len(cluster.endpoints)
-            if connecting.connected(cluster):
+            if tls_connectors.connected(cluster):
                 self._connected[cluster.name] = cluster
         moved = {name for name in names if _look(self.by_name.get(name)) != before[name]}
         return names, {*map(whole, names), *map(look, moved)}

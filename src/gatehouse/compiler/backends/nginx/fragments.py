@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from gatehouse.compiler.backends import fragments as parts
+from gatehouse.compiler.backends import fragments
 from gatehouse.compiler.backends.fragments import Followed, Unsupported
 from gatehouse.dataplane.file_set import Bundle, File
 
 __all__ = ["Followed", "Part", "Parts", "Unsupported", "look", "whole"]
 
-Part = parts.Part[File]
+Part = fragments.Part[File]
 
 
-class Parts(parts.Parts[File, Bundle]):
+class Parts(fragments.Parts[File, Bundle]):
     """All parts of a gateway, and the bundle of their files."""
 
     def __init__(self) -> None:

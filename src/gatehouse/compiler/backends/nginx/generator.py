@@ -8,11 +8,14 @@ from typing import Any
 
 import msgspec
 
-from gatehouse.compiler.backends.nginx import auth_request as authenticating
-from gatehouse.compiler.backends.nginx import names, upstreams
-from gatehouse.compiler.backends.nginx import outer_contexts as around
+from gatehouse.compiler.backends.nginx import (
+    auth_request,
+    names,
+    outer_contexts,
+    tls_connectors,
+    upstreams,
+)
 from gatehouse.compiler.backends.nginx import stream as passing
-from gatehouse.compiler.backends.nginx import tls_connectors as connecting
 from gatehouse.compiler.backends.nginx.capabilities import Capabilities
 from gatehouse.compiler.backends.nginx.cluster_index import Clusters
 from gatehouse.compiler.backends.nginx.directives import Directive
@@ -58,10 +61,10 @@ class Generator:
         self._plan_needs(stale)
         self._plan_clusters(new)
         self._plan_base(gateway, hidden)
-        self._parts.put("around", around.part(gateway, self._capabilities))
+        self._parts.put("around", outer_contexts.part(gateway, self._capabilities))
         self._plan_streams(gateway, hidden, stale)
         connected = self._clusters.connected if self._capabilities.connectors else ()
-        self._parts.keep("connectors", connected, partial(connecting.files, connected))
+        self._parts.keep("connectors", connected, partial(tls_connectors.files, connected))
         self._plan_named("certificate", gateway.certificates, _certificate_files)
         self._plan_named("trust", gateway.trust, _trust_files)
         self._plan_named("secret", gateway.secrets, _secret_files)
@@ -115,7 +118,7 @@ class Generator:
                 self._parts.put(key, self._common(common))
         able = self._capabilities.auth_request and self._capabilities.authenticators
         users = tuple(sorted(self._users, key=_order)) if able else ()
-        self._parts.keep("authenticator", users, partial(authenticating.files, users))
+        self._parts.keep("authenticator", users, partial(auth_request.files, users))
 
     def _common(self, common: Common) -> Part:
         shares = [(self._clusters.by_name[name], weight) for name, weight in common.shares]
@@ -195,7 +198,7 @@ class Generator:
                 self._capabilities.status_zones,
             )
             try:
-                connecting.check(self._capabilities, passing.used(listener, clusters))
+                tls_connectors.check(self._capabilities, passing.used(listener, clusters))
                 text = passing.stream(listener, ports, clusters)
             except UnwritableError as error:
                 unsupported.append((f"port/{listener.port}", str(error)))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from gatehouse.compiler.backends.nginx import cors, grpc_status, headers
-from gatehouse.compiler.backends.nginx import data_plane_settings as edge
+from gatehouse.compiler.backends.nginx import cors, data_plane_settings, grpc_status, headers
 from gatehouse.compiler.backends.nginx.capabilities import Capabilities
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple, write
 from gatehouse.compiler.ir.settings import Edge
@@ -32,7 +31,7 @@ def http_conf(
             grpc_status.definition(),
             *maps,
             *_clients(capabilities, met),
-            *edge.http(met),
+            *data_plane_settings.http(met),
             *_backends(),
             *headers.defaults(met.untold),
             # A pattern, since there need not be such a file.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gatehouse.compiler.backends.nginx import names, snippets
-from gatehouse.compiler.backends.nginx import usage_reporting as usage
+from gatehouse.compiler.backends.nginx import names, snippets, usage_reporting
 from gatehouse.compiler.backends.nginx.capabilities import Capabilities
 from gatehouse.compiler.backends.nginx.directives import write
 from gatehouse.compiler.backends.nginx.fragments import Part
@@ -16,11 +15,13 @@ def part(gateway: ir_gateway.Gateway, capabilities: Capabilities) -> Part:
     """Give the files of the contexts around all servers."""
     unsupported: list[tuple[str, str]] = []
     main = _texts(gateway, "main", unsupported)
-    if not any(usage.DIRECTIVE in snippets.outermost(text) for text in main):
+    if not any(usage_reporting.DIRECTIVE in snippets.outermost(text) for text in main):
         # Once: whoever writes this block writes it whole.
-        own = usage.directives(gateway.usage, capabilities)
+        own = usage_reporting.directives(gateway.usage, capabilities)
         main = [*([write(own).removesuffix("\n")] if own else []), *main]
-        unsupported += [("edge", each) for each in usage.missing(gateway.usage, capabilities)]
+        unsupported += [
+            ("edge", each) for each in usage_reporting.missing(gateway.usage, capabilities)
+        ]
     found = {
         names.MAIN_SNIPPETS: main,
         names.HTTP_SNIPPETS: _texts(gateway, "http", unsupported),

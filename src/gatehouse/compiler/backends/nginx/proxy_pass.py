@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gatehouse.compiler.backends.nginx import access_phase as guards
 from gatehouse.compiler.backends.nginx import (
+    access_phase,
     cors,
     grpc_status,
     headers,
@@ -15,10 +15,10 @@ from gatehouse.compiler.backends.nginx import (
     names,
     retries,
     rewriting,
+    session_persistence,
     snippets,
+    traffic_settings,
 )
-from gatehouse.compiler.backends.nginx import session_persistence as sessions
-from gatehouse.compiler.backends.nginx import traffic_settings as settings
 from gatehouse.compiler.backends.nginx.backend_protocol import module_of, protocol, tls, to
 from gatehouse.compiler.backends.nginx.directives import Directive, Node, simple
 from gatehouse.compiler.backends.nginx.route_context import Body, Context
@@ -51,7 +51,7 @@ def forward(
             return Body(grpc_status.unavailable())
         status = "500" if cluster is None else "503"
         return Body((*shared.preflight, *added, simple("return", status)), shared.maps)
-    own = sessions.upstream_name(cluster.name, action.persistence, route.name)
+    own = session_persistence.upstream_name(cluster.name, action.persistence, route.name)
     return _sent(context, route, action, backend, to(cluster, upstream or own), edit)
 
 
@@ -68,8 +68,8 @@ def _sent(
     module, scope = module_of(cluster), f"{context.scope}/{route.name}/{backend.cluster}"
     shared = cors.shared(route.cors)
     asked = headers.joined(route.request_headers, backend.request_headers)
-    session = sessions.session(action.persistence, route.name)
-    guarded = guards.guards(context, route)
+    session = session_persistence.session(action.persistence, route.name)
+    guarded = access_phase.guards(context, route)
     copies = mirrors.mirrors(context, action.mirrors, scope, guarded)
     told = [(name, f'"${{{variable}}}"') for name, variable in guarded.told]
     host, cookie = action.rewrite.hostname, guarded.cookie
@@ -85,7 +85,7 @@ def _sent(
         *shared.added,
         *guarded.added,
         *session.directives,
-        *settings.proxying(module, route.settings.proxy),
+        *traffic_settings.proxying(module, route.settings.proxy),
         *limits(module, action, route.settings.proxy),
         *protocol(context, cluster),
         *tls(module, cluster),
@@ -93,13 +93,13 @@ def _sent(
     ]
     body = retries.attempts(context, route, backend, module, action.retry, inner, sent)
     if first:
-        body = guards.apart(names.route(f"{scope}/guarded", route.name), first, body)
+        body = access_phase.apart(names.route(f"{scope}/guarded", route.name), first, body)
     body = msgspec.structs.replace(
         body,
         maps=(*shared.maps, *request.maps, *session.maps, *copies.maps, *body.maps),
         fixed=(*copies.locations, *body.fixed),
     )
-    return guards.joined(guarded, body)
+    return access_phase.joined(guarded, body)
 
 
 def _begun(action: ir.Forward, first: Sequence[Node]) -> tuple[Sequence[Node], list[Node]]:
@@ -128,7 +128,7 @@ def limits(module: str, action: ir.Forward, otherwise: ProxySettings) -> list[Di
         return [*waits, simple(f"{module}_next_upstream", "error")]
     if action.unlimited:
         return [simple(f"{module}_{kind}_timeout", UNLIMITED) for kind in ("send", "read")]
-    return settings.waits(module, otherwise)
+    return traffic_settings.waits(module, otherwise)
 
 
 def cluster_names(action: ir.Forward) -> frozenset[str]:

@@ -8,15 +8,15 @@ import msgspec
 
 from gatehouse.compiler.backends.nginx import (
     actions,
+    data_plane_settings,
     grpc_status,
     names,
+    proxy_pass,
     quoting,
     snippets,
+    traffic_settings,
     upstreams,
 )
-from gatehouse.compiler.backends.nginx import data_plane_settings as edge
-from gatehouse.compiler.backends.nginx import proxy_pass as forwarding
-from gatehouse.compiler.backends.nginx import traffic_settings as settings
 from gatehouse.compiler.backends.nginx.capabilities import Capabilities
 from gatehouse.compiler.backends.nginx.directives import Directive, Node, Raw, block, simple, write
 from gatehouse.compiler.backends.nginx.locations import Target, locations
@@ -72,7 +72,7 @@ def server(port: Port, host: ir.VirtualHost, context: Context) -> Server:
         *_counted(port, host, context.capabilities),
         *_tls(port, host),
         *_misdirected(port, host),
-        *settings.clients(host.settings.client, context.capabilities),
+        *traffic_settings.clients(host.settings.client, context.capabilities),
         *_snippets(host, unsupported),
         # A path of our own goes before a route's.
         *(location for location in found if location.arguments not in own),
@@ -143,10 +143,10 @@ def _claim(served: Served, claimed: dict[tuple[str, ...], Directive]) -> None:
 
 def _missing(context: Context, route: ir.Route) -> list[str]:
     """Say what of a route's settings this NGINX leaves out."""
-    used = forwarding.cluster_names(route.action) if isinstance(route.action, ir.Forward) else ()
+    used = proxy_pass.cluster_names(route.action) if isinstance(route.action, ir.Forward) else ()
     found = [context.clusters[name] for name in sorted(used) if name in context.clusters]
     return [
-        *settings.missing(route.settings, context.capabilities),
+        *traffic_settings.missing(route.settings, context.capabilities),
         *(why for each in found for why in upstreams.missing(each.settings, context.capabilities)),
     ]
 
@@ -217,10 +217,10 @@ def _fixed() -> list[Directive]:
 def _listen(port: Port, *, default: bool) -> list[Directive]:
     # What comes by way of a stream was asked there already whom it is from.
     address = port.bind_address or ("127.0.0.1" if port.hidden else "")
-    where = edge.addresses(port.edge, address, port.hidden or port.number)
+    where = data_plane_settings.addresses(port.edge, address, port.hidden or port.number)
     words = [*(("ssl",) if port.protocol == "HTTPS" else ())]
     words += ["default_server"] if default else []
-    words += () if port.hidden else edge.proxied(port.edge)
+    words += () if port.hidden else data_plane_settings.proxied(port.edge)
     return [simple("listen", each, *words) for each in where]
 
 

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from gatehouse.compiler.backends.nginx import data_plane_settings as edge
-from gatehouse.compiler.backends.nginx import names, quoting
+from gatehouse.compiler.backends.nginx import data_plane_settings, names, quoting
 from gatehouse.compiler.backends.nginx.backend_protocol import tls
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple, write
 from gatehouse.compiler.backends.nginx.upstreams import Shares
@@ -47,13 +46,13 @@ class Ports(msgspec.Struct, frozen=True):
 
     def listens(self, port: int, *words: str) -> list[Directive]:
         """Give the directives that listen for clients on a port."""
-        words = (*words, *edge.proxied(self.edge)) if "udp" not in words else words
-        where = edge.addresses(self.edge, self.bind_address, port)
+        words = (*words, *data_plane_settings.proxied(self.edge)) if "udp" not in words else words
+        where = data_plane_settings.addresses(self.edge, self.bind_address, port)
         return [simple("listen", each, *words) for each in where]
 
     def inside(self, port: int) -> list[str]:
         """Give where a port listens that connections are passed to."""
-        return edge.addresses(self.edge, self.bind_address or "127.0.0.1", port)
+        return data_plane_settings.addresses(self.edge, self.bind_address or "127.0.0.1", port)
 
 
 def stream(listener: ir.StreamListener, ports: Ports, clusters: Clusters) -> str:
@@ -221,7 +220,7 @@ def stream_conf(met: Edge, zone: Sequence[Directive] = ()) -> str:
         simple("preread_timeout", "10s"),
         simple("proxy_connect_timeout", "5s"),
         simple("ssl_session_timeout", "10m"),
-        *edge.stream(met),
+        *data_plane_settings.stream(met),
         *zone,
         simple("include", "gatehouse/stream-upstreams/*.conf"),
         simple("include", "gatehouse/streams/*.conf"),

@@ -15,7 +15,7 @@ from gatehouse.compiler.backends.nginx.capabilities import Capabilities
 from gatehouse.compiler.backends.nginx.quoting import UnwritableError
 from gatehouse.compiler.ir import http as ir
 from gatehouse.dataplane.file_set import File
-from gatehouse.sidecars.tls_connector import config as description
+from gatehouse.sidecars.tls_connector import config
 from gatehouse.sidecars.tls_connector.config import Connector, Name
 
 
@@ -33,7 +33,7 @@ def check(capabilities: Capabilities, clusters: Iterable[ir.Cluster]) -> None:
 
 def socket(cluster: ir.Cluster, endpoint: ir.Endpoint) -> str:
     """Give the socket of an endpoint, relative to the run directory."""
-    return f"{description.SOCKETS}/{_connector(cluster, endpoint).socket}"
+    return f"{config.SOCKETS}/{_connector(cluster, endpoint).socket}"
 
 
 def files(clusters: Iterable[ir.Cluster]) -> list[File]:
@@ -44,7 +44,7 @@ def files(clusters: Iterable[ir.Cluster]) -> list[File]:
         if connected(cluster)
         for endpoint in cluster.endpoints
     ]
-    return [File.make(description.FILE, description.encode(found))] if found else []
+    return [File.make(config.FILE, config.encode(found))] if found else []
 
 
 def _connector(cluster: ir.Cluster, endpoint: ir.Endpoint) -> Connector:

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gatehouse.compiler.backends.nginx import names, quoting
-from gatehouse.compiler.backends.nginx import tls_connectors as connecting
+from gatehouse.compiler.backends.nginx import names, quoting, tls_connectors
 from gatehouse.compiler.backends.nginx.capabilities import Capabilities
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple, write
 from gatehouse.compiler.backends.nginx.traffic_settings import time
@@ -88,7 +87,7 @@ def by_api(capabilities: Capabilities, shares: Shares) -> bool:
 
 
 def _plain(shares: Shares) -> bool:
-    return any(connecting.connected(cluster) for cluster, _ in shares)
+    return any(tls_connectors.connected(cluster) for cluster, _ in shares)
 
 
 def endpoints_files(capabilities: Capabilities, name: str, shares: Shares) -> list[File]:
@@ -146,8 +145,8 @@ def kept(settings: UpstreamSettings, capabilities: Capabilities) -> list[Directi
 
 def address(cluster: ir.Cluster, endpoint: ir.Endpoint) -> str:
     """Give where NGINX connects for an endpoint of a cluster."""
-    if connecting.connected(cluster):
-        return f"unix:{connecting.socket(cluster, endpoint)}"
+    if tls_connectors.connected(cluster):
+        return f"unix:{tls_connectors.socket(cluster, endpoint)}"
     host = f"[{endpoint.address}]" if ":" in endpoint.address else endpoint.address
     return f"{host}:{endpoint.port}"
 

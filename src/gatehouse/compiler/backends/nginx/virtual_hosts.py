@@ -7,10 +7,12 @@ from collections.abc import Collection, Iterable, Iterator, Set
 
 import msgspec
 
-from gatehouse.compiler.backends.nginx import names
-from gatehouse.compiler.backends.nginx import rate_limits as rates
-from gatehouse.compiler.backends.nginx import session_persistence as sessions
-from gatehouse.compiler.backends.nginx import weighted_upstreams as mixing
+from gatehouse.compiler.backends.nginx import (
+    names,
+    rate_limits,
+    session_persistence,
+    weighted_upstreams,
+)
 from gatehouse.compiler.backends.nginx.directives import Directive
 from gatehouse.compiler.backends.nginx.fragments import Followed, Part, Parts, look
 from gatehouse.compiler.backends.nginx.proxy_pass import cluster_names
@@ -120,12 +122,12 @@ def _forwards(host: ir.VirtualHost) -> Iterator[tuple[str, ir.Forward]]:
 
 
 def _needs(host: ir.VirtualHost, context: Context) -> Iterator[Need]:
-    yield from rates.zones(route.settings.rates for route in host.routes)
+    yield from rate_limits.zones(route.settings.rates for route in host.routes)
     for route in host.routes:
         if isinstance(route.authentication, Oidc):
             yield route.authentication
     for name, action in _forwards(host):
-        for common, shares in mixing.upstreams(action, context.clusters).items():
+        for common, shares in weighted_upstreams.upstreams(action, context.clusters).items():
             yield Common(common, tuple((cluster.name, weight) for cluster, weight in shares))
         if action.persistence is None:
             continue
@@ -133,5 +135,5 @@ def _needs(host: ir.VirtualHost, context: Context) -> Iterator[Need]:
         for backend in action.backends:
             cluster = context.clusters.get(backend.cluster)
             if cluster is not None and cluster.endpoints:
-                own = sessions.upstream_name(cluster.name, action.persistence, name)
+                own = session_persistence.upstream_name(cluster.name, action.persistence, name)
                 yield Common(own, ((cluster.name, 1),), variable)

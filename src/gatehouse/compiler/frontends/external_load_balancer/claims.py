@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from gatehouse.apis import external_services as exposure
+from gatehouse.apis import external_services
 from gatehouse.apis.external_load_balancers import Services, Spec
 from gatehouse.apis.selectors import selects
 from gatehouse.compiler.frontends.external_load_balancer.findings import Finding, Reason
@@ -63,14 +63,14 @@ def service_claims(ask: Ask, which: tuple[Key, Key]) -> tuple[Claim, ...]:
     """Give what a Service asks of a load balancer."""
     balancer, key = which
     spec, service = ask(wanted, balancer), ask.read(key)
-    if isinstance(spec, Finding) or not isinstance(service, exposure.Service):
+    if isinstance(spec, Finding) or not isinstance(service, external_services.Service):
         return ()
     if service.metadata.deletion_timestamp or not _meant(spec.services, service):
         return ()
     return tuple(_claims(balancer, key, spec, service))
 
 
-def _meant(wanted: Services, service: exposure.Service) -> bool:
+def _meant(wanted: Services, service: external_services.Service) -> bool:
     annotation = wanted.annotation
     if annotation is not None:
         found = service.metadata.annotations.get(annotation.name)
@@ -79,7 +79,9 @@ def _meant(wanted: Services, service: exposure.Service) -> bool:
     return selects(wanted.selector, service.metadata.labels)
 
 
-def _claims(balancer: Key, key: Key, spec: Spec, service: exposure.Service) -> Iterator[Claim]:
+def _claims(
+    balancer: Key, key: Key, spec: Spec, service: external_services.Service
+) -> Iterator[Claim]:
     prefix, annotations = spec.services.port_prefix, service.metadata.annotations
     for port in service.spec.ports:
         if not port.name.startswith(prefix):

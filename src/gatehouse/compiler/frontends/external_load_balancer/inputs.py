@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gatehouse.apis import core, meta, resources
-from gatehouse.apis import external_load_balancers as load_balancers
-from gatehouse.apis import external_services as exposure
+from gatehouse.apis import core, external_load_balancers, external_services, meta, resources
 from gatehouse.incremental.query import Index, Key
 
 VIEWS: Mapping[str, type[meta.Resource]] = {
-    "Service": exposure.Service,
-    "EndpointSlice": exposure.EndpointSlice,
-    "Node": exposure.Node,
+    "Service": external_services.Service,
+    "EndpointSlice": external_services.EndpointSlice,
+    "Node": external_services.Node,
     "Secret": core.Secret,
     "ConfigMap": core.ConfigMap,
-    "ExternalLoadBalancer": load_balancers.ExternalLoadBalancer,
+    "ExternalLoadBalancer": external_load_balancers.ExternalLoadBalancer,
 }
 
 KINDS: tuple[resources.Resource, ...] = (
@@ -78,7 +76,7 @@ def _node_buckets(_: Any) -> Iterable[Key]:
 
 def _service_buckets(value: Any) -> Iterable[Key]:
     # Most Services have no name on their ports, and so can never be meant.
-    if isinstance(value, exposure.Service) and any(port.name for port in value.spec.ports):
+    if isinstance(value, external_services.Service) and any(port.name for port in value.spec.ports):
         yield SERVICES
         yield (*SERVICES, value.metadata.namespace)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gatehouse.apis import external_services as exposure
+from gatehouse.apis import external_services
 from gatehouse.apis.external_load_balancers import Nodes
 from gatehouse.apis.selectors import selects
 from gatehouse.compiler.frontends.external_load_balancer.addresses import placed_address
@@ -43,7 +43,7 @@ def pool(ask: Ask, balancer: Key) -> tuple[Member, ...]:
     nodes = [
         (key[2], node)
         for key in ask.read(NODES)
-        if isinstance(node := ask.read(key), exposure.Node) and _eligible(node, spec.nodes)
+        if isinstance(node := ask.read(key), external_services.Node) and _eligible(node, spec.nodes)
     ]
     any_ready = any(node.status.ready for _, node in nodes)
     found: list[Member] = []
@@ -58,7 +58,7 @@ def pool(ask: Ask, balancer: Key) -> tuple[Member, ...]:
     return tuple(found)
 
 
-def _eligible(node: exposure.Node, policy: Nodes) -> bool:
+def _eligible(node: external_services.Node, policy: Nodes) -> bool:
     labels = node.metadata.labels
     if not policy.control_plane and any(label in labels for label in CONTROL_PLANE):
         return False
@@ -69,7 +69,7 @@ def _eligible(node: exposure.Node, policy: Nodes) -> bool:
     return selects(policy.selector, labels)
 
 
-def _members(name: str, node: exposure.Node, *, draining: bool) -> list[Member]:
+def _members(name: str, node: external_services.Node, *, draining: bool) -> list[Member]:
     found = []
     for each in node.status.addresses:
         if each.type == "InternalIP":

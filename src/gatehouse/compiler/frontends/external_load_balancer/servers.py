@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from gatehouse.apis import external_services as exposure
+from gatehouse.apis import external_services
 from gatehouse.apis.external_load_balancers import Spec
 from gatehouse.compiler.frontends.external_load_balancer.addresses import placed_address
 from gatehouse.compiler.frontends.external_load_balancer.findings import Finding, Reason
@@ -27,7 +27,7 @@ def servers(ask: Ask, which: tuple[Key, Key, str]) -> Found:
     """Give the servers of a port of a Service, as a load balancer asks for them."""
     balancer, key, name = which
     spec, service = ask(wanted, balancer), ask.read(key)
-    if isinstance(spec, Finding) or not isinstance(service, exposure.Service):
+    if isinstance(spec, Finding) or not isinstance(service, external_services.Service):
         return Found()
     port = next((each for each in service.spec.ports if each.name == name), None)
     if port is None:
@@ -55,8 +55,8 @@ def _by_nodes(
     ask: Ask,
     balancer: Key,
     key: Key,
-    service: exposure.Service,
-    port: exposure.ServicePort,
+    service: external_services.Service,
+    port: external_services.ServicePort,
     spec: Spec,
 ) -> tuple[Server, ...]:
     members = ask(pool, balancer)
@@ -80,13 +80,15 @@ def _serving_nodes(ask: Ask, service: Key) -> frozenset[str]:
     return frozenset(
         endpoint.node_name
         for each in slices
-        if isinstance(each, exposure.EndpointSlice)
+        if isinstance(each, external_services.EndpointSlice)
         for endpoint in each.endpoints
         if endpoint.conditions.ready and endpoint.node_name
     )
 
 
-def _by_endpoints(ask: Ask, service: Key, port: exposure.ServicePort) -> tuple[Server, ...]:
+def _by_endpoints(
+    ask: Ask, service: Key, port: external_services.ServicePort
+) -> tuple[Server, ...]:
     found: dict[str, bool] = {}
     for key in ask.read(("@slices", *service[1:])):
         for address, draining in _dialled(ask.read(key), port):
@@ -95,9 +97,9 @@ def _by_endpoints(ask: Ask, service: Key, port: exposure.ServicePort) -> tuple[S
     return tuple(Server(address, found[address]) for address in sorted(found))
 
 
-def _dialled(found: object, port: exposure.ServicePort) -> Iterator[tuple[str, bool]]:
+def _dialled(found: object, port: external_services.ServicePort) -> Iterator[tuple[str, bool]]:
     """Give the addresses of a slice, each with whether it is on its way out."""
-    if not isinstance(found, exposure.EndpointSlice):
+    if not isinstance(found, external_services.EndpointSlice):
         return
     numbers = [each.port for each in found.ports if each.name == port.name and each.port]
     for endpoint in found.endpoints:
@@ -111,7 +113,9 @@ def _dialled(found: object, port: exposure.ServicePort) -> Iterator[tuple[str, b
             yield f"{placed[0]}:{numbers[0]}", leaving
 
 
-def _by_ingress(service: exposure.Service, port: exposure.ServicePort) -> tuple[Server, ...]:
+def _by_ingress(
+    service: external_services.Service, port: external_services.ServicePort
+) -> tuple[Server, ...]:
     found = (placed_address(each.ip) for each in service.status.load_balancer.ingress if each.ip)
     hosts = dict.fromkeys(placed[0] for placed in found if placed is not None)
     return tuple(Server(f"{host}:{port.port}") for host in hosts)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from gatehouse.apis import core, meta
-from gatehouse.apis import external_load_balancers as load_balancers
-from gatehouse.compiler.frontends.external_load_balancer import nlk_config as nlk
+from gatehouse.apis import core, external_load_balancers, meta
+from gatehouse.compiler.frontends.external_load_balancer import nlk_config
 from gatehouse.compiler.frontends.external_load_balancer.addresses import placed_address
 from gatehouse.compiler.frontends.external_load_balancer.findings import Finding, Reason
 from gatehouse.compiler.frontends.external_load_balancer.inputs import LOAD_BALANCERS, NLK
@@ -23,14 +22,14 @@ def sources(ask: Ask, _: str) -> tuple[Key, ...]:
     return tuple(key for key in found if key[0] != "ConfigMap" or key == NLK)
 
 
-def wanted(ask: Ask, key: Key) -> load_balancers.Spec | Finding:
+def wanted(ask: Ask, key: Key) -> external_load_balancers.Spec | Finding:
     """Give what a source asks for, or why it cannot be followed."""
     found = ask.read(key)
     if isinstance(found, core.ConfigMap):
-        return nlk.spec(found)
+        return nlk_config.spec(found)
     if isinstance(found, meta.Malformed):
         return Finding(Reason.INVALID, found.message)
-    if not isinstance(found, load_balancers.ExternalLoadBalancer):
+    if not isinstance(found, external_load_balancers.ExternalLoadBalancer):
         return Finding(Reason.INVALID, "it is gone")
     if found.spec.type not in SERVED:
         known = ", ".join(SERVED)
@@ -42,6 +41,6 @@ def wanted(ask: Ask, key: Key) -> load_balancers.Spec | Finding:
     return found.spec
 
 
-def followed_namespaces(key: Key, spec: load_balancers.Spec) -> tuple[str, ...]:
+def followed_namespaces(key: Key, spec: external_load_balancers.Spec) -> tuple[str, ...]:
     """Give the namespaces whose Services are meant; ``*`` for all."""
     return spec.services.namespaces or (key[1],)

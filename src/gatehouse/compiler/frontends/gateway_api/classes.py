@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gatehouse.apis import gateway
-from gatehouse.compiler.frontends.gateway_api import crd_version as bundle
+from gatehouse.compiler.frontends.gateway_api import crd_version
 from gatehouse.compiler.frontends.gateway_api.inputs import (
     CONTROLLERS,
     GATEWAYS,
@@ -36,7 +36,7 @@ def _kept(ask: Ask, key: Key) -> Key | None:
 
 def ours(ask: Ask, key: Key) -> bool:
     """Whether there is such a Gateway of a class of ours; none is in another one's Gateway API."""
-    return ask(controller_of, key) in CONTROLLERS and not ask(bundle.foreign, "")
+    return ask(controller_of, key) in CONTROLLERS and not ask(crd_version.foreign, "")
 
 
 def controller_of(ask: Ask, key: Key) -> str:

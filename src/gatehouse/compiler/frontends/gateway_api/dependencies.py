@@ -14,7 +14,7 @@ from gatehouse.compiler.frontends.gateway_api.attachment.virtual_hosts import (
     virtual_hosts,
 )
 from gatehouse.compiler.frontends.gateway_api.inputs import referring
-from gatehouse.compiler.frontends.gateway_api.routes import l4_routes as streams
+from gatehouse.compiler.frontends.gateway_api.routes import l4_routes
 from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import ClusterKey
 from gatehouse.compiler.frontends.gateway_api.routes.rules import translate
 from gatehouse.compiler.ir.gateway import SecretFile
@@ -67,7 +67,7 @@ def stream_needs(ask: Ask, host: HostKey) -> Needs | None:
     """Give what the route of connections needs; None where none serves them."""
     if not host.routes:
         return None
-    targets = ask(streams.targets, streams.oldest(ask, host.routes))
+    targets = ask(l4_routes.targets, l4_routes.oldest(ask, host.routes))
     return Needs(frozenset(targets.clusters), frozenset(targets.services))
 
 

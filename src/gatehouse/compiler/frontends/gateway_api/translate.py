@@ -14,8 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from gatehouse.apis import gateway
-from gatehouse.compiler.frontends.gateway_api import dependencies as needs
-from gatehouse.compiler.frontends.gateway_api import hostnames
+from gatehouse.compiler.frontends.gateway_api import dependencies, hostnames
 from gatehouse.compiler.frontends.gateway_api.attachment.virtual_hosts import (
     HTTP,
     STREAMS,
@@ -30,12 +29,11 @@ from gatehouse.compiler.frontends.gateway_api.attachment.virtual_hosts import (
 from gatehouse.compiler.frontends.gateway_api.classes import ours, settings
 from gatehouse.compiler.frontends.gateway_api.extensions import effective, parameters
 from gatehouse.compiler.frontends.gateway_api.findings import Finding
-from gatehouse.compiler.frontends.gateway_api.listeners import frontend_tls as clients
+from gatehouse.compiler.frontends.gateway_api.listeners import frontend_tls
 from gatehouse.compiler.frontends.gateway_api.listeners import listeners as listening
 from gatehouse.compiler.frontends.gateway_api.listeners.addresses import bind_address
 from gatehouse.compiler.frontends.gateway_api.listeners.certificates import resolve
-from gatehouse.compiler.frontends.gateway_api.routes import backend_tls
-from gatehouse.compiler.frontends.gateway_api.routes import l4_routes as streams
+from gatehouse.compiler.frontends.gateway_api.routes import backend_tls, l4_routes
 from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
     ClusterKey,
     by_service_address,
@@ -70,7 +68,7 @@ def compile_gateway(ask: Ask, key: Key) -> ir.Gateway | None:
         clusters=ask(gateway_clusters, key).values(),
         certificates=ask(gateway_certificates, key),
         trust=ask(gateway_trust, key),
-        secrets=ask(needs.secrets, key),
+        secrets=ask(dependencies.secrets, key),
         edge=ask(parameters.parameters, key).edge,
         snippets=ask(shared_snippets, key),
         usage=ask(settings, "").usage,
@@ -128,7 +126,7 @@ def gateway_listeners(ask: Ask, key: Key) -> tuple[ir.Listener, ...]:
             port,
             "HTTPS" if protocol == "HTTPS" else "HTTP",
             of_port(hosts, port, protocol).values(),
-            ask(clients.client_validation, (key, port)) if protocol == "HTTPS" else None,
+            ask(frontend_tls.client_validation, (key, port)) if protocol == "HTTPS" else None,
         )
         for port, protocol in ask(ports, (key, HTTP))
     )
@@ -151,14 +149,14 @@ def gateway_stream_hosts(ask: Ask, key: Key) -> Table[Name, ir.StreamHost]:
 def stream_host(ask: Ask, host: HostKey) -> ir.StreamHost:
     """Give where the connections of one name go."""
     listener = ask(serving, (host.gateway, host.listener))
-    route = streams.oldest(ask, host.routes) if host.routes else None
-    backends = ask(streams.targets, route).backends if route else ()
+    route = l4_routes.oldest(ask, host.routes) if host.routes else None
+    backends = ask(l4_routes.targets, route).backends if route else ()
     return ir.StreamHost(host.hostname, backends, listener.certificates)
 
 
 def gateway_clusters(ask: Ask, key: Key) -> Table[tuple[str, ClusterKey], Cluster]:
     """Give every cluster that a Gateway's routes name."""
-    return ask.map(gateway_cluster, ask(needs.clusters, key))
+    return ask.map(gateway_cluster, ask(dependencies.clusters, key))
 
 
 def gateway_cluster(ask: Ask, which: tuple[Key, ClusterKey]) -> Cluster:
@@ -212,7 +210,7 @@ def gateway_trust(ask: Ask, key: Key) -> tuple[ir.TrustBundle, ...]:
     found: dict[str, ir.TrustBundle] = {}
     for port, protocol in ask(ports, (key, HTTP)):
         if protocol == "HTTPS":
-            bundle, _ = ask(clients.client_trust, (key, port))
+            bundle, _ = ask(frontend_tls.client_trust, (key, port))
             if bundle is not None:
                 found[bundle.name] = bundle
     wanted = {name for _, name in ask(secured, key).groups}
@@ -226,12 +224,12 @@ def gateway_trust(ask: Ask, key: Key) -> tuple[ir.TrustBundle, ...]:
 def shared_snippets(ask: Ask, key: Key) -> tuple[Snippet, ...]:
     """Give the snippets outside of any server, of the Gateway's and the routes' own."""
     own = [each for each in _snippets(ask, key) if each.context in ("main", "http")]
-    return tuple(dict.fromkeys((*own, *ask(needs.snippets, key))))
+    return tuple(dict.fromkeys((*own, *ask(dependencies.snippets, key))))
 
 
 def gateway_policies(ask: Ask, key: Key) -> Grouping[None, Any, Key, Key, bool]:
     """Give the BackendTLSPolicies in force behind a Gateway."""
-    found = ask.map(_policy, ask(needs.clusters, key))
+    found = ask.map(_policy, ask(dependencies.clusters, key))
     return grouped(ask.last(), found, _itself, there, None)
 
 

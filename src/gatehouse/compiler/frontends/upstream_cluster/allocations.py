@@ -16,7 +16,7 @@ import msgspec
 from gatehouse.apis import resources
 from gatehouse.apis import upstream_clusters as api
 from gatehouse.compiler.frontends.gateway_api.classes import settings
-from gatehouse.compiler.frontends.upstream_cluster import feature_gates as gates
+from gatehouse.compiler.frontends.upstream_cluster import feature_gates
 from gatehouse.compiler.frontends.upstream_cluster.flow_control import (
     SPANNING,
     Spanning,
@@ -55,7 +55,7 @@ def allocation(ask: Ask, key: Key) -> Allocation | None:
     # Of two schemas with one name the first one counts.
     schemas = {each.name: each for each in reversed(found.spec.flow_control.schemas)}
     wanted = {name: each for name, each in schemas.items() if each.strategy in SPANNING}
-    if not wanted or not gates.read(found.metadata.annotations).spanning:
+    if not wanted or not feature_gates.read(found.metadata.annotations).spanning:
         return None
     planes = ask(data_planes, key)
     counted = bool(ask(settings, "").counter)

@@ -16,8 +16,7 @@ import msgspec
 
 from gatehouse.apis import core
 from gatehouse.apis import upstream_clusters as api
-from gatehouse.compiler.frontends.gateway_api.listeners import ca_certificates as trust
-from gatehouse.compiler.frontends.gateway_api.listeners import certificates
+from gatehouse.compiler.frontends.gateway_api.listeners import ca_certificates, certificates
 from gatehouse.compiler.frontends.upstream_cluster.certificate_validity import Leaf, leaf
 from gatehouse.compiler.frontends.upstream_cluster.findings import Finding, Reason
 from gatehouse.compiler.frontends.upstream_cluster.servers import read as read_servers
@@ -119,7 +118,7 @@ class _Source:
         pem, place = self.value(field, inline, "ca.crt")
         if not pem:
             return None
-        found = trust.of_certificates(pem)
+        found = ca_certificates.of_certificates(pem)
         if found is None:
             self.trouble(place, "it holds no PEM certificates")
         return found

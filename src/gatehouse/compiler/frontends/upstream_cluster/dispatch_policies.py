@@ -5,11 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from gatehouse.apis import upstream_clusters as api
-from gatehouse.compiler.frontends.upstream_cluster import auth_cache_ttls as lifetimes
-from gatehouse.compiler.frontends.upstream_cluster import feature_gates as gates
-from gatehouse.compiler.frontends.upstream_cluster import flow_control as limits
-from gatehouse.compiler.frontends.upstream_cluster import http2_streams as streams
-from gatehouse.compiler.frontends.upstream_cluster import rules, servers
+from gatehouse.compiler.frontends.upstream_cluster import (
+    auth_cache_ttls,
+    feature_gates,
+    flow_control,
+    http2_streams,
+    rules,
+    servers,
+)
 from gatehouse.compiler.frontends.upstream_cluster.findings import Finding, Reason
 from gatehouse.compiler.ir.kube_apiserver import STREAMS, FlowSchema, Identity, Policy, Rule
 
@@ -39,11 +42,11 @@ class Meaning(msgspec.Struct, frozen=True):
 def read(
     annotations: dict[str, str],
     spec: api.UpstreamClusterSpec,
-    spanning: limits.Spanning = limits.ALONE,
+    spanning: flow_control.Spanning = flow_control.ALONE,
 ) -> Meaning:
     """Give the meaning of an object; what makes no sense is left out and told."""
-    said, kept = gates.read(annotations), lifetimes.read(annotations)
-    shared, wrong = streams.read(annotations)
+    said, kept = feature_gates.read(annotations), auth_cache_ttls.read(annotations)
+    shared, wrong = http2_streams.read(annotations)
     listed = servers.read(spec.servers)
     spanning = msgspec.structs.replace(spanning, gate=said.spanning)
     schemas, problems = _schemas(spec.flow_control, spanning)
@@ -80,7 +83,7 @@ def read(
 
 
 def _schemas(
-    control: api.FlowControl, spanning: limits.Spanning
+    control: api.FlowControl, spanning: flow_control.Spanning
 ) -> tuple[dict[str, FlowSchema | None], list[str]]:
     found: dict[str, FlowSchema | None] = {}
     problems: list[str] = []
@@ -91,7 +94,7 @@ def _schemas(
         elif schema.name in found:
             problems.append(f"{where}: the name is taken by a schema before it")
         else:
-            made = limits.read(schema, spanning)
+            made = flow_control.read(schema, spanning)
             found[schema.name] = made.schema
             problems += [f"{where}: {each}" for each in made.problems]
     return found, problems
@@ -142,7 +145,7 @@ def _schema_of(
             f"{where}.flowControlSchemaName: {name!r} is not among "
             "spec.flowControl.flowControlSchemas; requests of the policy are refused"
         )
-        schemas[name] = FlowSchema(name, limits.REFUSED)
+        schemas[name] = FlowSchema(name, flow_control.REFUSED)
     return name
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gatehouse.apis import upstream_clusters as api
-from gatehouse.compiler.frontends.upstream_cluster import name_sets as names
+from gatehouse.compiler.frontends.upstream_cluster import name_sets
 from gatehouse.compiler.ir.kube_apiserver import ANY, Names, Rule
 
 
@@ -21,12 +21,12 @@ class ReadRule(msgspec.Struct, frozen=True):
 def read(rule: api.Rule) -> ReadRule:
     """Give the meaning of a rule. Its problems begin with the name of a field."""
     readings = {
-        "verbs": names.read(names.VERBS, rule.verbs),
-        "groups": names.read(names.GROUPS, rule.api_groups),
-        "resources": names.read(names.RESOURCES, rule.resources),
-        "names": names.read(names.NAMES, rule.resource_names),
-        "user_groups": names.read(names.USER_GROUPS, rule.user_groups),
-        "paths": names.read(names.PATHS, rule.non_resource_urls),
+        "verbs": name_sets.read(name_sets.VERBS, rule.verbs),
+        "groups": name_sets.read(name_sets.GROUPS, rule.api_groups),
+        "resources": name_sets.read(name_sets.RESOURCES, rule.resources),
+        "names": name_sets.read(name_sets.NAMES, rule.resource_names),
+        "user_groups": name_sets.read(name_sets.USER_GROUPS, rule.user_groups),
+        "paths": name_sets.read(name_sets.PATHS, rule.non_resource_urls),
     }
     users, reading = _users(rule)
     every = (*readings.values(), reading)
@@ -54,13 +54,13 @@ def _incomplete(rule: api.Rule) -> list[str]:
     return [*found, f"{missing} is empty, so that nothing matches"]
 
 
-def _users(rule: api.Rule) -> tuple[tuple[Names, ...], names.Reading]:
+def _users(rule: api.Rule) -> tuple[tuple[Names, ...], name_sets.Reading]:
     """Give who is meant, by ``users`` or by ``serviceAccounts``; nobody: the rule is refused.
 
     Where exclusions meet ServiceAccounts, one set cannot hold both, and there is a second one.
     """
     accounts, problems = _accounts(rule)
-    reading = names.read(names.USERS, rule.users)
+    reading = name_sets.read(name_sets.USERS, rule.users)
     reading = msgspec.structs.replace(reading, problems=(*reading.problems, *problems))
     own = reading.names
     if not rule.service_accounts:
@@ -69,7 +69,7 @@ def _users(rule: api.Rule) -> tuple[tuple[Names, ...], names.Reading]:
         return ((Names(accounts),) if accounts else ()), reading
     if own is None:
         # Exclusions that make no sense must not become a rule about somebody else.
-        plain = not rule.users[0].startswith(names.INVERTED)
+        plain = not rule.users[0].startswith(name_sets.INVERTED)
         return ((Names(accounts),) if accounts and plain else ()), reading
     if own == ANY or not accounts:
         return (own,), reading

@@ -13,8 +13,8 @@ from gatehouse.apis import upstream_clusters as api
 from gatehouse.compiler.frontends.gateway_api.classes import controller_of
 from gatehouse.compiler.frontends.gateway_api.findings import Condition, conditions
 from gatehouse.compiler.frontends.gateway_api.inputs import CONTROLLERS, Programming, Unsupported
-from gatehouse.compiler.frontends.gateway_api.status import merge as merging
-from gatehouse.compiler.frontends.upstream_cluster import attachment as attaching
+from gatehouse.compiler.frontends.gateway_api.status import merge
+from gatehouse.compiler.frontends.upstream_cluster import attachment
 from gatehouse.compiler.frontends.upstream_cluster.certificate_validity import (
     out_of_time,
     uncovered,
@@ -64,7 +64,7 @@ def status(ask: Ask, key: Key) -> ClusterStatus | None:
         return ClusterStatus(conditions(said, (), found.metadata.generation))
     if not isinstance(found, api.UpstreamCluster):
         return None
-    gateways = ask(attaching.gateways_of, key)
+    gateways = ask(attachment.gateways_of, key)
     findings = ask(own_findings, key)
     served = {each: ask(findings_at, (each, key)) for each in gateways}
     generation = found.metadata.generation
@@ -93,7 +93,7 @@ _DEFAULTS = (
 def own_findings(ask: Ask, key: Key) -> tuple[Finding, ...]:
     """Give what is to be said of an object wherever it is served."""
     servers, clients = ask(towards_servers, key), ask(towards_clients, key)
-    problems = (*ask(wanted, key)[1], *ask(attaching.problems, key))
+    problems = (*ask(wanted, key)[1], *ask(attachment.problems, key))
     found = [*servers.findings, *clients.findings]
     refusal, listed = servers.refusal, ask(meaning_alone, key).servers
     if not listed.scheme:
@@ -112,7 +112,7 @@ def own_findings(ask: Ask, key: Key) -> tuple[Finding, ...]:
 
 def _served_hosts(ask: Ask, key: Key) -> frozenset[str]:
     """Give the names under which a cluster is reached anywhere."""
-    places = [(gateway, key) for gateway in ask(attaching.gateways_of, key)]
+    places = [(gateway, key) for gateway in ask(attachment.gateways_of, key)]
     return frozenset(name for found in ask.each(hosts, places) for name in found.own)
 
 
@@ -218,9 +218,7 @@ def merge_status(
     known = {_place(each): each for each in before.get("gateways") or ()}
     others = [each for each in known.values() if each.get("controllerName") not in CONTROLLERS]
     wanted: dict[str, Any] = {
-        "conditions": merging.conditions(
-            before.get("conditions"), desired.conditions, now, OPTIONAL
-        ),
+        "conditions": merge.conditions(before.get("conditions"), desired.conditions, now, OPTIONAL),
         "hosts": list(desired.hosts),
         "gateways": others + [_entry(each, known, now) for each in desired.gateways],
     }
@@ -240,7 +238,7 @@ def _entry(
     kind, namespace, name = wanted.gateway
     about = {"group": gateway_types.GROUP, "kind": kind, "namespace": namespace, "name": name}
     before = known.get((namespace, name, wanted.controller), {})
-    merged = merging.conditions(before.get("conditions"), wanted.conditions, now, OPTIONAL)
+    merged = merge.conditions(before.get("conditions"), wanted.conditions, now, OPTIONAL)
     return {
         "gatewayRef": about,
         "controllerName": wanted.controller,

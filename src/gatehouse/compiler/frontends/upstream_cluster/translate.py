@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from gatehouse.apis import upstream_clusters as api
 from gatehouse.compiler.frontends.contribution import NOTHING, Contribution
 from gatehouse.compiler.frontends.gateway_api.classes import ours, settings
-from gatehouse.compiler.frontends.gateway_api.listeners import frontend_tls as clients
+from gatehouse.compiler.frontends.gateway_api.listeners import frontend_tls
 from gatehouse.compiler.frontends.gateway_api.listeners.listeners import ListenerState
 from gatehouse.compiler.frontends.gateway_api.listeners.listeners import listeners as listening
-from gatehouse.compiler.frontends.upstream_cluster import dispatch_policies as policies
+from gatehouse.compiler.frontends.upstream_cluster import dispatch_policies
 from gatehouse.compiler.frontends.upstream_cluster.attachment import (
     clusters_of,
     gateways_of,
@@ -114,16 +114,16 @@ def api_cluster(ask: Ask, which: tuple[Key, Key, str]) -> ApiCluster | None:
     )
 
 
-def meaning_of(ask: Ask, key: Key) -> policies.Meaning:
+def meaning_of(ask: Ask, key: Key) -> dispatch_policies.Meaning:
     """Give what an UpstreamCluster says of requests at any data plane of its Gateways."""
     found = ask.read(key)
     if not isinstance(found, api.UpstreamCluster):
-        return policies.Meaning()
+        return dispatch_policies.Meaning()
     if not any(spans(schema) for schema in found.spec.flow_control.schemas):
         return ask(meaning_alone, key)
     count = len(ask(data_planes, key))
     spanning = Spanning(replicas=count, counter=bool(ask(settings, "").counter))
-    return policies.read(found.metadata.annotations, found.spec, spanning)
+    return dispatch_policies.read(found.metadata.annotations, found.spec, spanning)
 
 
 def data_planes(ask: Ask, key: Key) -> tuple[tuple[str, str], ...]:
@@ -137,15 +137,15 @@ def data_planes(ask: Ask, key: Key) -> tuple[tuple[str, str], ...]:
     )
 
 
-def meaning_alone(ask: Ask, key: Key) -> policies.Meaning:
+def meaning_alone(ask: Ask, key: Key) -> dispatch_policies.Meaning:
     """Give what an UpstreamCluster says of requests where there is one data plane."""
     found = ask.read(key)
     if not isinstance(found, api.UpstreamCluster):
-        return policies.Meaning()
+        return dispatch_policies.Meaning()
     spanning = Spanning(counter=bool(ask(settings, "").counter))
-    return policies.read(found.metadata.annotations, found.spec, spanning)
+    return dispatch_policies.read(found.metadata.annotations, found.spec, spanning)
 
 
 def client_trust(ask: Ask, gateway: Key, port: int) -> TrustBundle | None:
     """Give the authorities of clients whose cluster names none: ``tls.frontend`` of the Gateway."""
-    return ask(clients.client_trust, (gateway, port))[0]
+    return ask(frontend_tls.client_trust, (gateway, port))[0]

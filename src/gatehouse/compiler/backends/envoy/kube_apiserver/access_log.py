@@ -9,7 +9,7 @@ from envoy.config.core.v3 import substitution_format_string_pb2
 from envoy.extensions.access_loggers.stream.v3 import stream_pb2
 
 from gatehouse.compiler.backends.envoy import names
-from gatehouse.compiler.backends.envoy.kube_apiserver import stats as measures
+from gatehouse.compiler.backends.envoy.kube_apiserver import stats
 from gatehouse.compiler.backends.envoy.protobufs import packed, truth
 
 _TOLD = (
@@ -48,5 +48,5 @@ def log() -> Any:
     wanted.matcher.path.add(key="cluster")
     wanted.matcher.value.present_match = True
     wanted.match_if_key_not_found.CopyFrom(truth(False))
-    made.filter.and_filter.filters.extend([measures.ended(), held])
+    made.filter.and_filter.filters.extend([stats.ended(), held])
     return made

@@ -22,7 +22,7 @@ from envoy.type.matcher.v3 import string_pb2
 from envoy.type.v3 import range_pb2
 
 from gatehouse.compiler.backends.envoy import clusters, headers, names, quoting, secrets
-from gatehouse.compiler.backends.envoy.kube_apiserver import policy_metadata as policies
+from gatehouse.compiler.backends.envoy.kube_apiserver import policy_metadata
 from gatehouse.compiler.backends.envoy.protobufs import address, number, packed, truth, written
 from gatehouse.compiler.ir import kube_apiserver as ir
 from gatehouse.dataplane.xds.resources import CLUSTER, Resource
@@ -122,7 +122,9 @@ def _host(cluster: ir.ApiCluster, server: ir.Server) -> Any:
     made = components.LbEndpoint(
         endpoint=components.Endpoint(address=address(host, server.port), hostname=host)
     )
-    subsets = {policies.subset(each) for each in cluster.policies if server.name in each.servers}
+    subsets = {
+        policy_metadata.subset(each) for each in cluster.policies if server.name in each.servers
+    }
     if subsets:
         made.metadata.filter_metadata["envoy.lb"].update({SUBSET: sorted(subsets)})
     return made

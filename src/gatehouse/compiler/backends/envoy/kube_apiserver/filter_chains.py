@@ -24,14 +24,21 @@ from envoy.extensions.http.early_header_mutation.header_mutation.v3 import (
 )
 from envoy.type.matcher.v3 import string_pb2
 
-from gatehouse.compiler.backends.envoy import client_ip as clients
-from gatehouse.compiler.backends.envoy import connection_manager as connections
-from gatehouse.compiler.backends.envoy import headers, names, quoting, secrets
-from gatehouse.compiler.backends.envoy.kube_apiserver import access_log as logs
-from gatehouse.compiler.backends.envoy.kube_apiserver import flow_control as flow
-from gatehouse.compiler.backends.envoy.kube_apiserver import local_replies as replies
-from gatehouse.compiler.backends.envoy.kube_apiserver import script
-from gatehouse.compiler.backends.envoy.kube_apiserver import stats as measures
+from gatehouse.compiler.backends.envoy import (
+    client_ip,
+    connection_manager,
+    headers,
+    names,
+    quoting,
+    secrets,
+)
+from gatehouse.compiler.backends.envoy.kube_apiserver import (
+    access_log,
+    flow_control,
+    local_replies,
+    script,
+    stats,
+)
 from gatehouse.compiler.backends.envoy.protobufs import address, number, packed, truth, written
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import kube_apiserver as ir
@@ -61,8 +68,8 @@ def listener(asked: ir.ApiListener, chains: Iterable[Any], gateway: ir_gateway.G
     )
     if asked.certificates:
         made.default_filter_chain.CopyFrom(_unknown(asked, gateway.edge))
-    clients.admit(made, gateway.edge)
-    made.listener_filters.extend(clients.listener_filters(gateway.edge))
+    client_ip.admit(made, gateway.edge)
+    made.listener_filters.extend(client_ip.listener_filters(gateway.edge))
     made.listener_filters.append(
         components.ListenerFilter(
             name="envoy.filters.listener.tls_inspector",
@@ -92,10 +99,10 @@ def of_cluster(asked: ir.ApiListener, cluster: ir.ApiCluster, edge: Edge) -> Any
     manager = _manager(
         f"kube_{asked.port}_{quoting.text(cluster.name)}", f"{said}:{_CONNECTION}", edge
     )
-    manager.local_reply_config.CopyFrom(replies.of_cluster())
-    manager.access_log.append(logs.log())
-    manager.access_log.extend(measures.loggers(cluster.name))
-    manager.access_log_options.access_log_flush_interval.CopyFrom(quoting.seconds(measures.PERIOD))
+    manager.local_reply_config.CopyFrom(local_replies.of_cluster())
+    manager.access_log.append(access_log.log())
+    manager.access_log.extend(stats.loggers(cluster.name))
+    manager.access_log_options.access_log_flush_interval.CopyFrom(quoting.seconds(stats.PERIOD))
     manager.http_filters.extend(_filters(asked))
     return components.FilterChain(
         name=name,
@@ -115,7 +122,7 @@ def _unknown(asked: ir.ApiListener, edge: Edge) -> Any:
     name = names.api_chain(asked.port, "")
     said = quoting.literal(names.told(names.api_scope(asked.port, "")))
     manager = _manager(f"kube_{asked.port}", said, edge)
-    manager.local_reply_config.CopyFrom(replies.of_nobody())
+    manager.local_reply_config.CopyFrom(local_replies.of_nobody())
     # Scopes of the other kind of chains say what their script does here.
     manager.http_filters.extend([_filter(names.SCRIPT, lua_pb2.Lua()), _router()])
     return components.FilterChain(
@@ -139,7 +146,7 @@ def _manager(prefix: str, said: str, edge: Edge) -> Any:
     made = _Manager(
         codec_type=_Manager.AUTO,
         stat_prefix=prefix,
-        scoped_routes=connections.scopes(names.SCOPE_PLACE),
+        scoped_routes=connection_manager.scopes(names.SCOPE_PLACE),
         early_header_mutation_extensions=[arrival(said)],
         server_header_transformation=_Manager.PASS_THROUGH,
         # What is understood of a path is what is sent on: nothing here makes it another.
@@ -148,7 +155,7 @@ def _manager(prefix: str, said: str, edge: Edge) -> Any:
         path_with_escaped_slashes_action=_Manager.KEEP_UNCHANGED,
         generate_request_id=truth(False),
         preserve_external_request_id=True,
-        max_request_headers_kb=number(connections.HEADERS_KB),
+        max_request_headers_kb=number(connection_manager.HEADERS_KB),
         upgrade_configs=[
             _Manager.UpgradeConfig(upgrade_type=each) for each in ("websocket", "spdy/3.1")
         ],
@@ -160,7 +167,7 @@ def _manager(prefix: str, said: str, edge: Edge) -> Any:
         stream_idle_timeout=quoting.seconds(0),
         request_headers_timeout=quoting.seconds(60),
     )
-    clients.apply(made, edge)
+    client_ip.apply(made, edge)
     return made
 
 
@@ -204,13 +211,13 @@ def _filters(asked: ir.ApiListener) -> list[Any]:
     )
     found = [
         _filter(names.SCRIPT, understood),
-        _filter(measures.FILTER, measures.keeping_nothing()),
+        _filter(stats.FILTER, stats.keeping_nothing()),
         # Clusters without such limits do not pay for these: where requests arrive says who does.
-        _filter(flow.BUCKET, flow.idle_bucket(), disabled=True),
+        _filter(flow_control.BUCKET, flow_control.idle_bucket(), disabled=True),
     ]
     if asked.counter:
-        shared = flow.shared_filter(asked.counter)
-        found.append(_filter(flow.SHARED, shared, disabled=True))
+        shared = flow_control.shared_filter(asked.counter)
+        found.append(_filter(flow_control.SHARED, shared, disabled=True))
     return [*found, _router()]
 
 

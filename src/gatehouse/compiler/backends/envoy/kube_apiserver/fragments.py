@@ -7,10 +7,12 @@ from typing import Any
 
 from gatehouse.compiler.backends.envoy import names
 from gatehouse.compiler.backends.envoy.fragments import Part, Parts, Unsupported
-from gatehouse.compiler.backends.envoy.kube_apiserver import clusters as upstreams
-from gatehouse.compiler.backends.envoy.kube_apiserver import filter_chains as chains
-from gatehouse.compiler.backends.envoy.kube_apiserver import internal_clusters as socket
-from gatehouse.compiler.backends.envoy.kube_apiserver import routes
+from gatehouse.compiler.backends.envoy.kube_apiserver import (
+    clusters,
+    filter_chains,
+    internal_clusters,
+    routes,
+)
 from gatehouse.compiler.backends.envoy.quoting import UnwritableError
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import kube_apiserver as ir
@@ -44,7 +46,9 @@ class Apis:
         if gateway.apis:
             self._put("socket", "", (), _socket)
         for each in sorted({each.counter for each in gateway.apis if each.counter}):
-            self._put(f"counter/{each}", "", (each,), lambda where: [socket.counter(where)])
+            self._put(
+                f"counter/{each}", "", (each,), lambda where: [internal_clusters.counter(where)]
+            )
         for key in self._held - self._wanted:
             self._parts.drop(key)
         self._held = self._wanted
@@ -65,7 +69,7 @@ class Apis:
     def _put_port(self, listener: ir.ApiListener, gateway: ir_gateway.Gateway) -> None:
         """Plan a listener, again only when a chain comes, goes or is another."""
         self._wanted.add(key := f"{_PREFIX}port/{listener.port}")
-        shown = [(each.name, each.hosts, len(chains.certificates(listener, each)))
+        shown = [(each.name, each.hosts, len(filter_chains.certificates(listener, each)))
                  for each in listener.clusters]  # fmt: skip
         seen = (
             listener.port, len(listener.certificates), listener.counter, gateway.bind_address,
@@ -84,14 +88,18 @@ def _clusters(listeners: Iterable[ir.ApiListener]) -> Iterator[ir.ApiCluster]:
 
 def _onward(cluster: ir.ApiCluster, token: str) -> list[Resource]:
     return [
-        *upstreams.resources(cluster, token),
+        *clusters.resources(cluster, token),
         *routes.flows(cluster, token),
         routes.reviews(cluster, token),
     ]
 
 
 def _socket() -> list[Resource]:
-    return [socket.companion(), socket.listener(), socket.reviewer()]
+    return [
+        internal_clusters.companion(),
+        internal_clusters.listener(),
+        internal_clusters.reviewer(),
+    ]
 
 
 def _arrival(port: int, cluster: ir.ApiCluster) -> list[Resource]:
@@ -102,7 +110,7 @@ def _left_out(cluster: str, seen: tuple[Any, ...]) -> Unsupported:
     if not isinstance(seen[0] if seen else None, ir.ApiCluster):
         return ()
     found, token = seen
-    why = upstreams.missing(found)
+    why = clusters.missing(found)
     if found.token and not token:
         why = [*why, "clientConfig.bearerToken: there is no such secret"]
     return tuple((names.api(cluster), each) for each in why)
@@ -112,16 +120,16 @@ def _port(listener: ir.ApiListener, gateway: ir_gateway.Gateway, seen: tuple[Any
     made, unsupported = [], []
     for cluster in listener.clusters:
         # Who has nothing to show is not spoken to.
-        if not chains.certificates(listener, cluster):
+        if not filter_chains.certificates(listener, cluster):
             unsupported.append((names.unserved(cluster.name), "there is no certificate to show"))
             continue
         try:
-            made.append(chains.of_cluster(listener, cluster, gateway.edge))
+            made.append(filter_chains.of_cluster(listener, cluster, gateway.edge))
         except UnwritableError as error:
             unsupported.append((names.unserved(cluster.name), str(error)))
     found: list[Resource] = []
     if made or listener.certificates:
-        found.append(chains.listener(listener, made, gateway))
+        found.append(filter_chains.listener(listener, made, gateway))
     if listener.certificates:
         found.append(routes.nowhere(listener.port, listener))
     return Part(tuple(found), tuple(unsupported), seen=seen)
@@ -134,7 +142,7 @@ def certificates(gateway: ir_gateway.Gateway) -> Iterator[tuple[str, str]]:
             yield names.server_certificate(names.api_chain(listener.port, ""), place), wanted
         for cluster in listener.clusters:
             chain = names.api_chain(listener.port, cluster.name)
-            for place, wanted in enumerate(chains.certificates(listener, cluster)):
+            for place, wanted in enumerate(filter_chains.certificates(listener, cluster)):
                 yield names.server_certificate(chain, place), wanted
     for cluster in _clusters(gateway.apis):
         if cluster.tls is not None and cluster.tls.certificate:
@@ -149,7 +157,7 @@ def trust(gateway: ir_gateway.Gateway) -> Iterator[tuple[str, str, bool]]:
     """
     for listener in gateway.apis:
         for cluster in listener.clusters:
-            if chains.certificates(listener, cluster):
+            if filter_chains.certificates(listener, cluster):
                 yield names.api_clients(listener.port, cluster.name), cluster.client_trust, True
     for cluster in _clusters(gateway.apis):
         if cluster.tls is not None and cluster.tls.trust:

@@ -16,11 +16,10 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import (
 )
 from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2 as http_pb2
 
-from gatehouse.compiler.backends.envoy import clusters, names, quoting
-from gatehouse.compiler.backends.envoy import connection_manager as connections
-from gatehouse.compiler.backends.envoy.kube_apiserver import filter_chains as chains
+from gatehouse.compiler.backends.envoy import clusters, connection_manager, names, quoting
+from gatehouse.compiler.backends.envoy.kube_apiserver import filter_chains
 from gatehouse.compiler.backends.envoy.protobufs import address, packed, truth, written
-from gatehouse.dataplane.xds import sidecar_configs as companions
+from gatehouse.dataplane.xds import sidecar_configs
 from gatehouse.dataplane.xds.resources import CLUSTER, LISTENER, Resource
 
 _STRANGERS = ("impersonate-", "x-remote-", "x-envoy-")
@@ -34,9 +33,9 @@ def listener() -> Resource:
     manager = manager_pb2.HttpConnectionManager(
         stat_prefix="upstream_socket",
         codec_type=manager_pb2.HttpConnectionManager.HTTP1,
-        scoped_routes=connections.scopes(),
+        scoped_routes=connection_manager.scopes(),
         early_header_mutation_extensions=[
-            chains.arrival(names.upstream_scope("") + "%REQ(:AUTHORITY)%", *_STRANGERS)
+            filter_chains.arrival(names.upstream_scope("") + "%REQ(:AUTHORITY)%", *_STRANGERS)
         ],
         generate_request_id=truth(False),
         normalize_path=truth(False),
@@ -65,7 +64,7 @@ def reviewer() -> Resource:
 
 def companion() -> Resource:
     """Give what has the agent run a reviewer. There is nothing to tell it."""
-    return companions.resource(names.REVIEWER_COMPANION, "kubernetes", names.REVIEWER_FILES)
+    return sidecar_configs.resource(names.REVIEWER_COMPANION, "kubernetes", names.REVIEWER_FILES)
 
 
 def counter(where: str) -> Resource:

@@ -18,10 +18,12 @@ from envoy.extensions.filters.http.lua.v3 import lua_pb2
 from google.protobuf import any_pb2
 
 from gatehouse.compiler.backends.envoy import headers, names, quoting, retries
-from gatehouse.compiler.backends.envoy.kube_apiserver import clusters as upstreams
-from gatehouse.compiler.backends.envoy.kube_apiserver import flow_control as flow
-from gatehouse.compiler.backends.envoy.kube_apiserver import policy_metadata as policies
-from gatehouse.compiler.backends.envoy.kube_apiserver import stats as measures
+from gatehouse.compiler.backends.envoy.kube_apiserver import (
+    clusters,
+    flow_control,
+    policy_metadata,
+    stats,
+)
 from gatehouse.compiler.backends.envoy.protobufs import number, packed, truth, written
 from gatehouse.compiler.ir import kube_apiserver as ir
 from gatehouse.dataplane.xds.resources import SCOPE, Resource
@@ -65,7 +67,7 @@ _ENABLED = components.FilterConfig(config=any_pb2.Any())
 
 def arrival(port: int, cluster: ir.ApiCluster) -> Resource:
     """Give the scope in which requests for a cluster arrive. Only the script leads out of it."""
-    told, limits = policies.told(cluster), tuple(flow.filters(cluster))
+    told, limits = policy_metadata.told(cluster), tuple(flow_control.filters(cluster))
     host = components.VirtualHost(name="served", domains=[_host(each) for each in cluster.hosts])
     _serve(host, told, limits, _any())
     # Who is told an address and tls-server-name asks for the address. The handshake chose already.
@@ -89,7 +91,7 @@ def _serve(host: Any, told: Any, limits: Iterable[str], match: Any) -> None:
     # Envoy chooses its filters by the route at which a request arrives.
     for each in limits:
         host.typed_per_filter_config[each].CopyFrom(packed(_ENABLED))
-    version = policies.version(told)
+    version = policy_metadata.version(told)
     for shown, tls in _CERTIFICATES.items():
         route = host.routes.add(name=f"{version}/{shown}", match=match)
         if tls is not None:
@@ -117,14 +119,16 @@ def flows(cluster: ir.ApiCluster, token: str) -> Iterator[Resource]:
 def _flow(cluster: ir.ApiCluster, name: str, schema: ir.FlowSchema | None, token: str) -> Resource:
     host = components.VirtualHost(name="flow", domains=["*"])
     host.request_headers_to_remove.extend(_OURS)
-    host.typed_per_filter_config[measures.FILTER].CopyFrom(packed(measures.keeping()))
+    host.typed_per_filter_config[stats.FILTER].CopyFrom(packed(stats.keeping()))
     if token:
-        host.request_headers_to_add.append(headers.option("authorization", upstreams.bearer(token)))
+        host.request_headers_to_add.append(headers.option("authorization", clusters.bearer(token)))
     if schema is not None and isinstance(schema.limit, ir.TokenBucket):
-        host.typed_per_filter_config[flow.BUCKET].CopyFrom(packed(flow.bucket(schema.limit)))
+        host.typed_per_filter_config[flow_control.BUCKET].CopyFrom(
+            packed(flow_control.bucket(schema.limit))
+        )
     host.retry_policy.CopyFrom(_again(_UNSEEN))
     counted = name if schema is not None and isinstance(schema.limit, ir.InFlight) else ""
-    subsets = {policies.subset(each) for each in cluster.policies if each.schema == name}
+    subsets = {policy_metadata.subset(each) for each in cluster.policies if each.schema == name}
     for subset in sorted(subsets):
         for kind in ("", "l", "m", "lm", "u", "lu"):
             target = names.servers(
@@ -133,11 +137,11 @@ def _flow(cluster: ir.ApiCluster, name: str, schema: ir.FlowSchema | None, token
             route = _onward(cluster, subset, kind, target)
             if schema is not None:
                 route.metadata.filter_metadata[names.SCRIPT].update(
-                    {"limited": quoting.text(flow.refusal(cluster, schema))}
+                    {"limited": quoting.text(flow_control.refusal(cluster, schema))}
                 )
                 if schema.shared is not None:
                     route.route.rate_limits.append(
-                        flow.shared_limit(cluster.name, schema.name, schema.shared)
+                        flow_control.shared_limit(cluster.name, schema.name, schema.shared)
                     )
             host.routes.append(route)
     return _scope(
@@ -157,7 +161,7 @@ def _onward(cluster: ir.ApiCluster, subset: str, kind: str, target: str) -> Any:
         route.route.retry_policy.CopyFrom(_again(f"{_UNSEEN},reset"))
     if subset:
         chosen = route.route.metadata_match.filter_metadata["envoy.lb"]
-        chosen.update({upstreams.SUBSET: subset})
+        chosen.update({clusters.SUBSET: subset})
     return route
 
 
@@ -171,7 +175,7 @@ def forwarded(route: Any, cluster: ir.ApiCluster, target: str) -> None:
     route.route.cluster = target
     route.route.timeout.CopyFrom(quoting.seconds(0))
     route.route.idle_timeout.CopyFrom(quoting.seconds(0))
-    path = upstreams.prefix(cluster)
+    path = clusters.prefix(cluster)
     if path:
         route.route.prefix_rewrite = quoting.path(path) + "/"
 
@@ -181,7 +185,7 @@ def reviews(cluster: ir.ApiCluster, token: str) -> Resource:
     host = components.VirtualHost(name="reviews", domains=["*"])
     host.request_headers_to_remove.extend(_OURS)
     if token:
-        host.request_headers_to_add.append(headers.option("authorization", upstreams.bearer(token)))
+        host.request_headers_to_add.append(headers.option("authorization", clusters.bearer(token)))
     host.retry_policy.CopyFrom(retries.harmless())
     for path in REVIEWS:
         route = host.routes.add(match=components.RouteMatch(path=path))
@@ -190,7 +194,7 @@ def reviews(cluster: ir.ApiCluster, token: str) -> Resource:
         forwarded(route, cluster, names.servers(cluster.name))
         route.route.timeout.CopyFrom(quoting.seconds(10))
         if route.route.prefix_rewrite:
-            route.route.prefix_rewrite = quoting.path(upstreams.prefix(cluster)) + path
+            route.route.prefix_rewrite = quoting.path(clusters.prefix(cluster)) + path
     refused = host.routes.add(match=_any())
     refused.direct_response.status = 403
     name = names.upstream_scope(cluster.name)

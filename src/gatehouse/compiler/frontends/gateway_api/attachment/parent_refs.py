@@ -9,7 +9,7 @@ from gatehouse.compiler.frontends.gateway_api import hostnames
 from gatehouse.compiler.frontends.gateway_api.allowed_namespaces import admits
 from gatehouse.compiler.frontends.gateway_api.classes import ours
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
-from gatehouse.compiler.frontends.gateway_api.listeners import listener_sets as sets
+from gatehouse.compiler.frontends.gateway_api.listeners import listener_sets
 from gatehouse.compiler.frontends.gateway_api.listeners.listeners import Shape, shapes
 from gatehouse.compiler.frontends.gateway_api.listeners.protocols import PROTOCOLS
 from gatehouse.incremental.query import Ask, Key
@@ -58,7 +58,7 @@ def candidates(ask: Ask, key: Key) -> tuple[Attachment, ...]:
         if parent.group not in (None, gateway.GROUP) or kind not in ("Gateway", "ListenerSet"):
             continue
         target: Key = (kind, parent.namespace or key[1], parent.name)
-        owner = target if kind == "Gateway" else ask(sets.parent_of, target)
+        owner = target if kind == "Gateway" else ask(listener_sets.parent_of, target)
         if owner is not None and ask(ours, owner):
             found.append(_attach(ask, key, route, index, target, owner))
     return tuple(found)

@@ -14,8 +14,7 @@ from cryptography import x509
 from gatehouse.apis import core
 from gatehouse.apis import nginx_authentication as api
 from gatehouse.compiler.frontends.gateway_api import header_names
-from gatehouse.compiler.frontends.gateway_api.extensions import nginx_values as values
-from gatehouse.compiler.frontends.gateway_api.extensions import oidc as providers
+from gatehouse.compiler.frontends.gateway_api.extensions import nginx_values, oidc
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import ValueProblem
 from gatehouse.compiler.frontends.gateway_api.inputs import FILTERS, Fetch, Fetched
 from gatehouse.compiler.ir.authentication import (
@@ -80,7 +79,7 @@ def _tokens(ask: Ask, key: Key, spec: api.JwtAuth) -> Resolved:
     else:
         raise ValueProblem("spec.jwt.file: is needed for source File")
     keys = _named(_usable_keys(content, place))
-    leeway = values.time(spec.leeway) or 0.0
+    leeway = nginx_values.time(spec.leeway) or 0.0
     authorization = _authorization(spec.authorization, "spec.jwt.authorization")
     wanted = Jwt(spec.realm, keys.name, leeway, authorization, f"{namespace}/{key[2]}")
     return Resolved(wanted, (keys,))
@@ -100,7 +99,7 @@ def _users(ask: Ask, key: Key, spec: api.OidcAuth) -> Resolved:
     trust = _named(authorities.encode()) if authorities else None
     revoked = _revoked(ask, namespace, spec.crl_secret_ref) if spec.crl_secret_ref else None
     wanted = msgspec.structs.replace(
-        providers.relying(f"{namespace}/{key[2]}", spec),
+        oidc.relying(f"{namespace}/{key[2]}", spec),
         secret=secret.name,
         trust=trust.name if trust is not None else "",
         revoked=revoked.name if revoked is not None else "",
@@ -167,7 +166,7 @@ def _fetch(ask: Ask, namespace: str, spec: api.JwtAuth) -> Fetch | None:
         _ca(ask, namespace, reference.name, "spec.jwt.remote.caCertificateRefs")
         for reference in spec.remote.ca_certificate_refs
     )
-    cached = values.time(spec.key_cache)
+    cached = nginx_values.time(spec.key_cache)
     return Fetch(spec.remote.uri, trust, FETCH_EVERY if cached is None else max(1.0, cached))
 
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
-from gatehouse.compiler.frontends.gateway_api.extensions import policy_conflicts as standing
+from gatehouse.compiler.frontends.gateway_api.extensions import policy_conflicts
 from gatehouse.compiler.frontends.gateway_api.extensions.upstream_settings import UpstreamPolicy
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.ir import settings as ir
@@ -27,12 +27,12 @@ AFFECTED = {
 def own_settings(ask: Ask, target: Key) -> ir.Settings:
     """Give what the policies about a Gateway or route set."""
     client, proxy, rates = ir.ClientSettings(), ir.ProxySettings(), ir.RateLimits()
-    for key in ask(standing.holding, ("ClientSettingsPolicy", target)):
-        client = over(client, _by(key, ask(standing.read, key).settings))
-    for key in ask(standing.holding, ("ProxySettingsPolicy", target)):
-        proxy = over(proxy, _by(key, ask(standing.read, key).settings))
-    for key in ask(standing.holding, ("RateLimitPolicy", target)):
-        found: ir.RateLimits = ask(standing.read, key).settings
+    for key in ask(policy_conflicts.holding, ("ClientSettingsPolicy", target)):
+        client = over(client, _by(key, ask(policy_conflicts.read, key).settings))
+    for key in ask(policy_conflicts.holding, ("ProxySettingsPolicy", target)):
+        proxy = over(proxy, _by(key, ask(policy_conflicts.read, key).settings))
+    for key in ask(policy_conflicts.holding, ("RateLimitPolicy", target)):
+        found: ir.RateLimits = ask(policy_conflicts.read, key).settings
         limits = (*rates.limits, *found.limits)
         rates = msgspec.structs.replace(over(rates, found), limits=limits)
     return ir.Settings(client, proxy, rates)
@@ -73,8 +73,8 @@ def _by(key: Key, settings: T) -> T:
 def upstream_policy(ask: Ask, service: tuple[str, str]) -> UpstreamPolicy:
     """Give what holds for the clusters of a Service."""
     settings, service_address = ir.UpstreamSettings(), False
-    for key in ask(standing.holding, ("UpstreamSettingsPolicy", ("Service", *service))):
-        found: UpstreamPolicy = ask(standing.read, key).settings
+    for key in ask(policy_conflicts.holding, ("UpstreamSettingsPolicy", ("Service", *service))):
+        found: UpstreamPolicy = ask(policy_conflicts.read, key).settings
         settings = over(settings, _by(key, found.settings))
         service_address = service_address or bool(found.service_address)
     return UpstreamPolicy(settings, service_address)
@@ -84,8 +84,8 @@ def gateway_snippets(ask: Ask, gateway: Key) -> tuple[ir.Snippet, ...]:
     """Give the snippets of the policies about a Gateway."""
     return tuple(
         snippet
-        for key in ask(standing.holding, ("SnippetsPolicy", gateway))
-        for snippet in ask(standing.read, key).settings
+        for key in ask(policy_conflicts.holding, ("SnippetsPolicy", gateway))
+        for snippet in ask(policy_conflicts.read, key).settings
     )
 
 
@@ -93,7 +93,7 @@ def affected(ask: Ask, target: Key) -> list[Finding]:
     """Say which policies hold for an object."""
     found = []
     for kind, reason in AFFECTED.items():
-        names = [key[2] for key in ask(standing.holding, (kind, target))]
+        names = [key[2] for key in ask(policy_conflicts.holding, (kind, target))]
         if names:
             found.append(Finding(reason, f"{kind} {', '.join(sorted(names))}"))
     return found

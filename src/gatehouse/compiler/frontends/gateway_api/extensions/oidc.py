@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import re2
 
 from gatehouse.apis import nginx_authentication as api
-from gatehouse.compiler.frontends.gateway_api.extensions import nginx_values as values
+from gatehouse.compiler.frontends.gateway_api.extensions import nginx_values
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import ValueProblem
 from gatehouse.compiler.ir.authentication import Logout, Oidc
 
@@ -110,7 +110,7 @@ def _cookie(spec: api.OidcSession) -> str:
 
 
 def _timeout(spec: api.OidcSession) -> float:
-    seconds = values.time(spec.timeout)
+    seconds = nginx_values.time(spec.timeout)
     if seconds is None:
         return TIMEOUT
     if seconds < 1:

@@ -15,8 +15,7 @@ from gatehouse.apis import data_plane_workload as api_workload
 from gatehouse.apis import gateway
 from gatehouse.apis import nginx_gateway as api
 from gatehouse.compiler.frontends.gateway_api.classes import settings
-from gatehouse.compiler.frontends.gateway_api.extensions import nginx_values as values
-from gatehouse.compiler.frontends.gateway_api.extensions import overrides
+from gatehouse.compiler.frontends.gateway_api.extensions import nginx_values, overrides
 from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import Reader
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.incremental.query import Ask, Key
@@ -231,7 +230,7 @@ def _read(spec: api.NginxProxySpec) -> tuple[Parameters, list[str]]:
     )
     if spec.server_tokens not in (None, "on", "off"):
         read.problems.append("spec.serverTokens: only on and off are known to open-source NGINX")
-    memory = read("zoneSize", values.size, spec.zone_size)
+    memory = read("zoneSize", nginx_values.size, spec.zone_size)
     return Parameters(edge, memory, bool(spec.use_cluster_ip)), read.problems
 
 
@@ -262,7 +261,7 @@ def _compression(read: Reader, asked: api.Compression | None) -> ir.Compression 
         return None
     buffers = None
     if asked.buffers is not None:
-        size = read("compression.buffers.size", values.size, asked.buffers.size)
+        size = read("compression.buffers.size", nginx_values.size, asked.buffers.size)
         buffers = ir.Buffers(asked.buffers.number, size or 4096)
     for index, each in enumerate(asked.mime_types):
         if not _TYPE.fullmatch(each):

@@ -12,9 +12,11 @@ from typing import Any
 import msgspec
 
 from gatehouse.apis import nginx_gateway as api
-from gatehouse.compiler.frontends.gateway_api.extensions import snippets
-from gatehouse.compiler.frontends.gateway_api.extensions import traffic_policies as traffic
-from gatehouse.compiler.frontends.gateway_api.extensions import upstream_settings as upstreams
+from gatehouse.compiler.frontends.gateway_api.extensions import (
+    snippets,
+    traffic_policies,
+    upstream_settings,
+)
 from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import Read
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.inputs import extensions
@@ -22,10 +24,10 @@ from gatehouse.compiler.ir import settings as ir
 from gatehouse.incremental.query import Ask, Key
 
 _READERS: Mapping[str, Callable[[Any], Read]] = {
-    "ClientSettingsPolicy": traffic.client_settings,
-    "ProxySettingsPolicy": traffic.proxy_settings,
-    "RateLimitPolicy": traffic.rate_limits,
-    "UpstreamSettingsPolicy": upstreams.upstream_settings,
+    "ClientSettingsPolicy": traffic_policies.client_settings,
+    "ProxySettingsPolicy": traffic_policies.proxy_settings,
+    "RateLimitPolicy": traffic_policies.rate_limits,
+    "UpstreamSettingsPolicy": upstream_settings.upstream_settings,
     "SnippetsPolicy": lambda policy: Read(snippets.snippets(policy)),
 }
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from gatehouse.apis import nginx_gateway as api
-from gatehouse.compiler.frontends.gateway_api.extensions import nginx_values as values
+from gatehouse.compiler.frontends.gateway_api.extensions import nginx_values
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import ValueProblem
 from gatehouse.compiler.ir import settings as ir
 
@@ -56,14 +56,14 @@ def client_settings(policy: api.ClientSettingsPolicy) -> Read:
     """Read a ClientSettingsPolicy."""
     read, body, kept = Reader(), policy.spec.body, policy.spec.keep_alive
     found = ir.ClientSettings(
-        body_size=read("body.maxSize", values.size, body.max_size),
-        body_buffer=read("body.bufferSize", values.size, body.buffer_size),
-        body_timeout=read("body.timeout", values.time, body.timeout),
+        body_size=read("body.maxSize", nginx_values.size, body.max_size),
+        body_buffer=read("body.bufferSize", nginx_values.size, body.buffer_size),
+        body_timeout=read("body.timeout", nginx_values.time, body.timeout),
         requests=kept.requests,
-        lifetime=read("keepAlive.time", values.time, kept.time),
-        idle=read("keepAlive.timeout.server", values.time, kept.timeout.server),
-        idle_told=read("keepAlive.timeout.header", values.time, kept.timeout.header),
-        idle_least=read("keepAlive.minTimeout", values.time, kept.min_timeout),
+        lifetime=read("keepAlive.time", nginx_values.time, kept.time),
+        idle=read("keepAlive.timeout.server", nginx_values.time, kept.timeout.server),
+        idle_told=read("keepAlive.timeout.header", nginx_values.time, kept.timeout.header),
+        idle_least=read("keepAlive.minTimeout", nginx_values.time, kept.min_timeout),
     )
     if found.idle_told is not None and found.idle is None:
         read.problems.append("spec.keepAlive.timeout.header: needs keepAlive.timeout.server")
@@ -75,18 +75,18 @@ def proxy_settings(policy: api.ProxySettingsPolicy) -> Read:
     read, asked, waits = Reader(), policy.spec.buffering, policy.spec.timeout
     buffers = None
     if asked.buffers is not None:
-        size = read("buffering.buffers.size", values.size, asked.buffers.size)
+        size = read("buffering.buffers.size", nginx_values.size, asked.buffers.size)
         buffers = ir.Buffers(asked.buffers.number, size or 0)
         if size == 0:
             read.problems.append("spec.buffering.buffers.size: must be more than 0")
     found = ir.ProxySettings(
         buffering=None if asked.disable is None else not asked.disable,
-        head=read("buffering.bufferSize", values.size, asked.buffer_size),
+        head=read("buffering.bufferSize", nginx_values.size, asked.buffer_size),
         buffers=buffers,
-        busy=read("buffering.busyBuffersSize", values.size, asked.busy_buffers_size),
-        connect=read("timeout.connect", values.time, waits.connect),
-        send=read("timeout.send", values.time, waits.send),
-        read=read("timeout.read", values.time, waits.read),
+        busy=read("buffering.busyBuffersSize", nginx_values.size, asked.busy_buffers_size),
+        connect=read("timeout.connect", nginx_values.time, waits.connect),
+        send=read("timeout.send", nginx_values.time, waits.send),
+        read=read("timeout.read", nginx_values.time, waits.read),
     )
     read.problems += _sizes(found)
     return read.result(found)
@@ -114,9 +114,9 @@ def rate_limits(policy: api.RateLimitPolicy) -> Read:
     limits = []
     for index, rule in enumerate(asked.local.rules):
         place = f"rateLimit.local.rules[{index}]"
-        key = read(f"{place}.key", values.template, rule.key)
-        rate = read(f"{place}.rate", values.rate, rule.rate) or (1, "s")
-        memory = read(f"{place}.zoneSize", values.size, rule.zone_size)
+        key = read(f"{place}.key", nginx_values.template, rule.key)
+        rate = read(f"{place}.rate", nginx_values.rate, rule.rate) or (1, "s")
+        memory = read(f"{place}.zoneSize", nginx_values.size, rule.zone_size)
         if memory is not None and memory < 32 << 10:
             read.problems.append(f"spec.{place}.zoneSize: NGINX needs 32k or more")
         for field, number in (("burst", rule.burst), ("delay", rule.delay)):

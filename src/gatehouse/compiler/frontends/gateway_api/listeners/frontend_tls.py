@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gatehouse.apis import gateway
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
-from gatehouse.compiler.frontends.gateway_api.listeners import ca_certificates as trust
+from gatehouse.compiler.frontends.gateway_api.listeners import ca_certificates
 from gatehouse.compiler.ir.gateway import ClientValidation, TrustBundle
 from gatehouse.incremental.query import Ask, Key
 
@@ -30,7 +30,9 @@ def client_trust(ask: Ask, which: Which) -> tuple[TrustBundle | None, tuple[Find
     if validation is None:
         return None, ()
     where = f"spec.{place}.validation.caCertificateRefs"
-    return trust.bundle(ask, which[0], gateway.GROUP, validation.ca_certificate_refs, where)
+    return ca_certificates.bundle(
+        ask, which[0], gateway.GROUP, validation.ca_certificate_refs, where
+    )
 
 
 def validation_findings(ask: Ask, which: Which) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:

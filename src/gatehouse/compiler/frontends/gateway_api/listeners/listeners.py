@@ -8,7 +8,7 @@ from gatehouse.apis import gateway
 from gatehouse.compiler.frontends.gateway_api import hostnames
 from gatehouse.compiler.frontends.gateway_api.classes import controller_of
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
-from gatehouse.compiler.frontends.gateway_api.listeners import frontend_tls as clients
+from gatehouse.compiler.frontends.gateway_api.listeners import frontend_tls
 from gatehouse.compiler.frontends.gateway_api.listeners.certificates import listener_certificates
 from gatehouse.compiler.frontends.gateway_api.listeners.conflicts import Entry, conflicts
 from gatehouse.compiler.frontends.gateway_api.listeners.listener_sets import owners
@@ -106,7 +106,7 @@ def _state(ask: Ask, key: Key, entry: Entry, findings: list[Finding]) -> Listene
         certificates, found = listener_certificates(ask, entry.owner, listener)
         kind_findings += found
     if known is not None and known.validates:
-        unresolved, refused = ask(clients.validation_findings, (key, listener.port))
+        unresolved, refused = ask(frontend_tls.validation_findings, (key, listener.port))
         findings += refused
         kind_findings += unresolved
     shape = Shape(

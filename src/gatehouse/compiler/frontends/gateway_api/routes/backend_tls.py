@@ -7,7 +7,7 @@ import msgspec
 from gatehouse.apis import policies
 from gatehouse.apis.gateway import GROUP
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
-from gatehouse.compiler.frontends.gateway_api.listeners import ca_certificates as trust
+from gatehouse.compiler.frontends.gateway_api.listeners import ca_certificates
 from gatehouse.compiler.ir.gateway import TrustBundle
 from gatehouse.compiler.ir.http import BackendTls, SubjectName
 from gatehouse.incremental.query import Ask, Key
@@ -63,7 +63,7 @@ def resolve(ask: Ask, key: Key) -> Resolved:
             return Resolved(findings=(Finding(Reason.POLICY_INVALID, message),))
         return Resolved(BackendTls(wanted.hostname, "", names))
     place = "validation.caCertificateRefs"
-    found, findings = trust.bundle(
+    found, findings = ca_certificates.bundle(
         ask, key, GROUP, wanted.ca_certificate_refs, place, Reason.INVALID_KIND
     )
     if found is None:

@@ -8,8 +8,7 @@ import msgspec
 
 from gatehouse.apis import routes as api
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
-from gatehouse.compiler.frontends.gateway_api.routes import durations, filters, retries
-from gatehouse.compiler.frontends.gateway_api.routes import grpc as calls
+from gatehouse.compiler.frontends.gateway_api.routes import durations, filters, grpc, retries
 from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
     ClusterKey,
     reachable,
@@ -50,7 +49,7 @@ def translate(ask: Ask, which: tuple[Key, int, str]) -> Translated:
     key, port, protocol = which
     route = ask.read(key)
     if isinstance(route, api.GRPCRoute):
-        rules, place = tuple(calls.as_http(rule) for rule in route.spec.rules), call_rank
+        rules, place = tuple(grpc.as_http(rule) for rule in route.spec.rules), call_rank
     elif isinstance(route, api.HTTPRoute):
         rules, place = route.spec.rules, rank
     else:

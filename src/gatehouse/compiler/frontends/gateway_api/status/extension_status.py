@@ -7,8 +7,11 @@ from gatehouse.apis import nginx_gateway as api
 from gatehouse.compiler.frontends.gateway_api.attachment.hostname_conflicts import attachments
 from gatehouse.compiler.frontends.gateway_api.classes import controller_of, controllers, ours
 from gatehouse.compiler.frontends.gateway_api.dependencies import users
-from gatehouse.compiler.frontends.gateway_api.extensions import authentication, snippets
-from gatehouse.compiler.frontends.gateway_api.extensions import policy_conflicts as standing
+from gatehouse.compiler.frontends.gateway_api.extensions import (
+    authentication,
+    policy_conflicts,
+    snippets,
+)
 from gatehouse.compiler.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
 from gatehouse.compiler.frontends.gateway_api.inputs import Unsupported
 from gatehouse.compiler.frontends.gateway_api.status.policy_status import MOST
@@ -35,7 +38,7 @@ def extension_status(ask: Ask, key: Key) -> PolicyStatus | None:
             entries += [AncestorStatus(name, where, said) for name in ask(controllers, "")]
             continue
         for ancestor, controller in _ancestors(ask, where):
-            refusal = ask(standing.refusal, key) or _unwritable(ask, key, ancestor)
+            refusal = ask(policy_conflicts.refusal, key) or _unwritable(ask, key, ancestor)
             entries.append(AncestorStatus(controller, ancestor, _said(policy, refusal)))
     unique = {(entry.ancestor, entry.controller): entry for entry in entries}
     return PolicyStatus(tuple(unique.values())[:MOST])

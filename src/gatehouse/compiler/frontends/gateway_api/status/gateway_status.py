@@ -11,9 +11,11 @@ from gatehouse.compiler.frontends.gateway_api.classes import ours
 from gatehouse.compiler.frontends.gateway_api.extensions import effective, parameters
 from gatehouse.compiler.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
 from gatehouse.compiler.frontends.gateway_api.inputs import Programming, Unsupported
-from gatehouse.compiler.frontends.gateway_api.listeners import addresses
-from gatehouse.compiler.frontends.gateway_api.listeners import frontend_tls as clients
-from gatehouse.compiler.frontends.gateway_api.listeners import listener_sets as sets
+from gatehouse.compiler.frontends.gateway_api.listeners import (
+    addresses,
+    frontend_tls,
+    listener_sets,
+)
 from gatehouse.compiler.frontends.gateway_api.listeners import listeners as listening
 from gatehouse.compiler.frontends.gateway_api.listeners.listeners import ListenerState
 from gatehouse.compiler.frontends.gateway_api.status.types import (
@@ -41,18 +43,18 @@ def gateway_status(ask: Ask, key: Key) -> GatewayStatus | None:
         conditions=conditions(tuple(findings), (), found.metadata.generation),
         addresses=_shown(ask, key),
         listeners=_listeners(ask, key, own, programmed, found.metadata.generation),
-        sets=sum(1 for owner in ask(sets.owners, key)[1:] if _attached(owner, everyone)),
+        sets=sum(1 for owner in ask(listener_sets.owners, key)[1:] if _attached(owner, everyone)),
     )
 
 
 def set_status(ask: Ask, key: Key) -> SetStatus | None:
     """Give the wanted status of a ListenerSet."""
     found = ask.read(key)
-    target = ask(sets.parent_of, key)
+    target = ask(listener_sets.parent_of, key)
     if target is None or not isinstance(found, gateway.ListenerSet):
         return None
     generation = found.metadata.generation
-    refusal = ask(sets.refusal, key)
+    refusal = ask(listener_sets.refusal, key)
     if refusal is not None:
         unserved = Finding(Reason.SET_NOT_ALLOWED_PROGRAMMED, refusal.message)
         return SetStatus(conditions((refusal, unserved), (), generation))
@@ -117,7 +119,7 @@ def _set_accepted(states: tuple[ListenerState, ...]) -> Finding:
 def _references(ask: Ask, key: Key, found: gateway.Gateway) -> list[Finding]:
     """Say what is to be said of ``spec.tls``."""
     findings = []
-    loose = ask(clients.insecure, key)
+    loose = ask(frontend_tls.insecure, key)
     if loose:
         message = f"{', '.join(loose)}: clients without a valid certificate are served"
         findings.append(Finding(Reason.INSECURE_FRONTEND, message))

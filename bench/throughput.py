@@ -33,7 +33,7 @@ from gatehouse.compiler.ir.authentication import Oidc
 from gatehouse.dataplane.endpoints import Endpoint
 from gatehouse.sidecars.authenticator import config as authenticating
 from gatehouse.sidecars.authenticator import cookies
-from gatehouse.sidecars.authenticator.sessions import Keeper, Session
+from gatehouse.sidecars.authenticator.sessions import Session, SessionCodec
 from gatehouse.sidecars.base import control
 from gatehouse.sidecars.tls_connector import config as connecting
 from gatehouse.standalone.pki import Leaf, Pki, issue
@@ -149,7 +149,7 @@ def session(files: dict[str, bytes]) -> str:
     (party,) = msgspec.json.decode(files[authenticating.FILE], type=list[authenticating.Party])
     now = time.time()
     made = Session("alice", now, now + 3600, now + 3600, {}, "sid", "refresh" * 100)
-    parts = cookies.split(party.cookie, Keeper(party, SECRET).of_session(made))
+    parts = cookies.split(party.cookie, SessionCodec(party, SECRET).of_session(made))
     return "; ".join(f"{name}={value}" for name, value in parts)
 
 

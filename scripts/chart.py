@@ -21,12 +21,12 @@ OURS = ("gatehouse.dev", "gateway.nginx.org", "proxy.kubegateway.io")
 """Groups whose definitions nobody else installs."""
 
 RULES = {
-    "cluster": permissions.reading()
-    | permissions.reporting()
-    | permissions.provisioning()
-    | permissions.knowing(),
-    "copies": permissions.copying(),
-    "own-namespace": permissions.electing() | permissions.labelling(),
+    "cluster": permissions.watch_permissions()
+    | permissions.status_permissions()
+    | permissions.provisioner_permissions()
+    | permissions.token_review_permissions(),
+    "copies": permissions.secret_copy_permissions(),
+    "own-namespace": permissions.leader_election_permissions() | permissions.labelling(),
 }
 
 

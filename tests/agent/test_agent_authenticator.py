@@ -19,7 +19,7 @@ from gatehouse.compiler.backends import nginx
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Oidc
-from gatehouse.dataplane.file_set import Bundle, File
+from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.runtime import procfs
 from gatehouse.sidecars.base import control
 from gatehouse.standalone.free_ports import free_port
@@ -30,7 +30,7 @@ ISSUER = f"https://{ADDRESS}:1"
 """Nobody listens there."""
 
 
-def guarded(port: int, authority: Authority, cookie: str = "SESSION") -> Bundle:
+def guarded(port: int, authority: Authority, cookie: str = "SESSION") -> FileSet:
     """Give a bundle whose NGINX lets in whom a provider knows that does not answer."""
     wanted = Oidc(
         filter="a/users", issuer=ISSUER, metadata_url=ISSUER, client_id="web", secret="client",
@@ -100,7 +100,7 @@ async def test_it_runs_while_something_needs_it(
         await control_plane.programmed(guarded(port, authority, cookie="OTHER"))
         assert authenticator_pid(tmp_path) == pid
         await control_plane.programmed(without(port))
-        await until(lambda: not procfs.alive(pid))
+        await until(lambda: not procfs.is_alive(pid))
         assert list((tmp_path / "run" / "authenticators").iterdir()) == []
 
 
@@ -115,7 +115,7 @@ async def test_what_it_refuses_changes_nothing(
         files["gatehouse/secrets/authority"] = File.make(
             "gatehouse/secrets/authority", "no certificate", secret=True
         )
-        control_plane.server.publish(GATEWAY, Bundle(files.values()))
+        control_plane.server.publish(GATEWAY, FileSet(files.values()))
         report = await control_plane.until(lambda report: bool(report.error))
         assert "authenticator: filter a/users: gatehouse/secrets/authority: " in report.error
         assert await status(port) == 204
@@ -147,4 +147,4 @@ async def test_it_outlives_a_killed_agent_and_is_replaced_by_the_next(
         assert fresh is not None
         second.terminate()
         assert await asyncio.to_thread(second.wait) == 0
-        assert not procfs.alive(fresh)
+        assert not procfs.is_alive(fresh)

@@ -18,7 +18,7 @@ from cryptography import x509
 
 from gatehouse.cli.certs import certs
 from gatehouse.dataplane.delivery import DataPlaneReport
-from gatehouse.dataplane.file_set import Bundle, File
+from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.standalone import pki
 from gatehouse.transports.server import AgentServer, Identity
 
@@ -27,9 +27,9 @@ pytestmark = pytest.mark.process
 SERVER = x509.DNSName("control.plane")
 
 
-def idle(text: str, *more: File) -> Bundle:
+def idle(text: str, *more: File) -> FileSet:
     """Give a bundle that two on one machine can have at once: it listens nowhere."""
-    return Bundle([File.make("gatehouse/http.conf", f"# {text}\n"), *more])
+    return FileSet([File.make("gatehouse/http.conf", f"# {text}\n"), *more])
 
 
 class Channel:

@@ -17,7 +17,7 @@ from test_agent_envoy import envoys, options, running, spawn, until
 from gatehouse.agent import sidecars as owners
 from gatehouse.agent import timeouts
 from gatehouse.dataplane.xds import sidecar_configs
-from gatehouse.dataplane.xds.resources import COMPANION, Resource
+from gatehouse.dataplane.xds.resources import SIDECAR_CONFIG, Resource
 from gatehouse.runtime import procfs
 from gatehouse.sidecars.authenticator import config
 from gatehouse.sidecars.authenticator.config import Party
@@ -111,7 +111,7 @@ async def test_it_does_what_is_described_when_that_is_confirmed(
         assert authenticator(tmp_path) == pid
         await plane.served(website(port, one))
         assert described(tmp_path) == []
-        await until(lambda: not procfs.alive(pid))
+        await until(lambda: not procfs.is_alive(pid))
 
 
 async def test_what_it_refuses_is_named_and_all_else_is_served(
@@ -205,5 +205,5 @@ async def test_one_that_hangs_is_said_replaced_and_told_again(
 
 def test_a_description_is_a_resource_as_any_other(authority: Authority) -> None:
     made = party("p", authority)
-    assert (made.type_url, made.secret) == (COMPANION, True)
+    assert (made.type_url, made.secret) == (SIDECAR_CONFIG, True)
     assert made == party("p", authority)

@@ -28,7 +28,7 @@ from gatehouse.agent.nginx import main
 from gatehouse.compiler.backends import nginx
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
-from gatehouse.dataplane.file_set import Bundle
+from gatehouse.dataplane.file_set import FileSet
 from gatehouse.runtime import procfs
 from gatehouse.sidecars.base import control
 from gatehouse.standalone.free_ports import free_port
@@ -48,7 +48,7 @@ def authority(tmp_path: Path) -> Authority:
 
 def bundle(
     port: int, authority: Authority, *endpoints: int, name: str = REAL, protocol: Any = "http"
-) -> Bundle:
+) -> FileSet:
     """Give a bundle whose NGINX forwards what comes to ``port``."""
     trust = ir_gateway.TrustBundle(f"ca-{authority.file.stem}", authority.file.read_bytes())
     tls = ir.BackendTls("front.internal", trust.name, (ir.SubjectName("uri", name),))
@@ -65,23 +65,23 @@ def bundle(
     return nginx.Generator(ABLE).generate(gateway).bundle
 
 
-def stream(port: int, authority: Authority, *endpoints: int) -> Bundle:
+def stream(port: int, authority: Authority, *endpoints: int) -> FileSet:
     """Give a bundle whose NGINX forwards connections to ``port`` as they are."""
-    whole = ir_gateway.StreamHost("", (ir_gateway.StreamBackend("c-app"),))
+    whole = ir_gateway.L4Host("", (ir_gateway.L4Backend("c-app"),))
     trust = ir_gateway.TrustBundle("ca-tcp", authority.pem)
     tls = ir.BackendTls("front.internal", trust.name, (ir.SubjectName("uri", REAL),))
     targets = tuple(sorted(ir.Endpoint(ADDRESS, each) for each in endpoints))
     gateway = ir_gateway.Gateway(
         GATEWAY,
         bind_address=ADDRESS,
-        streams=(ir_gateway.StreamListener(port, "TCP", (whole,)),),
+        streams=(ir_gateway.L4Listener(port, "TCP", (whole,)),),
         clusters=(ir.Cluster("c-app", targets, "tcp", tls),),
         trust=(trust,),
     )
     return nginx.Generator(ABLE).generate(gateway).bundle
 
 
-def by_system(port: int, endpoint: int, *names: ir.SubjectName) -> Bundle:
+def by_system(port: int, endpoint: int, *names: ir.SubjectName) -> FileSet:
     """Give a bundle whose NGINX trusts for its backend whom the machine trusts."""
     tls = ir.BackendTls("front.internal", "", names)
     route = ir.Route("a/b/0/0", ir.Match(), ir.Forward((ir.Backend("c-app"),)))
@@ -93,7 +93,7 @@ def by_system(port: int, endpoint: int, *names: ir.SubjectName) -> Bundle:
     return nginx.Generator(ABLE).generate(gateway).bundle
 
 
-def without(port: int) -> Bundle:
+def without(port: int) -> FileSet:
     """Give a bundle that needs no connector."""
     host = ir.VirtualHost("", (ir.Route("a/b/0/0", ir.Match(), ir.Respond(204)),))
     listener = ir_gateway.Listener(port, "HTTP", (host,))
@@ -135,7 +135,7 @@ async def test_requests_reach_a_backend_of_the_right_name_and_no_other(
             assert "none of the names spiffe://other; it has URI:spiffe://mesh/real" in said
             pid = connector_pid(tmp_path)
             assert pid is not None
-    assert not procfs.alive(pid)
+    assert not procfs.is_alive(pid)
     assert list((tmp_path / "run" / "connectors").iterdir()) == []
 
 
@@ -251,7 +251,7 @@ async def test_the_connector_outlives_a_killed_agent_and_is_adopted_by_the_next(
             assert fresh is not None
             second.terminate()
             assert await asyncio.to_thread(second.wait) == 0
-            assert not procfs.alive(fresh)
+            assert not procfs.is_alive(fresh)
 
 
 async def test_the_connector_ends_when_nothing_needs_it(
@@ -272,7 +272,7 @@ async def test_the_connector_ends_when_nothing_needs_it(
                 pid = connector_pid(tmp_path)
                 assert pid is not None
                 await control_plane.programmed(without(port))
-                await until(lambda pid=pid: not procfs.alive(pid))  # type: ignore[misc]
+                await until(lambda pid=pid: not procfs.is_alive(pid))  # type: ignore[misc]
                 assert connector_pid(tmp_path) is None
 
 

@@ -16,10 +16,10 @@ from gatehouse.agent.channel import Token
 from gatehouse.agent.error_log import ErrorLog, emergencies
 from gatehouse.agent.nginx import main_conf, paths
 from gatehouse.agent.nginx.binary import NginxBinary, NginxMissingError, find, probe
-from gatehouse.agent.nginx.coalescing_queue import Mailbox
+from gatehouse.agent.nginx.coalescing_queue import CoalescingQueue
 from gatehouse.agent.nginx.file_overview import Overviews
 from gatehouse.agent.nginx.manifests import Entry, Manifest, entry_of
-from gatehouse.agent.nginx.revision_store import Generations
+from gatehouse.agent.nginx.revision_store import RevisionStore
 from gatehouse.agent.options import (
     KEYS,
     OptionsError,
@@ -27,9 +27,9 @@ from gatehouse.agent.options import (
     options_from_environment,
 )
 from gatehouse.agent.run_directory import SOCKET_PATH_MAX
-from gatehouse.agent.secure_files import Refused
+from gatehouse.agent.secure_files import UnsafePathError
 from gatehouse.cli.agent import agent_command, flag
-from gatehouse.dataplane.file_set import digest_of
+from gatehouse.dataplane.file_set import base64_sha256
 from gatehouse.wire.mpi.v1 import files_pb2
 
 REQUIRED = {
@@ -39,10 +39,10 @@ REQUIRED = {
 
 
 def entry(path: str, content: bytes, permissions: str = "0644") -> Entry:
-    return entry_of(f"/etc/nginx/{path}", digest_of(content), len(content), permissions)
+    return entry_of(f"/etc/nginx/{path}", base64_sha256(content), len(content), permissions)
 
 
-def stage(store: Generations, version: str, files: dict[str, bytes]) -> int:
+def stage(store: RevisionStore, version: str, files: dict[str, bytes]) -> int:
     entries = tuple(entry(path, content) for path, content in files.items())
     for missing in store.missing(entries):
         store.put(missing, files[missing.path])
@@ -50,8 +50,8 @@ def stage(store: Generations, version: str, files: dict[str, bytes]) -> int:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Generations:
-    made = Generations(tmp_path)
+def store(tmp_path: Path) -> RevisionStore:
+    made = RevisionStore(tmp_path)
     made.prepare()
     return made
 
@@ -139,9 +139,9 @@ def test_only_files_in_allowed_directories_are_taken() -> None:
     overview = files_pb2.FileOverview()
     for path in ("a/x", "b/y"):
         about = overview.files.add().file_meta
-        about.name, about.hash, about.permissions = f"/etc/nginx/{path}", digest_of(b""), "0644"
+        about.name, about.hash, about.permissions = f"/etc/nginx/{path}", base64_sha256(b""), "0644"
     assert len(Overviews().read(overview).entries) == 2
-    with pytest.raises(Refused, match=r"/etc/nginx/b/y: not in an allowed directory"):
+    with pytest.raises(UnsafePathError, match=r"/etc/nginx/b/y: not in an allowed directory"):
         Overviews(("/etc/nginx/a", "/usr/share/nginx")).read(overview)
 
 
@@ -166,19 +166,19 @@ def test_a_file_that_has_no_token_in_it_is_named(tmp_path: Path, content: bytes)
     ],
 )
 def test_a_file_outside_the_bundles_directories_is_refused(name: str) -> None:
-    with pytest.raises(Refused):
-        entry_of(name, digest_of(b""), 0, "0644")
+    with pytest.raises(UnsafePathError):
+        entry_of(name, base64_sha256(b""), 0, "0644")
 
 
-def test_a_content_that_is_not_what_its_hash_says_is_refused(store: Generations) -> None:
+def test_a_content_that_is_not_what_its_hash_says_is_refused(store: RevisionStore) -> None:
     wanted = entry("gatehouse/a", b"right")
-    with pytest.raises(Refused, match="gatehouse/a"):
+    with pytest.raises(UnsafePathError, match="gatehouse/a"):
         store.put(wanted, b"wrong")
     assert store.missing([wanted]) == [wanted]
 
 
 def test_generations_share_contents_and_leave_none_behind(
-    store: Generations, tmp_path: Path
+    store: RevisionStore, tmp_path: Path
 ) -> None:
     one = stage(store, "v1", {"gatehouse/a": b"a", "gatehouse/b": b"b"})
     store.swap(one)
@@ -212,7 +212,7 @@ def test_a_generation_made_of_another_is_as_one_made_from_nothing(
     history: list[tuple[dict[str, bytes], str]],
 ) -> None:
     with tempfile.TemporaryDirectory() as root, tempfile.TemporaryDirectory() as apart:
-        store, oracle = Generations(Path(root)), Generations(Path(apart))
+        store, oracle = RevisionStore(Path(root)), RevisionStore(Path(apart))
         store.prepare()
         for turn, (given_files, outcome) in enumerate(history):
             # A content has one mode, wherever it is.
@@ -254,7 +254,7 @@ def _entries(files: dict[str, bytes]) -> tuple[Entry, ...]:
     )
 
 
-def _made(store: Generations, turn: int, files: dict[str, bytes]) -> int:
+def _made(store: RevisionStore, turn: int, files: dict[str, bytes]) -> int:
     entries = _entries(files)
     for missing in store.missing(entries):
         store.put(missing, files[missing.path])
@@ -263,7 +263,7 @@ def _made(store: Generations, turn: int, files: dict[str, bytes]) -> int:
 
 
 def test_of_a_generation_that_differs_in_one_file_one_is_written(
-    store: Generations, monkeypatch: pytest.MonkeyPatch
+    store: RevisionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = {f"gatehouse/{number}": b"same" for number in range(1000)}
     for version in ("one", "two"):
@@ -286,14 +286,14 @@ def test_of_a_generation_that_differs_in_one_file_one_is_written(
 
 
 def test_what_an_interrupted_run_left_half_made_is_removed(
-    store: Generations, tmp_path: Path
+    store: RevisionStore, tmp_path: Path
 ) -> None:
     number = stage(store, "v1", {"gatehouse/a": b"a"})
     store.swap(number)
     (tmp_path / "generations" / ".9").mkdir()
     half = tmp_path / "objects" / f".{'0' * 64}"
     half.write_bytes(b"")
-    again = Generations(tmp_path)
+    again = RevisionStore(tmp_path)
     again.prepare()
     assert (again.current(), again.numbers()) == (number, [number])
     assert again.manifest(number).version == "v1"
@@ -301,7 +301,7 @@ def test_what_an_interrupted_run_left_half_made_is_removed(
     assert not (tmp_path / "generations" / ".9").exists()
 
 
-def test_keys_are_readable_by_their_owner_only(store: Generations) -> None:
+def test_keys_are_readable_by_their_owner_only(store: RevisionStore) -> None:
     key = entry("gatehouse/k", b"k", "0600")
     store.put(key, b"k")
     number = store.stage(Manifest("v", (key,)), {})
@@ -350,7 +350,7 @@ def test_the_error_log_is_read_in_whole_lines_and_over_truncations(tmp_path: Pat
 
 
 def test_of_waiting_requests_only_the_newest_counts() -> None:
-    box: Mailbox[str] = Mailbox()
+    box: CoalescingQueue[str] = CoalescingQueue()
     assert box.offer("a") is None
     assert box.take() == "a"
     assert box.offer("b") is None
@@ -360,7 +360,7 @@ def test_of_waiting_requests_only_the_newest_counts() -> None:
     assert box.take() == "c"
 
 
-def test_what_old_workers_open_late_is_there_for_one_more_generation(store: Generations) -> None:
+def test_what_old_workers_open_late_is_there_for_one_more_generation(store: RevisionStore) -> None:
     def held(number: int) -> set[str]:
         return {path.name for path in (store.directory(number) / "gatehouse/secrets").iterdir()}
 

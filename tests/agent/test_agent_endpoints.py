@@ -24,7 +24,7 @@ from gatehouse.compiler.backends import nginx
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.dataplane.delivery import DataPlaneReport
-from gatehouse.dataplane.file_set import Bundle
+from gatehouse.dataplane.file_set import FileSet
 from gatehouse.runtime import procfs
 from gatehouse.standalone.free_ports import free_port
 
@@ -64,7 +64,7 @@ def _answer(number: int) -> Callable[[web.BaseRequest], Awaitable[web.StreamResp
 
 def forwarding(
     port: int, *shares: tuple[tuple[ir.Endpoint, ...], int], cluster: str = "c", named: bool = True
-) -> Bundle:
+) -> FileSet:
     """Give the files of a Gateway with one route to some clusters."""
     clusters = tuple(ir.Cluster(f"{cluster}-{n}", found) for n, (found, _) in enumerate(shares))
     backends = tuple(
@@ -261,7 +261,7 @@ async def test_a_new_master_begins_with_the_newest_endpoints(
             while not statuses:
                 with contextlib.suppress(aiohttp.ClientError):
                     # Refused until there is a new master; its first answer must be good.
-                    if not procfs.alive(dead):
+                    if not procfs.is_alive(dead):
                         statuses.append(await get(port))
         assert statuses == [(200, "1")]
 

@@ -36,8 +36,14 @@ from envoy_running import (
 from gatehouse.agent.envoy import supervisor
 from gatehouse.agent.envoy.main import run
 from gatehouse.agent.options import Options, options_from_environment
-from gatehouse.dataplane.xds.ads_session import Conversation, Response
-from gatehouse.dataplane.xds.resources import CLUSTER, COMPANION, LISTENER, Resource, Resources
+from gatehouse.dataplane.xds.ads_session import AdsSession, Response
+from gatehouse.dataplane.xds.resources import (
+    CLUSTER,
+    LISTENER,
+    SIDECAR_CONFIG,
+    Resource,
+    ResourceSet,
+)
 from gatehouse.runtime import procfs
 from gatehouse.standalone.free_ports import free_port
 
@@ -52,7 +58,7 @@ def no_envoy_is_left(tmp_path: Path) -> object:
 
 
 def envoys(directory: Path) -> list[int]:
-    return supervisor.running(directory / "run" / "envoy" / "bootstrap.json")
+    return supervisor.find_running(directory / "run" / "envoy" / "bootstrap.json")
 
 
 def options(plane: EnvoyControlPlane, directory: Path, **more: str) -> Options:
@@ -173,7 +179,7 @@ async def test_a_gateway_without_any_listener_is_ready_too(
     async with running(found):
         await plane.until(lambda report: bool(report.instances))
         assert (await get(health, path="/readyz"))[0] == 503
-        await plane.served(Resources())
+        await plane.served(ResourceSet())
         async with asyncio.timeout(10):
             while (await get(health, path="/readyz"))[0] != 200:
                 await asyncio.sleep(0.05)
@@ -271,18 +277,18 @@ async def test_a_control_plane_that_comes_back_with_the_same_sends_nothing(
     async with backend("one") as one, running(options(plane, tmp_path)):
         await plane.served(website(port, one))
         said: list[Response] = []
-        say = Conversation.next
+        say = AdsSession.next
 
-        def next_(self: Conversation) -> Response | None:
+        def next_(self: AdsSession) -> Response | None:
             response = say(self)
             if response is not None:
                 said.append(response)
             return response
 
-        monkeypatch.setattr(Conversation, "next", next_)
+        monkeypatch.setattr(AdsSession, "next", next_)
         await plane.restart()
         await plane.served(website(port, one))
-        assert {each.type_url for each in said} == {CLUSTER, COMPANION, LISTENER}
+        assert {each.type_url for each in said} == {CLUSTER, SIDECAR_CONFIG, LISTENER}
         assert not any(each.resources or each.removed for each in said)
 
 
@@ -309,7 +315,7 @@ async def test_envoy_outlives_a_killed_agent_and_is_adopted_by_the_next(
         assert traffic.lost == []
         agent.terminate()
         assert await asyncio.to_thread(agent.wait) == 0
-        assert not procfs.alive(pid)
+        assert not procfs.is_alive(pid)
 
 
 async def test_an_envoy_that_is_killed_is_replaced_and_told_everything(
@@ -395,7 +401,7 @@ async def test_the_end_is_announced_and_loses_no_request(
             await plane.until(lambda report: not report.instances)
             before = traffic.count
             # For a moment whoever chooses among data planes goes on connecting to this one.
-            await asyncio.sleep(supervisor.WELCOME_SECONDS / 3)
+            await asyncio.sleep(supervisor.SHUTDOWN_DELAY_SECONDS / 3)
         assert traffic.count > before
         await until(lambda: not envoys(tmp_path), 40)
         assert traffic.lost == []

@@ -15,7 +15,7 @@ from load import Load
 from test_agent_process import get, until
 
 from gatehouse.agent.nginx.apply_steps import Step
-from gatehouse.agent.nginx.revision_store import Generations
+from gatehouse.agent.nginx.revision_store import RevisionStore
 from gatehouse.dataplane.delivery import DataPlaneReport
 from gatehouse.standalone.free_ports import free_port
 
@@ -36,7 +36,7 @@ RELOAD = [
 def assert_tidy(root: Path) -> None:
     """The disk holds the generation that is served, the one before, and what they need."""
     assert not [path for path in root.rglob(".*") if path.parent.parent in (root, root.parent)]
-    store = Generations(root)
+    store = RevisionStore(root)
     numbers = store.numbers()
     assert len(numbers) <= 2
     assert store.current() == numbers[-1]

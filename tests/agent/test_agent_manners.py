@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from test_agent_process import get, until
 
 from gatehouse.dataplane.delivery import DataPlaneReport
-from gatehouse.dataplane.file_set import Bundle, File
+from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.runtime import procfs
 from gatehouse.standalone.free_ports import free_port
 
@@ -67,7 +67,7 @@ async def test_files_that_would_be_elsewhere_are_refused_by_name(
             f"{tmp_path}/escaped",
             "gatehouse/./escaped",
         ):
-            bad = Bundle([File.make(path, b""), *answering(port, "bad").files.values()])
+            bad = FileSet([File.make(path, b""), *answering(port, "bad").files.values()])
             control_plane.server.publish(GATEWAY, bad)
             report = await control_plane.until(naming(f"/etc/nginx/{path}"))
             assert "plain path" in report.error or "only files in directories" in report.error
@@ -262,7 +262,7 @@ async def test_every_measurement_says_of_which_data_plane_it_is(
         wanted = answering(free_port(), "one")
         await control_plane.programmed(wanted)
         control_plane.server.publish(
-            GATEWAY, Bundle([File.make("gatehouse/http.conf", "no_such_directive on;\n")])
+            GATEWAY, FileSet([File.make("gatehouse/http.conf", "no_such_directive on;\n")])
         )
         await control_plane.until(lambda report: bool(report.error))
         found = await samples()
@@ -368,7 +368,7 @@ async def test_what_nginx_warns_of_is_refused_where_that_is_asked_for(
     port = free_port()
     key = "NGINX_AGENT_DATA_PLANE_CONFIG_NGINX_TREAT_WARNINGS_AS_ERRORS"
     server = f"server {{ listen 127.0.0.1:{port}; server_name twice.example; }}\n"
-    doubtful = Bundle([File.make("gatehouse/http.conf", 2 * server)])
+    doubtful = FileSet([File.make("gatehouse/http.conf", 2 * server)])
     async with agent(environment(control_plane, tmp_path) | {key: strict}, tmp_path / "log"):
         await control_plane.until(lambda report: bool(report.instances))
         if strict == "false":

@@ -16,7 +16,7 @@ from test_agent_process import get, master_pid, running
 
 from gatehouse.agent.nginx import main
 from gatehouse.dataplane.delivery import DataPlaneReport
-from gatehouse.dataplane.file_set import Bundle, File
+from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.standalone.free_ports import free_port
 from gatehouse.transports.agents.fleet import Fleet
 
@@ -119,7 +119,7 @@ async def test_of_versions_that_wait_behind_a_slow_one_the_newest_follows(
     control_plane: ControlPlane, network: CuttingProxy, tmp_path: Path
 ) -> None:
     port = free_port()
-    reports: list[Bundle] = []
+    reports: list[FileSet] = []
     async with running(options(control_plane, network, tmp_path)):
         await control_plane.programmed(answering(port, "one"))
         async with Load(port) as load:

@@ -109,7 +109,7 @@ async def test_a_new_master_begins_with_the_newest_endpoints(
         await control_plane.programmed(forwarding(port, (backends.endpoints(1), 1)))
         dead = master_pid(tmp_path)
         os.kill(dead, signal.SIGKILL)
-        await until(lambda: not procfs.alive(dead))
+        await until(lambda: not procfs.is_alive(dead))
         statuses: list[tuple[int, str]] = []
         async with asyncio.timeout(20):
             while not statuses:

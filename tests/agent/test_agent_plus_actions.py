@@ -17,7 +17,7 @@ from test_agent_process import get, running
 
 from gatehouse.agent.nginx import instance_info
 from gatehouse.compiler.backends import nginx
-from gatehouse.dataplane.file_set import Bundle
+from gatehouse.dataplane.file_set import FileSet
 from gatehouse.standalone.free_ports import free_port
 from gatehouse.wire.mpi.v1 import command_pb2
 
@@ -28,14 +28,14 @@ CAPABILITIES = nginx.Capabilities.parse("1.29.3 (nginx-plus-r36)", api_actions=T
 
 @pytest.fixture
 def plus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeProgram:
-    whole = instance_info.Describer.resource
+    whole = instance_info.InstanceInfo.resource
 
-    def as_of_the_field(self: instance_info.Describer) -> command_pb2.Resource:
+    def as_of_the_field(self: instance_info.InstanceInfo) -> command_pb2.Resource:
         resource = whole(self)
         resource.instances[0].instance_config.agent_config.features.remove("endpoints")
         return resource
 
-    monkeypatch.setattr(instance_info.Describer, "resource", as_of_the_field)
+    monkeypatch.setattr(instance_info.InstanceInfo, "resource", as_of_the_field)
     return FakeProgram(tmp_path)
 
 
@@ -67,7 +67,7 @@ async def test_a_refused_action_is_told_of_and_tried_again(
     async with Backends(2).serving() as backends, running(options):
         await connected(control_plane)
 
-        def to(number: int) -> Bundle:
+        def to(number: int) -> FileSet:
             shares = (backends.endpoints(number), 1)
             return forwarding(port, shares, capabilities=CAPABILITIES)
 

@@ -23,7 +23,7 @@ from agent_control_plane import (
 )
 
 from gatehouse.agent.nginx import main
-from gatehouse.dataplane.file_set import Bundle, File
+from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.runtime import procfs
 from gatehouse.standalone.free_ports import free_port
 
@@ -94,7 +94,7 @@ async def test_a_bundle_that_nginx_rejects_changes_nothing(
         good = answering(port, "good")
         await control_plane.programmed(good)
         control_plane.server.publish(
-            GATEWAY, Bundle([File.make("gatehouse/http.conf", "no_such_directive on;\n")])
+            GATEWAY, FileSet([File.make("gatehouse/http.conf", "no_such_directive on;\n")])
         )
         report = await control_plane.until(lambda report: bool(report.error))
         assert 'unknown directive "no_such_directive" in gatehouse/http.conf:1' in report.error
@@ -134,7 +134,7 @@ async def test_a_dead_master_is_replaced_with_the_last_good_configuration(
         dead = master_pid(tmp_path)
         orphans = procfs.children(dead)
         os.kill(dead, signal.SIGKILL)
-        await until(lambda: not any(procfs.alive(pid) for pid in orphans))
+        await until(lambda: not any(procfs.is_alive(pid) for pid in orphans))
 
         def replaced() -> bool:
             with contextlib.suppress(OSError, ValueError):
@@ -246,7 +246,7 @@ async def test_nginx_outlives_a_killed_agent_and_is_adopted_by_the_next(
         assert master_pid(tmp_path) == master
         first.terminate()
         assert await asyncio.to_thread(first.wait) == 0
-        assert not procfs.alive(master)
+        assert not procfs.is_alive(master)
 
 
 async def test_reloads_fail_no_request_of_keep_alive_clients(

@@ -8,7 +8,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from gatehouse.agent.reconnect import Backoff, Reconnecting
+from gatehouse.agent.reconnect import Backoff, ReconnectLoop
 
 BACKOFF = Backoff(first=1.0, most=10.0)
 
@@ -27,7 +27,7 @@ async def pauses(*attempts: str) -> list[float]:
         if not left:
             raise asyncio.CancelledError
 
-    reconnecting = Reconnecting("server", BACKOFF, sleep)
+    reconnecting = ReconnectLoop("server", BACKOFF, sleep)
 
     async def converse() -> None:
         assert not reconnecting.connected
@@ -73,4 +73,4 @@ async def test_what_is_wrong_with_the_agent_itself_is_not_tried_again() -> None:
         raise ValueError
 
     with pytest.raises(ValueError):
-        await Reconnecting("server", BACKOFF).run(broken)
+        await ReconnectLoop("server", BACKOFF).run(broken)

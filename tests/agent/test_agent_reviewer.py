@@ -93,6 +93,6 @@ async def test_it_reviews_where_envoy_runs_for_as_long_as_it_is_needed(
         pid = reviewer(tmp_path)
         assert pid is not None
         await plane.served(website(port, one))
-        await until(lambda: not procfs.alive(pid))
+        await until(lambda: not procfs.is_alive(pid))
         assert not (tmp_path / "run" / config.REVIEWER).exists()
         await upstream.stop()

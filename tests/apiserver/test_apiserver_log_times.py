@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.apiserver.http.log_timestamps import LogTimes, Stamps
+from gatehouse.apiserver.http.log_timestamps import LogTimes, TimestampWriter
 
 
 @pytest.fixture
@@ -27,13 +27,13 @@ def test_since_a_time_begins_with_a_whole_line(log: Path, moment: float, place: 
 
 
 def test_lines_are_stamped_in_whatever_pieces_they_are_read(log: Path) -> None:
-    whole = Stamps(LogTimes(log), 0).stamp(log.read_bytes())
+    whole = TimestampWriter(LogTimes(log), 0).stamp(log.read_bytes())
     assert whole.splitlines() == [
         b"1970-01-01T00:01:40.000000000Z one",
         b"1970-01-01T00:01:41.000000000Z two",
         b"1970-01-01T00:01:43.000000000Z three",
     ]
-    pieces = Stamps(LogTimes(log), 0)
+    pieces = TimestampWriter(LogTimes(log), 0)
     assert b"".join(pieces.stamp(bytes([byte])) for byte in log.read_bytes()) == whole
 
 

@@ -7,13 +7,13 @@ import msgspec
 import pytest
 from inprocess import Server
 
-from gatehouse.apiserver.admission_policies.matching import Asked, matches
+from gatehouse.apiserver.admission_policies.matching import AdmissionAttributes, matches
 from gatehouse.apiserver.admission_policies.policy import check
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 
-ASKED = Asked(
+ASKED = AdmissionAttributes(
     "CREATE", "apps", "v1", "deployments", "", "here", "one", True,
     {"metadata": {"labels": {"tier": "web"}}}, None, {"metadata": {"labels": {"env": "test"}}},
 )  # fmt: skip

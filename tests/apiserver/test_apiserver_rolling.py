@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.apiserver.controllers.rolling_update import Held, bounds, scales
+from gatehouse.apiserver.controllers.rolling_update import ReplicaSetState, bounds, scales
 
 
 def spec(replicas: int, surge: Any = "25%", missing: Any = "25%") -> dict[str, Any]:
@@ -39,15 +39,19 @@ def test_shares_are_rounded_up_for_more_and_down_for_fewer(
 
 def test_an_old_pod_goes_only_when_a_new_one_is_available() -> None:
     wanted = spec(1)
-    old = Held("old", 1, 1, 1)
-    assert scales(wanted, Held("new", 0, 0, 0), [old]) == {"new": 1, "old": 1}
-    assert scales(wanted, Held("new", 1, 1, 0), [old]) == {"new": 1, "old": 1}
-    assert scales(wanted, Held("new", 1, 1, 1), [old]) == {"new": 1, "old": 0}
+    old = ReplicaSetState("old", 1, 1, 1)
+    assert scales(wanted, ReplicaSetState("new", 0, 0, 0), [old]) == {"new": 1, "old": 1}
+    assert scales(wanted, ReplicaSetState("new", 1, 1, 0), [old]) == {"new": 1, "old": 1}
+    assert scales(wanted, ReplicaSetState("new", 1, 1, 1), [old]) == {"new": 1, "old": 0}
 
 
 def test_one_that_never_served_goes_first() -> None:
-    wanted, broken, old = spec(2), Held("broken", 1, 1, 0), Held("old", 2, 2, 2)
-    assert scales(wanted, Held("new", 0, 0, 0), [old, broken]) == {
+    wanted, broken, old = (
+        spec(2),
+        ReplicaSetState("broken", 1, 1, 0),
+        ReplicaSetState("old", 2, 2, 2),
+    )
+    assert scales(wanted, ReplicaSetState("new", 0, 0, 0), [old, broken]) == {
         "new": 0,
         "old": 2,
         "broken": 0,
@@ -56,16 +60,28 @@ def test_one_that_never_served_goes_first() -> None:
 
 def test_all_go_at_once_where_they_may_and_none_is_added_before() -> None:
     # As the controller's own Deployment has it, of which only one Pod is ever ready.
-    wanted, old = spec(2, 0, "100%"), Held("old", 2, 2, 1)
-    assert scales(wanted, Held("new", 0, 0, 0), [old]) == {"new": 0, "old": 0}
-    assert scales(wanted, Held("new", 0, 0, 0), [Held("old", 0, 2, 1)]) == {"new": 2, "old": 0}
+    wanted, old = spec(2, 0, "100%"), ReplicaSetState("old", 2, 2, 1)
+    assert scales(wanted, ReplicaSetState("new", 0, 0, 0), [old]) == {"new": 0, "old": 0}
+    assert scales(wanted, ReplicaSetState("new", 0, 0, 0), [ReplicaSetState("old", 0, 2, 1)]) == {
+        "new": 2,
+        "old": 0,
+    }
 
 
 def test_recreated_is_what_may_not_meet_its_successor() -> None:
     wanted = {"replicas": 2, "strategy": {"type": "Recreate"}}
-    assert scales(wanted, Held("new", 0, 0, 0), [Held("old", 2, 2, 2)]) == {"old": 0, "new": 0}
-    assert scales(wanted, Held("new", 0, 0, 0), [Held("old", 0, 1, 0)]) == {"old": 0, "new": 0}
-    assert scales(wanted, Held("new", 0, 0, 0), [Held("old", 0, 0, 0)]) == {"old": 0, "new": 2}
+    assert scales(wanted, ReplicaSetState("new", 0, 0, 0), [ReplicaSetState("old", 2, 2, 2)]) == {
+        "old": 0,
+        "new": 0,
+    }
+    assert scales(wanted, ReplicaSetState("new", 0, 0, 0), [ReplicaSetState("old", 0, 1, 0)]) == {
+        "old": 0,
+        "new": 0,
+    }
+    assert scales(wanted, ReplicaSetState("new", 0, 0, 0), [ReplicaSetState("old", 0, 0, 0)]) == {
+        "old": 0,
+        "new": 2,
+    }
 
 
 @given(
@@ -84,7 +100,7 @@ def test_every_update_ends_and_never_leaves_its_bounds(
     available = dict(asked)
     for _ in range(200):
         held = {
-            name: Held(name, count, count, min(count, available[name]))
+            name: ReplicaSetState(name, count, count, min(count, available[name]))
             for name, count in asked.items()
         }
         older = [each for name, each in held.items() if name != "new"]

@@ -200,12 +200,12 @@ async def test_secrets_are_sealed_and_keys_rotate(at: str, opened: Open, tmp_pat
     keys.write_text(f"# comment\n{old}\n")
     async with opened(keys) as store:
         assert store.stale == [key]
-        await factory.reseal(store)
+        await factory.reencrypt(store)
     assert all(b"in-the-open" not in r.value for r in (await backup.read(at))[1])
     keys.write_text(f"{new}\n{old}\n")
     async with opened(keys) as store:
         assert store.stale == [key]
-        await factory.reseal(store)
+        await factory.reencrypt(store)
     keys.write_text(f"{new}\n")
     async with opened(keys) as store:
         assert not store.stale
@@ -232,12 +232,12 @@ def test_a_key_file_that_is_no_good_says_where(tmp_path: Path, text: str, words:
 
 
 def test_a_sealed_value_cannot_change_places() -> None:
-    cipher = encryption.Sealed({"k": b"1" * 32})
+    cipher = encryption.AESGCMTransformer({"k": b"1" * 32})
     sealed = cipher.seal("/core/secrets/a/x", b"{}")
     with pytest.raises(EncryptionError):
         cipher.open("/core/secrets/a/y", sealed)
     with pytest.raises(EncryptionError, match="no key file"):
-        encryption.Plain().open("/core/secrets/a/x", sealed)
+        encryption.IdentityTransformer().open("/core/secrets/a/x", sealed)
 
 
 async def test_two_processes_cannot_have_one_database(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from gatehouse.apiserver.errors import ApiError
 from gatehouse.apiserver.objects.admission import Admission
 from gatehouse.apiserver.objects.crds import served_by
 from gatehouse.apiserver.objects.registry import Registry
-from gatehouse.apiserver.objects.served_resource import Served
-from gatehouse.apiserver.objects.write_request import Call, Options
+from gatehouse.apiserver.objects.served_resource import ServedResource
+from gatehouse.apiserver.objects.write_request import Options, WriteRequest
 from gatehouse.apiserver.storage.sqlite.log import Log
 from gatehouse.apiserver.storage.sqlite.store import SqliteStore
 
@@ -67,10 +67,10 @@ def built(case: Object, bases: Object) -> Object:
     return obj
 
 
-def judged(admission: Admission, served: Served, obj: Object, old: Object | None) -> Object:
+def judged(admission: Admission, served: ServedResource, obj: Object, old: Object | None) -> Object:
     """Give what the server says of an object, in the form of the files."""
     namespace = "default" if served.resource.namespaced else ""
-    call = Call(served, namespace, "sample", "", Options("Strict"))
+    call = WriteRequest(served, namespace, "sample", "", Options("Strict"))
     whole = {"metadata": {"name": "sample"}, **obj}
     before = None if old is None else {"metadata": {"name": "sample"}, "spec": old}
     try:

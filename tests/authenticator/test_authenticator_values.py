@@ -11,8 +11,8 @@ from oidc_provider import CLIENT
 
 from gatehouse.sidecars.authenticator import claims, cookies, urls
 from gatehouse.sidecars.authenticator.config import COOKIES, Claim, Party, Rule
-from gatehouse.sidecars.authenticator.cookie_cipher import Seal
-from gatehouse.sidecars.authenticator.sessions import Keeper, Login, Session
+from gatehouse.sidecars.authenticator.cookie_cipher import CookieCipher
+from gatehouse.sidecars.authenticator.sessions import Login, Session, SessionCodec
 
 SECRET = b"of tests"
 
@@ -30,9 +30,9 @@ SESSION = Session("alice", 1.0, 2.0, 3.0, {"groups": ["a"]}, "sid", "refresh", "
 
 
 def test_a_session_opens_for_its_party_alone() -> None:
-    text = Keeper(party(), SECRET).of_session(SESSION)
-    assert Keeper(party(name="q"), SECRET).session(text) == SESSION
-    assert Keeper(party(), b"another").session(text) is None
+    text = SessionCodec(party(), SECRET).of_session(SESSION)
+    assert SessionCodec(party(name="q"), SECRET).session(text) == SESSION
+    assert SessionCodec(party(), b"another").session(text) is None
     for other in (
         {"filter": "a/c"},
         {"issuer": "https://j.example"},
@@ -40,11 +40,11 @@ def test_a_session_opens_for_its_party_alone() -> None:
         {"token_hint": True},
         {"told": ("email",)},
     ):
-        assert Keeper(party(**other), SECRET).session(text) is None
+        assert SessionCodec(party(**other), SECRET).session(text) is None
 
 
 def test_a_login_is_no_session_and_belongs_to_its_state() -> None:
-    keeper, login = Keeper(party(), SECRET), Login("n", "v", "/", 1.0)
+    keeper, login = SessionCodec(party(), SECRET), Login("n", "v", "/", 1.0)
     text = keeper.of_login("state", login)
     assert keeper.login("state", text) == login
     assert keeper.login("other", text) is None
@@ -53,7 +53,7 @@ def test_a_login_is_no_session_and_belongs_to_its_state() -> None:
 
 
 def test_whatever_is_changed_does_not_open() -> None:
-    seal = Seal(SECRET, "a")
+    seal = CookieCipher(SECRET, "a")
     text = seal.seal("x", b"content")
     assert seal.open("x", text) == b"content"
     assert text != seal.seal("x", b"content")
@@ -70,9 +70,9 @@ def test_cookies_hold_what_they_are_given_or_say_that_they_cannot(text: str) -> 
     try:
         parts = cookies.split("S", text)
     except cookies.TooLongError:
-        assert len(text) >= COOKIES * cookies.LONGEST
+        assert len(text) >= COOKIES * cookies.MAX_COOKIE_BYTES
         return
-    assert all(len(value) <= cookies.LONGEST for _, value in parts)
+    assert all(len(value) <= cookies.MAX_COOKIE_BYTES for _, value in parts)
     header = "; ".join(["a=b", *(f"{name}={value}" for name, value in parts), "S_9=x"])
     assert cookies.joined("S", cookies.parse(header)) == text
     assert cookies.others(header, "S") == "a=b"
@@ -95,7 +95,7 @@ def test_cookies_hold_what_they_are_given_or_say_that_they_cannot(text: str) -> 
     ],
 )
 def test_parts_that_are_missing_make_no_session(header: str) -> None:
-    keeper = Keeper(party(), SECRET)
+    keeper = SessionCodec(party(), SECRET)
     assert keeper.session(cookies.joined("S", cookies.parse(header))) is None
 
 
@@ -141,12 +141,12 @@ def test_backends_get_the_other_cookies(header: str, left: str) -> None:
         ("/\t/evil.example", "/"),
         ("/a\r\nSet-Cookie: x=y", "/"),
         ("/ /evil.example", "/"),
-        ("/" + "a" * urls.LONGEST, "/"),
+        ("/" + "a" * urls.MAX_RETURN_PATH_BYTES, "/"),
         ("*", "/"),
     ],
 )
 def test_users_return_to_paths_of_the_same_origin(uri: str, target: str) -> None:
-    assert urls.returning(uri) == target
+    assert urls.safe_return_path(uri) == target
 
 
 @pytest.mark.parametrize(
@@ -199,4 +199,4 @@ def test_all_or_any(every: bool, within: bool, first: str) -> None:
     ],
 )
 def test_what_backends_are_told(value: Any, header: str) -> None:
-    assert claims.told(value) == header
+    assert claims.claim_text(value) == header

@@ -59,7 +59,7 @@ def test_a_method_is_left_out_where_nginx_would_refuse_it(
 ) -> None:
     capabilities = Capabilities.parse(version)
     settings = UpstreamSettings(balancing=method)
-    told = upstreams.missing(settings, capabilities)
+    told = upstreams.unsupported(settings, capabilities)
     assert told == ([f"loadBalancingMethod {method} needs {missing}"] if missing else [])
     assert bool(upstreams.balancing(settings, capabilities)) == (not missing)
 

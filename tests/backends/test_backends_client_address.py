@@ -16,7 +16,7 @@ from proxies import PORT, Runner
 
 from gatehouse.compiler.backends.envoy import client_ip
 from gatehouse.compiler.ir import http as ir
-from gatehouse.compiler.ir.settings import ClientAddress, Edge
+from gatehouse.compiler.ir.settings import ClientAddress, DataPlaneSettings
 
 RUNNERS = [
     pytest.param(proxies.with_nginx, id="nginx"),
@@ -47,7 +47,7 @@ async def seen(
     address = f"127.{random.randint(20, 250)}.{random.randint(0, 255)}.1"
     async with backend("a") as endpoint:
         cluster = ir.Cluster("a", (endpoint,))
-        edge = Edge(client_address=known)
+        edge = DataPlaneSettings(client_address=known)
         gateway = plain([host("", to("a"))], [cluster], bind_address=address, edge=edge)
         async with runner(gateway, directory):
             headers = await asked(address, source, **request)
@@ -105,7 +105,7 @@ def test_no_chain_is_left_to_others() -> None:
         default_filter_chain=listener_components_pb2.FilterChain(name="else"),
     )
     known = ClientAddress("proxy-protocol", ("10.0.0.0/8", "2001:db8::1"))
-    client_ip.admit(made, Edge(client_address=known))
+    client_ip.admit(made, DataPlaneSettings(client_address=known))
     assert not made.HasField("default_filter_chain")
     found = {
         chain.name: [

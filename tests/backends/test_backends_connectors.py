@@ -12,8 +12,8 @@ from gatehouse.sidecars.tls_connector import config
 TLS = ir.BackendTls("front.internal", "", (ir.SubjectName("uri", "spiffe://real"),))
 ROUTE = ir.Route("a/b/0/0", ir.Match(), ir.Forward((ir.Backend("c-app"),)))
 HTTP = ir_gateway.Listener(8080, "HTTP", (ir.VirtualHost("", (ROUTE,)),))
-WHOLE = ir_gateway.StreamHost("", (ir_gateway.StreamBackend("c-tcp"),))
-TCP = ir_gateway.StreamListener(9000, "TCP", (WHOLE,))
+WHOLE = ir_gateway.L4Host("", (ir_gateway.L4Backend("c-tcp"),))
+TCP = ir_gateway.L4Listener(9000, "TCP", (WHOLE,))
 ENDPOINTS = (ir.Endpoint("127.0.0.1", 9443),)
 GATEWAY = ir_gateway.Gateway(
     "shop/web",

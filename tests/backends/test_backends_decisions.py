@@ -7,7 +7,7 @@ import re
 
 from gatehouse.compiler.backends.nginx.decision_plan import CHUNK, Candidate
 from gatehouse.compiler.backends.nginx.directives import Directive
-from gatehouse.compiler.backends.nginx.map_chains import DEEPEST, chain
+from gatehouse.compiler.backends.nginx.map_chains import MAX_DEPTH, chain
 from gatehouse.compiler.backends.nginx.match_conditions import Condition, conditions
 from gatehouse.compiler.ir import http as ir
 
@@ -137,7 +137,7 @@ def test_the_plan_leads_to_the_first_candidate_that_holds() -> None:
             nginx = Nginx(found.maps, variables)
             wanted = _linear(candidates, dict(variables), "@none")
             assert nginx.value(found.destination) == wanted, (candidates, variables)
-            assert nginx.deepest <= DEEPEST
+            assert nginx.deepest <= MAX_DEPTH
             hits += wanted != "@none"
     assert hits > 2000
 
@@ -169,4 +169,4 @@ def test_values_that_alternate_do_not_nest_deeper_than_before() -> None:
     assert len(maps) == 600 + 600 * 2 // CHUNK - 1
     nginx = Nginx(maps, {f"http_x_{n}": "" for n in range(599)} | {"http_x_599": "b"})
     assert nginx.value(chain("scope", candidates, "@none").destination) == "@599-b"
-    assert nginx.deepest <= DEEPEST
+    assert nginx.deepest <= MAX_DEPTH

@@ -20,8 +20,8 @@ from envoy_serving import serving
 
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
-from gatehouse.compiler.ir.gateway import Destination, StreamBackend, StreamHost, TunnelListener
-from gatehouse.compiler.ir.settings import ClientAddress, Edge
+from gatehouse.compiler.ir.gateway import Destination, L4Backend, L4Host, ProxyProtocolListener
+from gatehouse.compiler.ir.settings import ClientAddress, DataPlaneSettings
 from gatehouse.dataplane.xds.resources import CLUSTER, ENDPOINTS, LISTENER
 
 pytestmark = pytest.mark.process
@@ -47,25 +47,25 @@ async def servers(authority: Authority, *names: str) -> AsyncIterator[list[Serve
         yield [await stack.enter_async_context(apiserver(authority, name)) for name in names]
 
 
-def named(hostname: str, *clusters: str, sources: Sequence[str] = ()) -> StreamHost:
-    backends = tuple(StreamBackend(each) for each in clusters)
-    return StreamHost(hostname, backends, sources=tuple(sources))
+def named(hostname: str, *clusters: str, sources: Sequence[str] = ()) -> L4Host:
+    backends = tuple(L4Backend(each) for each in clusters)
+    return L4Host(hostname, backends, sources=tuple(sources))
 
 
 def clusters(*found: Server) -> tuple[ir.Cluster, ...]:
     return tuple(ir.Cluster(each.name, (each.endpoint,), "tcp") for each in found)
 
 
-def outside(hosts: Sequence[StreamHost], *found: Server) -> ir_gateway.Gateway:
+def outside(hosts: Sequence[L4Host], *found: Server) -> ir_gateway.Gateway:
     ordered = tuple(sorted(hosts, key=lambda host: host.hostname))
-    stream = ir_gateway.StreamListener(8443, "TLS", ordered)
+    stream = ir_gateway.L4Listener(8443, "TLS", ordered)
     return ir_gateway.Gateway("ns/gw", streams=(stream,), clusters=clusters(*found))
 
 
 def inside(
     destinations: Sequence[Destination], *found: Server, proxies: Sequence[str] = ()
 ) -> ir_gateway.Gateway:
-    tunnel = TunnelListener(8443, tuple(destinations), tuple(proxies))
+    tunnel = ProxyProtocolListener(8443, tuple(destinations), tuple(proxies))
     return ir_gateway.Gateway("ns/gw", tunnels=(tunnel,), clusters=clusters(*found))
 
 
@@ -177,7 +177,9 @@ async def test_a_list_of_sources_holds_and_nobody_elses_connections_notice(
 async def test_a_header_is_read_of_trusted_proxies_alone(
     authority: Authority, trust: ssl.SSLContext, wide: bool
 ) -> None:
-    edge = Edge(client_address=ClientAddress("proxy-protocol", ("127.0.8.0/24", "127.0.7.1")))
+    edge = DataPlaneSettings(
+        client_address=ClientAddress("proxy-protocol", ("127.0.8.0/24", "127.0.7.1"))
+    )
     async with servers(authority, "a", "b") as (a, b):
         hosts = [named("api.b.test", "b", sources=("203.0.113.0/24",)), named("", "a")]
         hosts += [] if wide else [named("api.a.test", "a")]
@@ -315,7 +317,7 @@ async def test_destinations_come_and_go_and_others_stay(
 async def test_ports_do_not_share_their_names(authority: Authority, trust: ssl.SSLContext) -> None:
     async with servers(authority, "a", "b") as (a, b):
         first = outside([named("api.a.test", "a")], a, b)
-        second = ir_gateway.StreamListener(9443, "TLS", (named("api.b.test", "b"),))
+        second = ir_gateway.L4Listener(9443, "TLS", (named("api.b.test", "b"),))
         gateway = ir_gateway.Gateway(
             "ns/gw", streams=(*first.streams, second), clusters=first.clusters
         )
@@ -346,7 +348,7 @@ async def test_connections_are_refused_while_there_is_no_endpoint_and_spread_ove
 
 def _worlds(
     kept: list[Server], spare: Server, number: int
-) -> tuple[list[StreamHost], list[Destination]]:
+) -> tuple[list[L4Host], list[Destination]]:
     """Give what there is after so many changes, beside what is kept: names with and without list,
     wide ones that cover none of those, destinations."""
     hosts = [named(""), *(named(f"api.{each.name}.test", each.name) for each in kept)]
@@ -377,7 +379,7 @@ async def test_nobody_is_cut_while_names_come_and_go_and_after_envoy_drained_the
             return ir_gateway.Gateway(
                 "ns/gw",
                 streams=outside(hosts).streams,
-                tunnels=(TunnelListener(9443, tuple(wanted)),),
+                tunnels=(ProxyProtocolListener(9443, tuple(wanted)),),
                 clusters=(first, *clusters(b), rotating),
             )
 

@@ -220,10 +220,10 @@ async def test_https_passed_and_ended_tls_share_a_port(authority: Authority) -> 
                 ir.Cluster("passed", (ir.Endpoint("127.0.0.1", port),), "tcp"),
                 ir.Cluster("plain", (plain,), "tcp"),
             )
-            stream = ir_gateway.StreamListener(8443, "TLS", (
-                ir_gateway.StreamHost("end.test", (ir_gateway.StreamBackend("plain"),), ("ended",)),
-                ir_gateway.StreamHost("nowhere.test"),
-                ir_gateway.StreamHost("pass.test", (ir_gateway.StreamBackend("passed"),)),
+            stream = ir_gateway.L4Listener(8443, "TLS", (
+                ir_gateway.L4Host("end.test", (ir_gateway.L4Backend("plain"),), ("ended",)),
+                ir_gateway.L4Host("nowhere.test"),
+                ir_gateway.L4Host("pass.test", (ir_gateway.L4Backend("passed"),)),
             ))  # fmt: skip
             gateway = secure(
                 [answers("web.test", 204, "web.test", "web")], *certificates,
@@ -275,16 +275,16 @@ async def test_tcp_and_udp_go_to_backends_by_weight(authority: Authority) -> Non
         datagrams(b"1") as first, datagrams(b"2") as second,
     ):  # fmt: skip
 
-        def by_weight(*names: str) -> tuple[ir_gateway.StreamHost, ...]:
+        def by_weight(*names: str) -> tuple[ir_gateway.L4Host, ...]:
             shares = (9, 1)
             pairs = zip(names, shares, strict=True)
-            return (ir_gateway.StreamHost("", tuple(ir_gateway.StreamBackend(*p) for p in pairs)),)
+            return (ir_gateway.L4Host("", tuple(ir_gateway.L4Backend(*p) for p in pairs)),)
 
         gateway = ir_gateway.Gateway(
             "ns/gw",
             streams=(
-                ir_gateway.StreamListener(9000, "TCP", by_weight("one", "two")),
-                ir_gateway.StreamListener(9000, "UDP", by_weight("first", "second")),
+                ir_gateway.L4Listener(9000, "TCP", by_weight("one", "two")),
+                ir_gateway.L4Listener(9000, "UDP", by_weight("first", "second")),
             ),
             clusters=(
                 ir.Cluster("first", (first,), "udp"), ir.Cluster("one", (one,), "tcp"),

@@ -17,9 +17,9 @@ from gatehouse.compiler.ir.authentication import (
     Requirement,
 )
 from gatehouse.dataplane.xds import sidecar_configs
-from gatehouse.dataplane.xds.resources import CLUSTER, COMPANION, LISTENER, Resources
+from gatehouse.dataplane.xds.resources import CLUSTER, LISTENER, SIDECAR_CONFIG, ResourceSet
 from gatehouse.sidecars.authenticator.config import FILE, PASSWORDS, Party, Realm
-from gatehouse.sidecars.authenticator.sessions import Keeper, Session
+from gatehouse.sidecars.authenticator.sessions import Session, SessionCodec
 
 ABLE = envoy.Capabilities(authenticators=True)
 
@@ -54,10 +54,10 @@ def guarded(wanted: Basic | Oidc | None, name: str = "ns/r/0/0", path: str = "/"
     return ir.Route(name, match, ir.Respond(204), authentication=wanted)
 
 
-def parties(resources: Resources) -> list[Party]:
+def parties(resources: ResourceSet) -> list[Party]:
     return [
         party
-        for each in resources.by_type.get(COMPANION, {}).values()
+        for each in resources.by_type.get(SIDECAR_CONFIG, {}).values()
         for party in msgspec.json.decode(sidecar_configs.files(each)[FILE], type=list[Party])
     ]
 
@@ -67,7 +67,7 @@ def test_nobody_is_let_in_where_nobody_can_be_asked() -> None:
     (said,) = found.unsupported
     why = "OpenID Connect needs an agent with an authenticator"
     assert said == ("ns/r/0/0", f"AuthenticationFilter ns/users: spec.oidc: {why}")
-    assert COMPANION not in found.resources.by_type
+    assert SIDECAR_CONFIG not in found.resources.by_type
     assert CLUSTER not in found.resources.by_type
 
 
@@ -89,16 +89,16 @@ def test_a_rotated_secret_is_another_party_and_what_is_needed_no_more_goes() -> 
         generator.generate(rotated).resources == envoy.Generator(ABLE).generate(rotated).resources
     )
     gone = generator.generate(gateway(guarded(None))).resources
-    assert not gone.by_type.get(COMPANION)
+    assert not gone.by_type.get(SIDECAR_CONFIG)
     assert not gone.by_type.get(CLUSTER)
 
 
 def test_a_party_is_there_for_as_long_as_any_route_needs_it() -> None:
     generator = envoy.Generator(ABLE)
     one, two = guarded(users(), "ns/one/0/0", "/one"), guarded(users(), "ns/two/0/0", "/two")
-    (made,) = generator.generate(gateway(one, two)).resources.by_type[COMPANION].values()
+    (made,) = generator.generate(gateway(one, two)).resources.by_type[SIDECAR_CONFIG].values()
     assert made.origins == ("ns/one", "ns/two")
-    (made,) = generator.generate(gateway(two)).resources.by_type[COMPANION].values()
+    (made,) = generator.generate(gateway(two)).resources.by_type[SIDECAR_CONFIG].values()
     assert made.origins == ("ns/two",)
 
 
@@ -133,9 +133,9 @@ def test_a_session_of_one_proxy_holds_on_the_other() -> None:
     assert here.headers == ("x-groups",)
     assert there.headers == ()
     session = Session("alice", 0.0, 1.0, 1.0, {"groups": ["staff"]})
-    cookie = Keeper(there, b"one").of_session(session)
-    assert Keeper(here, b"one").session(cookie) == session
-    assert Keeper(here, b"two").session(cookie) is None
+    cookie = SessionCodec(there, b"one").of_session(session)
+    assert SessionCodec(here, b"one").session(cookie) == session
+    assert SessionCodec(here, b"two").session(cookie) is None
 
 
 @pytest.mark.parametrize("users", ["weak", "strong"])
@@ -146,7 +146,7 @@ def test_passwords_are_an_authenticators_where_envoy_does_not_know_one(
     wanted = Basic("members", users, "ns/members")
     generator = envoy.Generator(envoy.Capabilities(authenticators=able))
     found = generator.generate(gateway(guarded(wanted)))
-    described = found.resources.by_type.get(COMPANION, {})
+    described = found.resources.by_type.get(SIDECAR_CONFIG, {})
     asked = able and users == "strong"
     assert bool(described) is asked
     assert bool(found.unsupported) is (users == "strong" and not able)

@@ -167,7 +167,7 @@ async def test_a_new_lifetime_counts_for_answers_that_are_kept(one: World) -> No
     one.reviewer.users["one"] = {"x-user": "me"}
     one.reviewer.allowed = lambda told: told["x-as-user"] == "bob"
     alice = one.client("alice")
-    hour = ir.Identity(good_for=3600, bad_for=3600, allowed_for=3600, denied_for=3600)
+    hour = ir.AuthCacheTTLs(good_for=3600, bad_for=3600, allowed_for=3600, denied_for=3600)
     questions = [
         (one.client(), BEARER, 200),
         (one.client(), ("Authorization", "Bearer two"), 401),
@@ -193,7 +193,7 @@ async def test_a_new_lifetime_counts_for_answers_that_are_kept(one: World) -> No
     await one.serve(one.cluster(identity=hour))
     assert await asked() == [(path, "3600", "3600") for path in paths]
     assert await asked() == []
-    minute = ir.Identity(good_for=60, bad_for=3600, allowed_for=60, denied_for=3600)
+    minute = ir.AuthCacheTTLs(good_for=60, bad_for=3600, allowed_for=60, denied_for=3600)
     await one.serve(one.cluster(identity=minute))
     await one.served.until(shortened)
     assert await asked() == [(path, "60", "3600") for path in paths]
@@ -202,7 +202,7 @@ async def test_a_new_lifetime_counts_for_answers_that_are_kept(one: World) -> No
 
 async def test_who_shows_nothing_is_anonymous_only_where_that_is_allowed(one: World) -> None:
     one.reviewer.users["one"] = {"x-user": "me"}
-    await one.serve(one.cluster(identity=ir.Identity(anonymous=False)))
+    await one.serve(one.cluster(identity=ir.AuthCacheTTLs(anonymous=False)))
     assert status(await one.ask(one.client())) == (401, "Unauthorized")
     basic = ("Authorization", "Basic " + base64.b64encode(b"a:b").decode())
     assert status(await one.ask(one.client(), "/version", "GET", basic))[0] == 401

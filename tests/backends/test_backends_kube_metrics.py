@@ -131,7 +131,7 @@ async def test_refusals_have_reasons(one: World) -> None:
     slow = ir.FlowSchema("slow", ir.TokenBucket(1, 1))
     cluster = one.cluster(
         policy("pods", none.name), policy("nodes", "slow"), policy("secrets", "", "away"),
-        schemas=(none, slow), identity=ir.Identity(anonymous=False),
+        schemas=(none, slow), identity=ir.AuthCacheTTLs(anonymous=False),
     )  # fmt: skip
     denied = one.cluster(name='%REQ(:path)%|"\\', hosts=(OTHER,), denied=True)
     await one.serve(cluster, denied)

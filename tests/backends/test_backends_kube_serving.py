@@ -153,7 +153,7 @@ async def test_a_watch_outlives_fifty_changes(one: World) -> None:
             *(ir.Policy((rules,), schema="s"),) * (1 + number % 3), schemas=(schema,),
             servers=servers[number % 3 == 2 :], denied=number % 5 == 4,
             client_trust="clients" if number % 7 else "", token="t" if number % 2 else "",
-            identity=ir.Identity(anonymous=bool(number % 2), good_for=number),
+            identity=ir.AuthCacheTTLs(anonymous=bool(number % 2), good_for=number),
         )  # fmt: skip
         changed = await one.serve(changing, other, secrets=token(str(number)))
         assert not [name for kind, name in changed if kind == LISTENER]

@@ -63,7 +63,7 @@ def test_every_value_is_written_or_refused_with_a_finding(
 
 
 def verbs(rule: ir.Rule) -> Any:
-    told = policy_metadata.told(ir.ApiCluster("c", (), (), (ir.Policy((rule,)),)))
+    told = policy_metadata.policy_metadata(ir.ApiCluster("c", (), (), (ir.Policy((rule,)),)))
     return json_format.MessageToDict(told)["policies"][0]["rules"][0]["verbs"]
 
 

@@ -18,8 +18,8 @@ from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.compiler.backends import nginx
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
-from gatehouse.compiler.ir.gateway import Destination, StreamBackend, StreamHost, TunnelListener
-from gatehouse.compiler.ir.settings import ClientAddress, Edge
+from gatehouse.compiler.ir.gateway import Destination, L4Backend, L4Host, ProxyProtocolListener
+from gatehouse.compiler.ir.settings import ClientAddress, DataPlaneSettings
 
 pytestmark = pytest.mark.process
 
@@ -60,14 +60,14 @@ async def test_names_pass_through_and_lists_of_sources_hold(tmp_path: Path) -> N
     trust.check_hostname = False
     async with apiserver(authority, "a") as a, apiserver(authority, "b") as b:
         hosts = (
-            StreamHost(""),
-            StreamHost("api.a.test", (StreamBackend("a"),)),
-            StreamHost("api.b.test", (StreamBackend("b"),), sources=("127.0.9.0/24",)),
+            L4Host(""),
+            L4Host("api.a.test", (L4Backend("a"),)),
+            L4Host("api.b.test", (L4Backend("b"),), sources=("127.0.9.0/24",)),
         )
         gateway = ir_gateway.Gateway(
             "ns/gw",
             ADDRESS[0],
-            streams=(ir_gateway.StreamListener(ADDRESS[1], "TLS", hosts),),
+            streams=(ir_gateway.L4Listener(ADDRESS[1], "TLS", hosts),),
             clusters=tuple(ir.Cluster(each.name, (each.endpoint,), "tcp") for each in (a, b)),
         )
         async with serving(gateway):
@@ -84,12 +84,12 @@ async def test_a_source_in_the_header_counts_if_its_proxy_is_trusted(tmp_path: P
     trust.check_hostname = False
     known = ClientAddress("proxy-protocol", ("127.0.8.0/24",))
     async with apiserver(authority, "b") as b:
-        host = StreamHost("api.b.test", (StreamBackend("b"),), sources=("203.0.113.0/24",))
+        host = L4Host("api.b.test", (L4Backend("b"),), sources=("203.0.113.0/24",))
         gateway = ir_gateway.Gateway(
             "ns/gw",
             ADDRESS[0],
-            edge=Edge(client_address=known),
-            streams=(ir_gateway.StreamListener(ADDRESS[1], "TLS", (host,)),),
+            edge=DataPlaneSettings(client_address=known),
+            streams=(ir_gateway.L4Listener(ADDRESS[1], "TLS", (host,)),),
             clusters=(ir.Cluster("b", (b.endpoint,), "tcp"),),
         )
         async with serving(gateway):
@@ -104,7 +104,7 @@ async def test_a_source_in_the_header_counts_if_its_proxy_is_trusted(tmp_path: P
 
 
 def test_a_port_for_proxies_is_refused() -> None:
-    tunnel = TunnelListener(8443, (Destination("10.1.2.3", 443, "a"),))
+    tunnel = ProxyProtocolListener(8443, (Destination("10.1.2.3", 443, "a"),))
     gateway = ir_gateway.Gateway("ns/gw", tunnels=(tunnel,), clusters=(ir.Cluster("a", (), "tcp"),))
     generated = nginx.Generator(nginx.Capabilities.parse("1.31.0")).generate(gateway)
     assert [name for name, _ in generated.unsupported] == ["port/8443"]

@@ -34,7 +34,7 @@ def test_neither_open_source_nor_what_has_no_licence_is_told(version: str) -> No
     found = plus_usage.reports(plus_usage.parse('{"proxy": "p:1"}'), LICENSE)
     capabilities = Capabilities.parse(version)
     assert block.directives(found, capabilities) == []
-    assert block.missing(found, capabilities) == []
+    assert block.unsupported(found, capabilities) == []
 
 
 def test_a_release_that_knows_no_proxy_is_told_everything_else_and_that_is_said() -> None:
@@ -44,8 +44,10 @@ def test_a_release_that_knows_no_proxy_is_told_everything_else_and_that_is_said(
     text = write(block.directives(found, R33))
     assert "proxy" not in text
     assert '"endpoint=nim.example"' in text
-    assert block.missing(found, R33) == ["usage reports by a proxy need NGINX Plus R34 or newer"]
-    assert block.missing(found, R36) == []
+    assert block.unsupported(found, R33) == [
+        "usage reports by a proxy need NGINX Plus R34 or newer"
+    ]
+    assert block.unsupported(found, R36) == []
 
 
 @pytest.mark.parametrize(

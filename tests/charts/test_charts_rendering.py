@@ -19,7 +19,7 @@ from pod_security import violations
 
 from gatehouse.apis.resources import Resource
 from gatehouse.apiserver.builtin import schemas
-from gatehouse.apiserver.objects.served_resource import Served
+from gatehouse.apiserver.objects.served_resource import ServedResource
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "gatehouse"
@@ -74,7 +74,7 @@ def test_everything_is_what_kubernetes_says_it_may_be(case: str) -> None:
         package = group.split(".")[0] or "core"
         schema = schemas.schema_of(f"{package}.{version}.{each['kind']}")
         resource = Resource(group, version, "things", each["kind"])
-        served = Served(resource=resource, schema=schema, storage_version=version)
+        served = ServedResource(resource=resource, schema=schema, storage_version=version)
         unknown = served.compiled.prepare(each)
         where = f"{each['kind']} {each['metadata']['name']}"
         assert not unknown, f"{where}: {unknown}"

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from authority import Authority
 
-from gatehouse.agent.envoy.resource_cache import Kept
-from gatehouse.agent.envoy.resource_store import Disk
+from gatehouse.agent.envoy.resource_cache import AcceptedChange
+from gatehouse.agent.envoy.resource_store import ResourceStore
 from gatehouse.cli import envoy_config
 from gatehouse.compiler.backends import envoy
 from gatehouse.compiler.ir import gateway as ir_gateway
@@ -95,9 +95,9 @@ def test_a_resource_of_an_unknown_type_is_not_shown_as_bytes() -> None:
 
 
 def test_what_an_agent_keeps_is_read_while_it_is_open(tmp_path: Path) -> None:
-    disk = Disk(tmp_path / "envoy.db")
+    disk = ResourceStore(tmp_path / "envoy.db")
     resources = [Resource.make("type.googleapis.com/t", name, b"x") for name in ("a", "b")]
-    disk.write([Kept(tuple(resources), ())])
+    disk.write([AcceptedChange(tuple(resources), ())])
     before = {path.name for path in tmp_path.iterdir()}
     assert envoy_config.read(tmp_path / "envoy.db") == resources
     assert {path.name for path in tmp_path.iterdir()} == before

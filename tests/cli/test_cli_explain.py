@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from inprocess import Server
 
 from gatehouse.apis import resources
-from gatehouse.cli.errors import Trouble
+from gatehouse.cli.errors import CLIError
 from gatehouse.cli.explain import explain
 from gatehouse.standalone.state_directory import State
 
@@ -123,7 +123,7 @@ def test_people_get_a_table(tmp_path: Path) -> None:
 )
 def test_what_makes_no_sense_is_told(arguments: list[str], words: str) -> None:
     found = run(*arguments)
-    assert isinstance(found.exception, Trouble)
+    assert isinstance(found.exception, CLIError)
     assert words in str(found.exception)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gatehouse.sidecars.base.failure_log import AGAIN_SECONDS, MOST, Failures
+from gatehouse.sidecars.base.failure_log import MAX_MESSAGES, REPEAT_SECONDS, FailureLog
 
 ONE = "connector: cluster c-a, endpoint [::1]:443"
 
@@ -10,11 +10,11 @@ ONE = "connector: cluster c-a, endpoint [::1]:443"
 def test_a_reason_is_said_at_once_and_then_once_a_minute_with_the_number_left_out() -> None:
     said: list[str] = []
     now = 0.0
-    failures = Failures(said.append, lambda: now)
+    failures = FailureLog(said.append, lambda: now)
     for _ in range(5):
         failures.failed(ONE, "no")
     failures.failed(ONE, "another")
-    now = AGAIN_SECONDS
+    now = REPEAT_SECONDS
     failures.failed(ONE, "no")
     assert said == [
         "connector: cluster c-a, endpoint [::1]:443: no",
@@ -25,8 +25,8 @@ def test_a_reason_is_said_at_once_and_then_once_a_minute_with_the_number_left_ou
 
 def test_reasons_that_never_end_are_forgotten() -> None:
     said: list[str] = []
-    failures = Failures(said.append, lambda: 0.0)
-    for number in range(3 * MOST):
+    failures = FailureLog(said.append, lambda: 0.0)
+    for number in range(3 * MAX_MESSAGES):
         failures.failed(ONE, str(number))
-    assert len(said) == 3 * MOST
-    assert len(failures._said) <= MOST
+    assert len(said) == 3 * MAX_MESSAGES
+    assert len(failures._said) <= MAX_MESSAGES

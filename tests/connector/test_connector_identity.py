@@ -75,21 +75,23 @@ def test_names(tmp_path: Path, presented: str, kind: Any, wanted: str, good: boo
         name = x509.UniformResourceIdentifier(presented)
     elif presented[0].isdigit():
         name = x509.IPAddress(ipaddress.ip_address(presented))
-    assert san_match.has_one_of(having(tmp_path, name), [Name(kind, wanted)]) is good
+    assert san_match.matches_any_san(having(tmp_path, name), [Name(kind, wanted)]) is good
 
 
 def test_one_of_several_is_enough(tmp_path: Path) -> None:
     certificate = having(
         tmp_path, x509.DNSName("a.example"), x509.UniformResourceIdentifier("spiffe://a")
     )
-    assert san_match.has_one_of(certificate, [Name(DNS, "b.example"), Name(URI, "spiffe://a")])
-    assert not san_match.has_one_of(certificate, [Name(DNS, "b.example"), Name(URI, "spiffe://b")])
+    assert san_match.matches_any_san(certificate, [Name(DNS, "b.example"), Name(URI, "spiffe://a")])
+    assert not san_match.matches_any_san(
+        certificate, [Name(DNS, "b.example"), Name(URI, "spiffe://b")]
+    )
 
 
 def test_the_common_name_is_no_name(tmp_path: Path) -> None:
     certificate = having(tmp_path)
     assert certificate["subject"] == ((("commonName", "common.example"),),)
-    assert not san_match.has_one_of(certificate, [Name(DNS, "common.example")])
+    assert not san_match.matches_any_san(certificate, [Name(DNS, "common.example")])
     assert san_match.shown(certificate) == "no names"
 
 

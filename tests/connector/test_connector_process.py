@@ -19,11 +19,11 @@ from authority import Authority
 from connector_running import SERVER_NAME, Endpoint, Running, echo, to
 from cryptography import x509
 
-from gatehouse.sidecars.base.failure_log import Failures
+from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.tls_connector import config, relay
 from gatehouse.sidecars.tls_connector import listeners as listening_module
 from gatehouse.sidecars.tls_connector.config import Connector
-from gatehouse.sidecars.tls_connector.listeners import Listening
+from gatehouse.sidecars.tls_connector.listeners import Listeners
 
 pytestmark = pytest.mark.process
 
@@ -365,7 +365,7 @@ async def test_an_endpoint_that_says_nothing_is_given_up(
 ) -> None:
     monkeypatch.setattr(relay, "CONNECT_SECONDS", 0.1)
     said: list[str] = []
-    listening = Listening(tmp_path, 0.0, Failures(said.append))
+    listening = Listeners(tmp_path, 0.0, FailureLog(said.append))
     with socket.create_server(("127.0.0.1", 0)) as silent:
         connector = to(silent.getsockname()[1], authority)
         await listening.serve([configuration(tmp_path, connector)])
@@ -383,7 +383,7 @@ async def test_a_connection_is_cut_that_nginx_left_and_the_endpoint_does_not_tak
     monkeypatch.setattr(listening_module, "LOOK_SECONDS", 0.1)
     stuck = threading.Event()
     endpoint = endpoints(lambda _connection: stuck.wait(60))
-    listening = Listening(tmp_path, 0.0, Failures())
+    listening = Listeners(tmp_path, 0.0, FailureLog())
     await listening.serve([configuration(tmp_path, to(endpoint, authority))])
     looking = asyncio.create_task(listening.look())
     _, writer = await asyncio.open_unix_connection(tmp_path / "a.sock")

@@ -13,8 +13,8 @@ from authority import Authority
 from connector_running import to
 from cryptography import x509
 
-from gatehouse.sidecars.base.failure_log import Failures
-from gatehouse.sidecars.tls_connector.relay import Near, Target, UntrustedError
+from gatehouse.sidecars.base.failure_log import FailureLog
+from gatehouse.sidecars.tls_connector.relay import DownstreamConnection, Target, UntrustedError
 
 ANSWER = b"HTTP/1.1 200 OK\r\n\r\n"
 
@@ -55,7 +55,7 @@ class Handshake:
         authority = Authority(directory)
         context = ssl.create_default_context(cafile=str(authority.file))
         context.check_hostname = False
-        self.near = Near(Target(to(443, authority), context), Failures())
+        self.near = DownstreamConnection(Target(to(443, authority), context), FailureLog())
         self.far = self.near._far
         self.nginx, self.wire = Transport(), Transport()
         self.near.transport = cast(asyncio.Transport, cast(Any, self.nginx))

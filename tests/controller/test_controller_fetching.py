@@ -11,7 +11,7 @@ from key_server import KeyServer, key_server
 
 from gatehouse.compiler.frontends.gateway_api import Fetch, Fetched
 from gatehouse.controller import url_fetcher
-from gatehouse.controller.url_fetcher import LARGEST, Fetcher
+from gatehouse.controller.url_fetcher import MAX_BYTES, Fetcher
 
 
 class Told:
@@ -100,9 +100,9 @@ async def test_what_cannot_be_fetched_is_told_and_tried_again(
 async def test_an_answer_without_end_is_not_taken(
     server: KeyServer, fetcher: Fetcher, told: Told
 ) -> None:
-    server.body = b"x" * (LARGEST + 1)
+    server.body = b"x" * (MAX_BYTES + 1)
     fetcher.want([Fetch(server.url, server.authority)])
-    assert await told.next() == Fetched(problem=f"answered more than {LARGEST} bytes")
+    assert await told.next() == Fetched(problem=f"answered more than {MAX_BYTES} bytes")
 
 
 async def test_a_server_that_nobody_vouches_for_is_not_believed(

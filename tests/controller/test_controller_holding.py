@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.controller.deferred_status import LONGEST, Holding
+from gatehouse.controller.deferred_status import MAX_DEFER_SECONDS, DeferredStatuses
 from gatehouse.incremental.query import Key
 
 GATEWAYS: tuple[Key, ...] = tuple(("Gateway", "ns", name) for name in "abc")
@@ -43,14 +43,18 @@ STEPS = st.lists(
     HELD
     | st.tuples(st.just("forget"), st.sampled_from(OBJECTS), st.just({}))
     | st.tuples(st.just("serve"), st.sampled_from(GATEWAYS), st.none() | st.integers(0, 4))
-    | st.tuples(st.just("wait"), st.just(()), st.sampled_from([0.0, 1.0, LONGEST / 2, LONGEST])),
+    | st.tuples(
+        st.just("wait"),
+        st.just(()),
+        st.sampled_from([0.0, 1.0, MAX_DEFER_SECONDS / 2, MAX_DEFER_SECONDS]),
+    ),
     max_size=30,
 )
 
 
 @given(STEPS)
 def test_what_is_released_is_what_a_look_at_everything_releases(steps: list[Any]) -> None:
-    holding, plain, now, number = Holding(), Plain(), 0.0, 0
+    holding, plain, now, number = DeferredStatuses(), Plain(), 0.0, 0
     served: dict[Key, int] = dict.fromkeys(GATEWAYS, 0)
     news: set[Key] = set()
     for what, key, value in steps:
@@ -58,7 +62,7 @@ def test_what_is_released_is_what_a_look_at_everything_releases(steps: list[Any]
             case "hold":
                 number += 1
                 holding.hold(key, number, value, now)  # type: ignore[arg-type]
-                plain.held.setdefault(key, deque()).append((number, value, now + LONGEST))
+                plain.held.setdefault(key, deque()).append((number, value, now + MAX_DEFER_SECONDS))
             case "forget":
                 holding.forget(key)
                 plain.held.pop(key, None)
@@ -74,7 +78,7 @@ def test_what_is_released_is_what_a_look_at_everything_releases(steps: list[Any]
 
 
 def test_nothing_is_remembered_of_what_went() -> None:
-    holding = Holding()
+    holding = DeferredStatuses()
     for number in range(3):
         for key in OBJECTS:
             holding.hold(key, number, {GATEWAYS[0]: 1, GATEWAYS[1]: 1}, 0.0)  # type: ignore[arg-type]

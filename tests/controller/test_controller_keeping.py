@@ -15,10 +15,10 @@ from upstream_worlds import spec
 
 from gatehouse.apis import resources
 from gatehouse.compiler.frontends.upstream_cluster import Allocation
-from gatehouse.compiler.frontends.upstream_cluster.flow_control import Spread
+from gatehouse.compiler.frontends.upstream_cluster.flow_control import LimitAllocation
 from gatehouse.compiler.ir.kube_apiserver import InFlight
-from gatehouse.controller.compilation import Pass
-from gatehouse.controller.owned_resources import Keeping
+from gatehouse.controller.compilation import CompileResult
+from gatehouse.controller.owned_resources import OwnedResources
 from gatehouse.incremental.query import Key
 from gatehouse.incremental.table import Table
 from gatehouse.kube import client as kube
@@ -33,15 +33,15 @@ LIMITS = resources.RATE_LIMIT_CONDITIONS
 WATCHED = (LIMITS, resources.UPSTREAM_CLUSTERS)
 
 
-def found(most: int, *data_planes: str, name: str = A) -> Pass:
+def found(most: int, *data_planes: str, name: str = A) -> CompileResult:
     """Give a pass in which a cluster's limit is spread over data planes."""
-    limit = Spread("s", "globalAllocate", InFlight(most), InFlight(most // 2))
+    limit = LimitAllocation("s", "globalAllocate", InFlight(most), InFlight(most // 2))
     made = Allocation((limit,), tuple(("ns", each) for each in data_planes))
     key: Key = ("UpstreamCluster", "", name)
-    return Pass(allocations=Table({key: made}))
+    return CompileResult(allocations=Table({key: made}))
 
 
-NOTHING = Pass()
+NOTHING = CompileResult()
 
 
 @pytest.fixture
@@ -54,9 +54,9 @@ async def client(tmp_path: Path) -> AsyncIterator[kube.Client]:
 
 
 @contextlib.asynccontextmanager
-async def running(client: kube.Client) -> AsyncIterator[Keeping]:
+async def running(client: kube.Client) -> AsyncIterator[OwnedResources]:
     informers: dict[resources.Resource, Informer] = {}
-    made = Keeping(client, lambda resource: informers[resource].objects)
+    made = OwnedResources(client, lambda resource: informers[resource].objects)
     for each in WATCHED:
         informers[each] = Informer(client, each, on_changes=made.on_changes)
     runs = [each.run() for each in informers.values()]
@@ -70,7 +70,7 @@ async def running(client: kube.Client) -> AsyncIterator[Keeping]:
 
 
 @pytest.fixture
-async def keeping(client: kube.Client) -> AsyncIterator[Keeping]:
+async def keeping(client: kube.Client) -> AsyncIterator[OwnedResources]:
     async with running(client) as made:
         yield made
 
@@ -96,7 +96,7 @@ async def most(client: kube.Client, name: str, where: str = "spec") -> int | Non
     return (items[0].get("maxRequestsInflight") or {}).get("max")
 
 
-async def test_they_are_made_follow_and_go(client: kube.Client, keeping: Keeping) -> None:
+async def test_they_are_made_follow_and_go(client: kube.Client, keeping: OwnedResources) -> None:
     owner = await client.get(resources.UPSTREAM_CLUSTERS, A)
 
     async def is_told(whole: int, given: int, share: int) -> bool:
@@ -120,7 +120,7 @@ async def _are(client: kube.Client, wanted: set[str]) -> bool:
 
 
 async def test_what_somebody_changes_or_deletes_is_mended(
-    client: kube.Client, keeping: Keeping
+    client: kube.Client, keeping: OwnedResources
 ) -> None:
     keeping.follow(found(10, "p"))
     await until(lambda: _says(client, STATE, "status", 5))
@@ -139,7 +139,7 @@ async def _says(client: kube.Client, name: str, where: str, number: int) -> bool
     return await most(client, name, where) == number
 
 
-async def test_they_go_with_their_cluster(client: kube.Client, keeping: Keeping) -> None:
+async def test_they_go_with_their_cluster(client: kube.Client, keeping: OwnedResources) -> None:
     keeping.follow(found(10, "p"))
     await until(lambda: _are(client, {STATE, INSTANCE}))
     await client.delete(resources.UPSTREAM_CLUSTERS, A)

@@ -100,7 +100,7 @@ async def test_a_cluster_without_the_definition_works(tmp_path: Any) -> None:
             await each.synced.wait()
         tasks.append(group.create_task(made.run()))
         async with asyncio.timeout(30):
-            while front.NLK not in made.balancers:
+            while front.NLK_CONFIG_KEY not in made.balancers:
                 await asyncio.sleep(0.01)
         for task in tasks:
             task.cancel()

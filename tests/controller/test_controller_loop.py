@@ -22,12 +22,12 @@ from gatehouse.compiler.frontends.upstream_cluster import replicas
 from gatehouse.controller import loop
 from gatehouse.controller.compilation import Compilation
 from gatehouse.controller.loop import Loop
-from gatehouse.controller.pipelines import nginx_line
-from gatehouse.controller.programmed_condition import Trouble
+from gatehouse.controller.pipelines import nginx_pipeline
+from gatehouse.controller.programmed_condition import ProvisioningError
 from gatehouse.controller.provisioner.manifests import Plan
 from gatehouse.controller.publisher import Publisher
-from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport, Refusal
-from gatehouse.dataplane.file_set import Bundle
+from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport, Rejection
+from gatehouse.dataplane.file_set import FileSet
 from gatehouse.incremental.query import Key
 from gatehouse.kube.store import Change
 
@@ -92,10 +92,10 @@ class Fleet:
 
     def __init__(self) -> None:
         self.on_report: Callable[[str], None] = lambda gateway: None
-        self.bundles: list[Bundle] = []
+        self.bundles: list[FileSet] = []
         self.instance: InstanceReport | None = None
 
-    def publish(self, gateway: str, bundle: Bundle) -> None:
+    def publish(self, gateway: str, bundle: FileSet) -> None:
         assert gateway == "ns/gw"
         self.bundles.append(bundle)
         self.say(error="")
@@ -145,7 +145,7 @@ class Story:
         self.compilation = Compilation(gateway_api.Settings(bind="any"))
         self.loop = Loop(
             self.compilation,
-            Publisher({gateway_api.NGINX: nginx_line(self.fleet)}),
+            Publisher({gateway_api.NGINX: nginx_pipeline(self.fleet)}),
             self.written,  # type: ignore[arg-type]
             self.provisioned.append,
             self.fetched.append,
@@ -276,7 +276,7 @@ async def test_a_part_that_an_instance_refuses_is_said_of_the_object_it_was_made
     await story.until(lambda: HTTP_ROUTE in story.written.now)
     assert story.fleet.instance is not None
     accepting = story.fleet.instance
-    refusal = Refusal(("ns/r/0/0",), "no such filter")
+    refusal = Rejection(("ns/r/0/0",), "no such filter")
     story.fleet.instance = msgspec.structs.replace(accepting, refused=(refusal,))
     story.fleet.on_report("ns/gw")
 
@@ -417,7 +417,7 @@ async def test_parameters_that_change_are_provisioned_without_a_change_of_ports(
 async def test_trouble_with_provisioning_shows_in_the_gateway(story: Story) -> None:
     story.apply(BASE)
     await story.until(lambda: story.provisioned)
-    story.loop.on_provisioned(("ns", "gw"), Trouble("Deployment ns/gw: forbidden"))
+    story.loop.on_provisioned(("ns", "gw"), ProvisioningError("Deployment ns/gw: forbidden"))
     await story.until(
         lambda: "forbidden" in story.written.condition(GATEWAY, "Programmed")["message"]
     )

@@ -22,7 +22,7 @@ from gatehouse.compiler.ir import load_balancing as lb
 from gatehouse.controller.load_balancers import machines
 from gatehouse.controller.load_balancers.balancer import Balancer
 from gatehouse.controller.load_balancers.metrics import figures
-from gatehouse.controller.metrics import registry
+from gatehouse.controller.metrics import collector_registry
 from gatehouse.controller.options import SERVER_NAME
 from gatehouse.dataplane import upstream_name
 from gatehouse.dataplane.machine_identity import Machine as Name
@@ -53,7 +53,7 @@ class Plane:
     def __init__(self, delivery: AgentServer, authority: Path, port: int) -> None:
         self.delivery, self.authority, self.port = delivery, authority, port
         self.woken = asyncio.Event()
-        self.fleet = machines.Fleet(delivery, self.woken.set)
+        self.fleet = machines.MachineFleet(delivery, self.woken.set)
         delivery.on_report = delivery.envoys.on_report = lambda _name: self.woken.set()
 
     def reports(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def asked(*hosts: str, port: int = 0, endpoint: int = 9) -> lb.Machines:
     route = http.Route("r", http.Match(), http.Forward((http.Backend("http-web"),)))
     listener = ir.Listener(port or free_port(), "HTTP", (http.VirtualHost("", (route,)),))
     gateway = ir.Gateway(BALANCER, "127.0.0.1", (listener,), clusters=(cluster,))
-    upstream = lb.UpstreamSet(upstream_name.Name("http", "web"), ())
+    upstream = lb.UpstreamSet(upstream_name.UpstreamName("http", "web"), ())
     return lb.Machines(BALANCER, "nginx", tuple(map(lb.Machine, hosts)), (upstream,), gateway)
 
 
@@ -91,11 +91,11 @@ async def test_who_is_missed_is_said_to_be_away_only_after_a_while(
     assert plane.fleet.version(BALANCER) == ""
     async with asyncio.timeout(5):
         await plane.woken.wait()
-    assert {each.error for each in plane.reports().values()} == {machines.AWAY}
+    assert {each.error for each in plane.reports().values()} == {machines.DISCONNECTED_MESSAGE}
 
 
 def test_only_machines_that_are_asked_for_are_somebody() -> None:
-    fleet = machines.Fleet(AgentServer(nobody), lambda: None)
+    fleet = machines.MachineFleet(AgentServer(nobody), lambda: None)
     with pytest.raises(Unavailable):
         fleet.identify(Name("edge", "front", "lb-1").uri)
     fleet._wanted = {BALANCER: asked("lb-1")}
@@ -131,7 +131,7 @@ async def test_what_was_known_of_a_machine_counts_for_a_while_after_its_line_bro
     assert not any(plane.fleet.connected().values())
     assert plane.reports() == before
     monkeypatch.setattr(machines, "AWAY_SECONDS", 0.0)
-    assert plane.reports()["lb-1"].error == machines.AWAY
+    assert plane.reports()["lb-1"].error == machines.DISCONNECTED_MESSAGE
     assert plane.reports()["lb-1"].version == ""
 
 
@@ -166,7 +166,9 @@ async def test_figures_of_every_machine_are_measured_from_outside(
 
 async def measured(plane: Plane, known: Balancer) -> str:
     nobody_else = nginx_plus.Fleet(lambda _name, _report: None)
-    server = HealthServer(lambda: "", registry(lambda: figures([known], nobody_else, plane.fleet)))
+    server = HealthServer(
+        lambda: "", collector_registry(lambda: figures([known], nobody_else, plane.fleet))
+    )
     where = free_port()
     await server.start(f"127.0.0.1:{where}")
     try:

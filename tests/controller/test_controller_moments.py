@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gatehouse.compiler.frontends.upstream_cluster import passed
-from gatehouse.controller.deadlines import LONGEST, Moments
+from gatehouse.controller.deadlines import MAX_SLEEP_SECONDS, Deadlines
 from gatehouse.incremental.query import Key
 from gatehouse.incremental.table import Table
 
@@ -20,7 +20,7 @@ class Inputs:
     def __init__(self) -> None:
         self.now = 1000.0
         self.told: dict[Key, Any] = {}
-        self.moments = Moments(self._put, lambda: self.now)
+        self.moments = Deadlines(self._put, lambda: self.now)
 
     def _put(self, key: Key, value: Any) -> bool:
         changed = self.told.get(key) is not value
@@ -64,4 +64,4 @@ def test_a_clock_that_is_set_back_is_believed(inputs: Inputs) -> None:
     inputs.now = 800.0
     assert inputs.moments.tell(named)
     assert inputs.known(900) == [False]
-    assert inputs.moments.waits() == [LONGEST]
+    assert inputs.moments.waits() == [MAX_SLEEP_SECONDS]

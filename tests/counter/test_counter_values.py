@@ -11,8 +11,8 @@ from envoy.service.ratelimit.v3 import rls_pb2
 from google.protobuf import wrappers_pb2
 
 from gatehouse.ratelimit import descriptors
-from gatehouse.ratelimit.descriptors import MOST, Draw, MalformedError
-from gatehouse.ratelimit.redis_health import PAUSE_FIRST, PAUSE_MAX, STEADY_SECONDS, Outages
+from gatehouse.ratelimit.descriptors import MAX_TOKENS, MalformedError, TakeRequest
+from gatehouse.ratelimit.redis_health import PAUSE_FIRST, PAUSE_MAX, RECOVERY_SECONDS, RedisHealth
 
 
 def _request(*found: Any, **fields: Any) -> rls_pb2.RateLimitRequest:
@@ -21,14 +21,14 @@ def _request(*found: Any, **fields: Any) -> rls_pb2.RateLimitRequest:
 
 def test_a_descriptor_is_a_bucket() -> None:
     assert descriptors.draws(_request(limit(10, 20), limit(1, 2, "t"))) == [
-        Draw("d:c:s", 10, 20),
-        Draw("d:c:t", 1, 2),
+        TakeRequest("d:c:s", 10, 20),
+        TakeRequest("d:c:t", 1, 2),
     ]
 
 
 def test_entries_may_come_in_any_order() -> None:
     entries = [("rate", "1"), ("schema", "s"), ("burst", "2"), ("cluster", "c")]
-    assert descriptors.draws(_request(descriptor(*entries))) == [Draw("d:c:s", 1, 2)]
+    assert descriptors.draws(_request(descriptor(*entries))) == [TakeRequest("d:c:s", 1, 2)]
 
 
 def test_names_cannot_be_made_to_meet() -> None:
@@ -51,7 +51,7 @@ def test_how_many_tokens_are_wanted() -> None:
     huge = limit(1, 2)
     huge.hits_addend.CopyFrom(wrappers_pb2.UInt64Value(value=2**64 - 1))
     request = _request(limit(1, 2), own, none, huge, hits_addend=3)
-    assert [each.wanted for each in descriptors.draws(request)] == [3, 7, 0, MOST + 1]
+    assert [each.wanted for each in descriptors.draws(request)] == [3, 7, 0, MAX_TOKENS + 1]
     assert descriptors.draws(_request(limit(1, 2)))[0].wanted == 1
 
 
@@ -71,7 +71,7 @@ def test_how_many_tokens_are_wanted() -> None:
         ((limit(-1, 1),), "rate is '-1'"),
         ((limit("1.5", 1),), "rate is '1.5'"),
         ((limit("\u0661", 1),), "rate is"),
-        ((limit(1, MOST + 1),), "burst is '1000000001'"),
+        ((limit(1, MAX_TOKENS + 1),), "burst is '1000000001'"),
         ((limit(1, "9" * 5000),), "burst is"),
         ((limit(1, 1), limit(1, "")), "burst is ''"),
     ],
@@ -91,7 +91,7 @@ class Clock:
 
 def test_a_redis_that_stays_away_is_looked_for_less_and_less() -> None:
     clock = Clock()
-    outages = Outages(clock)
+    outages = RedisHealth(clock)
     assert outages.failed()
     pauses = [outages.pause]
     for _ in range(8):
@@ -107,7 +107,7 @@ def test_a_redis_that_stays_away_is_looked_for_less_and_less() -> None:
 
 def test_a_redis_that_comes_and_goes_is_trusted_less_and_less() -> None:
     clock = Clock()
-    outages = Outages(clock)
+    outages = RedisHealth(clock)
     pauses = []
     for _ in range(10):
         outages.failed()
@@ -116,6 +116,6 @@ def test_a_redis_that_comes_and_goes_is_trusted_less_and_less() -> None:
         outages.answered()
     assert pauses[:3] == [PAUSE_FIRST, 2 * PAUSE_FIRST, 4 * PAUSE_FIRST]
     assert pauses[-1] == PAUSE_MAX
-    clock.now += STEADY_SECONDS + 1
+    clock.now += RECOVERY_SECONDS + 1
     outages.failed()
     assert outages.pause == PAUSE_FIRST

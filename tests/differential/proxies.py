@@ -15,7 +15,7 @@ import envoys
 from gatehouse.agent.nginx import binary as nginx_binary
 from gatehouse.compiler.backends import envoy, nginx
 from gatehouse.compiler.ir.gateway import Gateway
-from gatehouse.dataplane.file_set import Bundle
+from gatehouse.dataplane.file_set import FileSet
 
 PORT = 8080
 STARTS = 90.0
@@ -38,7 +38,7 @@ async def with_nginx(gateway: Gateway, directory: Path) -> AsyncIterator[None]:
         await _ended(process, log)
 
 
-async def _nginx(bundle: Bundle, base: Path) -> asyncio.subprocess.Process:
+async def _nginx(bundle: FileSet, base: Path) -> asyncio.subprocess.Process:
     for path, file in bundle.files.items():
         (base / path).parent.mkdir(parents=True, exist_ok=True)
         (base / path).write_bytes(file.content)

@@ -157,7 +157,7 @@ async def test_nothing_is_left_of_a_data_plane_that_is_removed(
     await client.delete(resources.GATEWAYS, "web", "default")
 
     async def removed() -> bool:
-        gone = not procfs.alive(pid)
+        gone = not procfs.is_alive(pid)
         return gone and not list(installation.state.glob("node/pods/*/volumes"))
 
     await until(removed, 60)

@@ -19,7 +19,7 @@ from outside_traffic import node, web
 
 from gatehouse.apis import resources
 from gatehouse.controller.options import SERVER_NAME
-from gatehouse.dataplane.file_set import digest_of
+from gatehouse.dataplane.file_set import base64_sha256
 from gatehouse.dataplane.machine_identity import Machine as Name
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
@@ -120,7 +120,9 @@ async def test_what_is_another_load_balancer_s_is_denied_and_told(
     machine.certify(authority, "edge/theirs")
     async with machine.running():
         await told(cluster, "theirs", "Programmed")
-        digest = digest_of(holding(machine.directory / "root" / "current" / "gatehouse", b":8140"))
+        digest = base64_sha256(
+            holding(machine.directory / "root" / "current" / "gatehouse", b":8140")
+        )
         mine = issued(authority, place, Name("edge", "mine", "lb-1").uri)
         code, words = await Caller(authority / "ca.crt", mine).refused(digest=digest)
         assert (code, "a file of another Gateway" in words) == ("PERMISSION_DENIED", True)

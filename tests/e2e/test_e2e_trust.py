@@ -28,7 +28,7 @@ from gatehouse.apis import resources
 from gatehouse.apiserver.identity import signing_keys
 from gatehouse.controller import main as controller
 from gatehouse.controller import options as controller_options
-from gatehouse.dataplane.file_set import digest_of
+from gatehouse.dataplane.file_set import base64_sha256
 from gatehouse.kube import client as kube
 from gatehouse.standalone import pki
 from gatehouse.standalone.free_ports import free_port
@@ -77,7 +77,7 @@ async def test_what_a_token_does_not_cover_is_denied_and_told_once_on_both_gatew
         async with agent(theirs, tmp_path / "agent.log"):
             await holds(client, "Gateway", "web", "Programmed")
             key = tmp_path / "root" / "current" / "gatehouse" / "http.conf"
-            digest = digest_of(key.read_bytes())
+            digest = base64_sha256(key.read_bytes())
             mine = await token(client, "other", "pod-other")
             async with claimant(
                 cluster.port, cluster.state.pki.ca().cert, controller_options.SERVER_NAME, mine

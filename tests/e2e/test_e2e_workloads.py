@@ -27,7 +27,7 @@ from installation import Installation, until
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone import process_records
-from gatehouse.standalone.node.pod_networks import Networks
+from gatehouse.standalone.node.pod_networks import PodNetworks
 
 pytestmark = [
     pytest.mark.process,
@@ -134,7 +134,7 @@ async def _story(client: kube.Client, installation: Installation) -> None:
             subprocess.run, ("ip", "-j", "netns"), capture_output=True, check=True
         )
         left = [each["name"] for each in json.loads(names.stdout or b"[]")]
-        mine = Networks(NETWORK).name("").rpartition("-")[0]
+        mine = PodNetworks(NETWORK).name("").rpartition("-")[0]
         return not await pods() and not any(name.startswith(mine) for name in left)
 
     await until(gone)
@@ -234,7 +234,7 @@ async def _aftermath(client: kube.Client, installation: Installation) -> None:
 
 
 def has_network(uid: str) -> bool:
-    return Path(f"/run/netns/{Networks(NETWORK).name(uid)}").exists()
+    return Path(f"/run/netns/{PodNetworks(NETWORK).name(uid)}").exists()
 
 
 def processes_of(installation: Installation) -> dict[str, process_records.Record]:

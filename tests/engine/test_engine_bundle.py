@@ -8,18 +8,18 @@ import pytest
 
 from gatehouse.compiler.ir.gateway import SecretBytes
 from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport
-from gatehouse.dataplane.file_set import Bundle, File, digest_of
+from gatehouse.dataplane.file_set import File, FileSet, base64_sha256
 
 
 def test_digest_is_base64_of_sha256_as_nginx_agent_writes_it() -> None:
-    assert digest_of(b"") == "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="
+    assert base64_sha256(b"") == "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="
 
 
 def test_version_depends_on_paths_and_contents_only() -> None:
     one, two = File.make("a", "1"), File.make("b", "2")
-    assert Bundle([one, two]).version == Bundle([two, one]).version
-    assert Bundle([one]).version != Bundle([File.make("b", "1")]).version
-    assert Bundle([one]).version != Bundle([File.make("a", "2")]).version
+    assert FileSet([one, two]).version == FileSet([two, one]).version
+    assert FileSet([one]).version != FileSet([File.make("b", "1")]).version
+    assert FileSet([one]).version != FileSet([File.make("a", "2")]).version
 
 
 def test_key_material_is_shown_and_serialised_nowhere() -> None:

@@ -27,7 +27,7 @@ def test_features_keep_their_identifiers() -> None:
 
 
 def test_sidecar_config_keeps_its_type_url() -> None:
-    assert resources.COMPANION == "type.googleapis.com/gatehouse.companion.Description"
+    assert resources.SIDECAR_CONFIG == "type.googleapis.com/gatehouse.companion.Description"
 
 
 def test_sidecars_keep_files_and_sockets() -> None:
@@ -40,7 +40,7 @@ def test_sidecars_keep_files_and_sockets() -> None:
 
 
 def test_sidecars_keep_their_names() -> None:
-    assert [kind.name for kind in (*sidecars.OF_NGINX, sidecars.REVIEWER)] == [
+    assert [kind.name for kind in (*sidecars.NGINX_SIDECARS, sidecars.REVIEWER)] == [
         "connector",
         "authenticator",
         "reviewer",

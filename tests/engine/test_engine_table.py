@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.incremental.grouping import Grouping, Union, grouped, united
+from gatehouse.incremental.grouping import Grouping, Union, group_by, union
 from gatehouse.incremental.query import Ask, Engine, Key, Snapshot
 from gatehouse.incremental.table import CHUNK, Table, difference
 
@@ -95,14 +95,14 @@ def test_grouping_step_by_step_equals_grouping_at_once(
     last: Grouping[int, str, int, tuple[int, str], str] | None = None
     for edit, about in zip(edits, abouts, strict=False):
         table = edited(table, edit)
-        last = grouped(last, table, halves, listed, about)
-        assert last == grouped(None, table, halves, listed, about)
+        last = group_by(last, table, halves, listed, about)
+        assert last == group_by(None, table, halves, listed, about)
 
 
 def test_a_group_that_stays_the_same_stays_the_same_object() -> None:
     table = Table({f"k{number:03}": number % 3 for number in range(300)})
-    first = grouped(None, table, halves, listed, 2)
-    second = grouped(first, table.updated({"k001": 0}), halves, listed, 2)
+    first = group_by(None, table, halves, listed, 2)
+    second = group_by(first, table.updated({"k001": 0}), halves, listed, 2)
     kept = [old is new for _, old, new in first.groups.until(second.groups)]
     assert len(kept) == 3
     assert second.groups[(2, "k0")] is first.groups[(2, "k0")]
@@ -118,12 +118,12 @@ def test_uniting_step_by_step_equals_uniting_at_once(
         for number, edits in enumerate(step):
             for edit in edits:
                 tables[number] = edited(tables[number], edit)
-        last = united(last, tuple(tables))
+        last = union(last, tuple(tables))
         expected = dict[str, int]()
         for table in reversed(tables):
             expected |= table
         assert dict(last.whole) == expected
-        assert last == united(None, tuple(tables))
+        assert last == union(None, tuple(tables))
 
 
 # Queries over tables

@@ -19,7 +19,7 @@ from test_agent_killed import (
 from test_agent_process import get, until
 
 from gatehouse.agent.nginx.apply_steps import Step
-from gatehouse.dataplane.file_set import Bundle
+from gatehouse.dataplane.file_set import FileSet
 from gatehouse.standalone.free_ports import free_port
 
 pytestmark = pytest.mark.process
@@ -71,7 +71,7 @@ async def test_killed_while_it_brings_endpoints(
     port = free_port()
     async with Backends(3).serving() as backends:
 
-        def bundle(*numbers: int) -> Bundle:
+        def bundle(*numbers: int) -> FileSet:
             return forwarding(port, (backends.endpoints(*numbers), 1))
 
         with dying_agent(control_plane.environment(tmp_path), tmp_path) as agent:

@@ -27,7 +27,7 @@ from gatehouse.controller.informers import bundle_of
     ],
 )
 def test_versions_are_compared_by_major_and_minor(version: str, expected: str) -> None:
-    assert crd_version.standing(version) == expected
+    assert crd_version.compatibility(version) == expected
 
 
 def test_the_definitions_that_come_with_us_are_of_our_version() -> None:
@@ -38,4 +38,4 @@ def test_the_definitions_that_come_with_us_are_of_our_version() -> None:
         if file.name.endswith(".json")
     )
     assert len(found.versions) >= 10
-    assert {crd_version.standing(version) for _, version in found.versions} == {"same"}
+    assert {crd_version.compatibility(version) for _, version in found.versions} == {"same"}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gatehouse.compiler.frontends import combined, gateway_api, hosted_apiserver
-from gatehouse.compiler.frontends.hosted_apiserver.dns import Record, pointed
+from gatehouse.compiler.frontends.hosted_apiserver.dns import Record, dns_records_for
 from gatehouse.compiler.frontends.hosted_apiserver.inputs import wanted
 from gatehouse.incremental.query import Engine, Key, Snapshot
 
@@ -258,7 +258,7 @@ def test_one_more_costs_what_it_is() -> None:
     ],
 )
 def test_names_point_to_the_load_balancer(targets: list[str], records: list[Any]) -> None:
-    found = pointed(["b.test", "a.test"], targets, 60)
+    found = dns_records_for(["b.test", "a.test"], targets, 60)
     assert found == [
         Record(name, kind, shown, 60) for name in ("a.test", "b.test") for kind, shown in records
     ]
@@ -266,8 +266,10 @@ def test_names_point_to_the_load_balancer(targets: list[str], records: list[Any]
 
 def test_a_zone_has_the_names_below_it() -> None:
     found = [
-        *pointed(["api.one.example", "example", "api.other.test", "notexample"], ["192.0.2.1"], 60),
-        *pointed(["two.example"], ["lb.cloud.test"], 30),
+        *dns_records_for(
+            ["api.one.example", "example", "api.other.test", "notexample"], ["192.0.2.1"], 60
+        ),
+        *dns_records_for(["two.example"], ["lb.cloud.test"], 30),
     ]
     assert hosted_apiserver.zone("Example.", found) == (
         "$ORIGIN example.\n"

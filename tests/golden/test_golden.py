@@ -30,8 +30,8 @@ from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.compiler.ir.gateway import Gateway
 from gatehouse.controller import plus_usage
 from gatehouse.controller.provisioner.copied_secrets import Source
-from gatehouse.dataplane.file_set import Bundle
-from gatehouse.dataplane.xds.resources import LISTENER, Resource, Resources
+from gatehouse.dataplane.file_set import FileSet
+from gatehouse.dataplane.xds.resources import LISTENER, Resource, ResourceSet
 from gatehouse.incremental.query import Engine, Key, Snapshot
 
 HERE = Path(__file__).parent
@@ -72,16 +72,16 @@ def engine_of(text: str, settings: gateway_api.Settings) -> Engine:
         if kind in combined.INDEXES or kind in {resource.kind for resource in combined.KINDS}:
             changes[key] = combined.decode(kind, raw)
         if kind == "Gateway":
-            changes[("Programming", *key[1:])] = gateway_api.Programming(programmed=True)
+            changes[("Programming", *key[1:])] = gateway_api.ProgrammedInput(programmed=True)
     engine.commit(changes)
     return engine
 
 
-def outputs(case: str) -> tuple[dict[str, str], Bundle | None]:
+def outputs(case: str) -> tuple[dict[str, str], FileSet | None]:
     """Give the files expected of a case, and the bundle of its first Gateway that is served."""
     engine = _engine(case)
     files: dict[str, str] = {}
-    found: Bundle | None = None
+    found: FileSet | None = None
     for key, gateway in _gateways(engine):
         if gateway.apis:
             files[f"apis/{key[2]}.yaml"] = _yaml(_shown(gateway.apis))
@@ -250,13 +250,13 @@ async def test_envoy_accepts_every_golden_resource(case: str) -> None:
     ):
         with tempfile.TemporaryDirectory(prefix="ghg-") as directory:
             async with envoys.running(Path(directory)) as running:
-                running.ads.tell(Resources(_elsewhere(generated.resources)))
+                running.ads.tell(ResourceSet(_elsewhere(generated.resources)))
                 await running.ads.settled()
                 assert not running.ads.refused
                 assert running.process.returncode is None
 
 
-def _elsewhere(resources: Resources) -> Iterator[Resource]:
+def _elsewhere(resources: ResourceSet) -> Iterator[Resource]:
     """Give resources whose listeners take ports that the kernel chooses."""
     for kind, named in resources.by_type.items():
         for each in named.values():

@@ -13,7 +13,15 @@ from kube_fake_api import FakeApi, Handler, serving, status
 
 from gatehouse.apis.resources import SERVICES
 from gatehouse.kube import client as kube
-from gatehouse.kube.apply import NotOurs, covers, ensure, merged, shape, signed, without_stale
+from gatehouse.kube.apply import (
+    NotOwnedError,
+    covers,
+    create_or_update,
+    field_shape,
+    merged,
+    with_applied_fields,
+    without_stale,
+)
 
 
 def service(**spec: Any) -> dict[str, Any]:
@@ -31,7 +39,7 @@ def service(**spec: Any) -> dict[str, Any]:
 
 def at_rest(**spec: Any) -> dict[str, Any]:
     """What an API server holds after this was stated."""
-    return msgspec.to_builtins(signed(service(**spec)))  # type: ignore[no-any-return]
+    return msgspec.to_builtins(with_applied_fields(service(**spec)))  # type: ignore[no-any-return]
 
 
 def at_server(obj: dict[str, Any]) -> Handler:
@@ -50,9 +58,9 @@ def written(api: FakeApi) -> list[tuple[str, Any]]:
 async def test_what_is_missing_is_created() -> None:
     async with serving() as (api, client):
         api.others.extend([status(404, "NotFound"), at_server(service())])
-        assert (await ensure(client, SERVICES, service())).action == "created"
+        assert (await create_or_update(client, SERVICES, service())).action == "created"
         head = {"apiVersion": "v1", "kind": "Service"}
-        assert written(api) == [("POST", {**head, **signed(service())})]
+        assert written(api) == [("POST", {**head, **with_applied_fields(service())})]
 
 
 async def test_what_has_everything_and_more_is_left_alone() -> None:
@@ -61,7 +69,7 @@ async def test_what_has_everything_and_more_is_left_alone() -> None:
     current["metadata"]["labels"]["theirs"] = "x"
     async with serving() as (api, client):
         api.others.append(at_server(current))
-        outcome = await ensure(client, SERVICES, service(type="LoadBalancer"))
+        outcome = await create_or_update(client, SERVICES, service(type="LoadBalancer"))
         assert str(outcome) == "Service ns/s unchanged"
         assert written(api) == []
 
@@ -71,7 +79,9 @@ async def test_what_differs_is_updated_and_nothing_else_is() -> None:
     current["status"] = {"loadBalancer": {}}
     async with serving() as (api, client):
         api.others.extend([at_server(current)] * 2)
-        assert (await ensure(client, SERVICES, service(type="LoadBalancer"))).action == "updated"
+        assert (
+            await create_or_update(client, SERVICES, service(type="LoadBalancer"))
+        ).action == "updated"
         [(method, body)] = written(api)
         assert method == "PUT"
         assert body["spec"] == {"type": "LoadBalancer", "clusterIP": "10.0.0.1"}
@@ -83,14 +93,14 @@ async def test_a_lost_race_is_run_again() -> None:
     async with serving() as (api, client):
         api.others.extend([at_server(service(a="1")), status(409, "Conflict")])
         api.others.extend([at_server(service(a="2"))] * 2)
-        assert (await ensure(client, SERVICES, service(a="3"))).action == "updated"
+        assert (await create_or_update(client, SERVICES, service(a="3"))).action == "updated"
 
 
 async def test_a_missing_namespace_is_an_error_not_a_loop() -> None:
     async with serving() as (api, client):
         api.others.extend([status(404, "NotFound", "no namespace")] * 10)
         with pytest.raises(kube.NotFound, match="no namespace"):
-            await ensure(client, SERVICES, service())
+            await create_or_update(client, SERVICES, service())
         assert len(api.requests) == 4
 
 
@@ -100,8 +110,8 @@ async def test_what_is_not_ours_is_not_touched(labels: dict[str, str] | None) ->
     current["metadata"]["labels"] = labels
     async with serving() as (api, client):
         api.others.append(at_server(current))
-        with pytest.raises(NotOurs, match="Service ns/s exists and is not ours"):
-            await ensure(client, SERVICES, service(a="b"))
+        with pytest.raises(NotOwnedError, match="Service ns/s exists and is not ours"):
+            await create_or_update(client, SERVICES, service(a="b"))
         assert written(api) == []
 
 
@@ -110,8 +120,8 @@ async def test_two_owners_whose_objects_would_share_a_name_do_not_fight() -> Non
     current["metadata"]["ownerReferences"][0]["name"] = "other"
     async with serving() as (api, client):
         api.others.append(at_server(current))
-        with pytest.raises(NotOurs, match=r"belongs to Gateway 'other'.*Gateway 'g'"):
-            await ensure(client, SERVICES, service())
+        with pytest.raises(NotOwnedError, match=r"belongs to Gateway 'other'.*Gateway 'g'"):
+            await create_or_update(client, SERVICES, service())
 
 
 async def test_an_owner_made_anew_takes_over() -> None:
@@ -119,7 +129,7 @@ async def test_an_owner_made_anew_takes_over() -> None:
     current["metadata"]["ownerReferences"][0]["uid"] = "before"
     async with serving() as (api, client):
         api.others.extend([at_server(current)] * 2)
-        assert (await ensure(client, SERVICES, service())).action == "updated"
+        assert (await create_or_update(client, SERVICES, service())).action == "updated"
         assert written(api)[0][1]["metadata"]["ownerReferences"][0]["uid"] == "u"
 
 
@@ -158,7 +168,7 @@ async def test_what_was_stated_and_is_no_more_goes_and_what_others_state_stays()
     async with serving() as (api, client):
         api.others.extend([at_server(current)] * 2)
         wanted = service(selector={"app": "a"}, ports=[{"name": "http", "port": 80}])
-        assert (await ensure(client, SERVICES, wanted)).action == "updated"
+        assert (await create_or_update(client, SERVICES, wanted)).action == "updated"
         [(_, body)] = written(api)
     assert body["spec"] == {
         "selector": {"app": "a"},
@@ -178,7 +188,7 @@ async def test_what_cannot_change_is_made_anew() -> None:
     async with serving() as (api, client):
         api.others.extend([at_server(current)] * 3)
         wanted = service(loadBalancerClass="b")
-        done = await ensure(client, SERVICES, wanted, replaced=other_class)
+        done = await create_or_update(client, SERVICES, wanted, replaced=other_class)
         assert done.action == "updated"
         assert [method for method, _ in written(api)] == ["DELETE", "POST"]
 
@@ -191,7 +201,7 @@ async def test_what_is_stated_may_depend_on_what_there_is() -> None:
 
     async with serving() as (api, client):
         api.others.append(at_server(current))
-        done = await ensure(client, SERVICES, service(replicas=1), settle=keep)
+        done = await create_or_update(client, SERVICES, service(replicas=1), settle=keep)
         assert done.action == "unchanged"
 
 
@@ -212,27 +222,27 @@ def test_after_an_update_nothing_is_left_to_update(current: Any, desired: Any) -
 @given(values, values, values)
 def test_what_nobody_stated_is_never_removed(current: Any, desired: Any, before: Any) -> None:
     assert without_stale(current, desired, {}) == current
-    assert without_stale(current, current, shape(before)) == current
+    assert without_stale(current, current, field_shape(before)) == current
 
 
 async def test_what_is_known_is_not_asked_for() -> None:
     wanted = service(type="ClusterIP")
     async with serving() as (api, client):
-        known = {**dict(signed(wanted)), "added": "by the server"}
-        outcome = await ensure(client, SERVICES, wanted, known=known)
+        known = {**dict(with_applied_fields(wanted)), "added": "by the server"}
+        outcome = await create_or_update(client, SERVICES, wanted, known=known)
         assert outcome.action == "unchanged"
         assert api.requests == []
 
 
 async def test_what_is_known_too_late_is_asked_for_once_the_server_says_so() -> None:
     wanted = service(type="ClusterIP")
-    there = {**dict(signed(wanted)), "theirs": "1"}
+    there = {**dict(with_applied_fields(wanted)), "theirs": "1"}
 
     async def answer(_: web.Request) -> web.StreamResponse:
         return web.json_response(there)
 
     async with serving() as (api, client):
         api.others.extend([status(409, "AlreadyExists"), answer])
-        outcome = await ensure(client, SERVICES, wanted, known=None)
+        outcome = await create_or_update(client, SERVICES, wanted, known=None)
         assert outcome.action == "unchanged"
         assert [method for method, _, _ in api.requests] == ["POST", "GET"]

@@ -11,7 +11,7 @@ from aiohttp import web
 from kube_fake_api import FakeApi, Handler, serving, status
 
 from gatehouse.kube.errors import Unavailable
-from gatehouse.kube.events import MESSAGE_LIMIT, Ledger, Note, Recorder
+from gatehouse.kube.events import MESSAGE_LIMIT, EventAggregator, EventKey, Recorder
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 GATEWAY = {
@@ -117,7 +117,7 @@ async def test_a_cluster_scoped_objects_events_live_in_default() -> None:
 
 
 def test_only_so_many_notes_are_remembered() -> None:
-    ledger = Ledger(remembered=2)
+    ledger = EventAggregator(remembered=2)
     for name in "abac":
-        ledger.add(Note("K", "v1", "ns", name, "", "Normal", "R", ""), START)
+        ledger.add(EventKey("K", "v1", "ns", name, "", "Normal", "R", ""), START)
     assert [(note.name, tally.count) for note, tally in ledger.unwritten()] == [("a", 2), ("c", 1)]

@@ -13,7 +13,7 @@ from gatehouse.kube import leader_election
 from gatehouse.kube.client import AlreadyExists, Client, Conflict, NotFound, Unavailable
 from gatehouse.kube.config import Configuration
 from gatehouse.kube.credentials import StaticToken
-from gatehouse.kube.leader_election import Create, Elector, Observed, Renew, Take, Timing, Wait
+from gatehouse.kube.leader_election import Acquire, Create, Elector, Observed, Renew, Timing, Wait
 
 TIMING = Timing()
 
@@ -33,13 +33,13 @@ def test_my_own_lease_is_renewed() -> None:
 
 def test_a_released_lease_is_taken_at_once() -> None:
     seen = leader_election.observe(lease(""), Observed(), 100.0)
-    assert leader_election.decide(lease(""), "me", seen, 100.0, TIMING) == Take()
+    assert leader_election.decide(lease(""), "me", seen, 100.0, TIMING) == Acquire()
 
 
 def test_another_holder_is_waited_for_from_when_it_was_last_seen_to_renew() -> None:
     seen = leader_election.observe(lease("you"), Observed(), 100.0)
     assert leader_election.decide(lease("you"), "me", seen, 114.9, TIMING) == Wait()
-    assert leader_election.decide(lease("you"), "me", seen, 115.0, TIMING) == Take()
+    assert leader_election.decide(lease("you"), "me", seen, 115.0, TIMING) == Acquire()
     renewed = leader_election.observe(lease("you", "t2"), seen, 110.0)
     assert leader_election.decide(lease("you", "t2"), "me", renewed, 120.0, TIMING) == Wait()
 
@@ -53,7 +53,7 @@ def test_the_holder_says_how_long_its_lease_lasts() -> None:
 def test_what_is_written_counts_transitions_and_keeps_the_rest() -> None:
     now = datetime(2026, 1, 2, 3, 4, 5, 60, tzinfo=UTC)
     before = {"holderIdentity": "you", "leaseTransitions": 4, "strategy": "x"}
-    taken = leader_election.lease_spec(before, "me", Take(), now, TIMING)
+    taken = leader_election.lease_spec(before, "me", Acquire(), now, TIMING)
     assert taken == {
         "holderIdentity": "me",
         "leaseDurationSeconds": 15,
@@ -126,7 +126,7 @@ async def test_the_first_leads_and_the_second_takes_over_when_it_falls_silent() 
     assert await one.elector.step() == Create()
     assert await two.elector.step() == Wait()
     two.now = 15.0
-    assert await two.elector.step() == Take()
+    assert await two.elector.step() == Acquire()
     assert (one.told, two.told) == ([True], [True])
     assert await one.elector.step() == Wait()
     assert one.told == [True, False]
@@ -196,4 +196,4 @@ async def test_a_leader_that_leaves_gives_the_lease_back() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert one.told == [True, False]
-    assert await two.elector.step() == Take()
+    assert await two.elector.step() == Acquire()

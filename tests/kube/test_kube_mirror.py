@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.kube.store import Changes, Mirror, Name
+from gatehouse.kube.store import Changes, Name, Store
 from gatehouse.kube.watch_decoder import EventDecoder, WatchEvent
 
 
@@ -30,7 +30,7 @@ def test_any_sequence_of_events_and_relists_mirrors_the_server(
 ) -> None:
     server: dict[Name, dict[str, Any]] = {}
     pending: list[WatchEvent] = []
-    mirror, followed = Mirror(), dict[Name, dict[str, Any]]()
+    mirror, followed = Store(), dict[Name, dict[str, Any]]()
 
     def follow(changes: Changes) -> None:
         for key, change in changes.items():
@@ -66,14 +66,14 @@ def test_any_sequence_of_events_and_relists_mirrors_the_server(
 
 
 def test_what_a_list_lacks_is_deleted_and_its_last_state_is_known() -> None:
-    mirror = Mirror()
+    mirror = Store()
     mirror.replace([thing("a", 1), thing("b", 2)], "2")
     assert mirror.replace([thing("b", 2)], "5") == {("", "a"): (thing("a", 1), None)}
     assert mirror.resource_version == "5"
 
 
 def test_an_unchanged_object_is_no_change_and_stays_the_same_object() -> None:
-    mirror = Mirror()
+    mirror = Store()
     first = thing("a", 1)
     mirror.replace([first], "1")
     assert mirror.replace([thing("a", 1)], "9") == {}
@@ -82,7 +82,7 @@ def test_an_unchanged_object_is_no_change_and_stays_the_same_object() -> None:
 
 
 def test_an_object_made_anew_is_a_change_even_at_the_same_version() -> None:
-    mirror = Mirror()
+    mirror = Store()
     mirror.replace([thing("a", 1, uid="old")], "1")
     assert mirror.replace([thing("a", 1, uid="new")], "1") == {
         ("", "a"): (thing("a", 1, uid="old"), thing("a", 1, uid="new"))
@@ -90,7 +90,7 @@ def test_an_object_made_anew_is_a_change_even_at_the_same_version() -> None:
 
 
 def test_of_several_events_for_one_object_the_last_counts() -> None:
-    mirror = Mirror()
+    mirror = Store()
     mirror.replace([thing("a", 1)], "1")
     changes = mirror.receive(
         [
@@ -104,7 +104,7 @@ def test_of_several_events_for_one_object_the_last_counts() -> None:
 
 
 def test_a_deletion_carries_the_last_known_object() -> None:
-    mirror = Mirror()
+    mirror = Store()
     mirror.replace([thing("a", 1)], "1")
     deleted = mirror.receive([WatchEvent("DELETED", thing("a", 2))])
     assert deleted == {("", "a"): (thing("a", 1), None)}
@@ -116,7 +116,7 @@ def test_a_deletion_carries_the_last_known_object() -> None:
 
 
 def test_a_bookmark_moves_the_version_and_nothing_else() -> None:
-    mirror = Mirror()
+    mirror = Store()
     mirror.replace([], "1")
     assert mirror.receive([WatchEvent("BOOKMARK", {"metadata": {"resourceVersion": "7"}})]) == {}
     assert mirror.resource_version == "7"

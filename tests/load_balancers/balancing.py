@@ -8,7 +8,7 @@ from typing import Any
 
 from gatehouse.compiler.frontends import external_load_balancer as front
 from gatehouse.compiler.ir.load_balancing import LoadBalancer
-from gatehouse.dataplane.upstream_name import Name
+from gatehouse.dataplane.upstream_name import UpstreamName
 from gatehouse.incremental import query
 
 Object = dict[str, Any]
@@ -112,7 +112,11 @@ class World:
         """Say which upstreams are ours, such as ``http/web``, because of a Service."""
         split = (name.split("/") for name in names)
         owned = {
-            Name("http" if context == "http" else "stream", name): ("Service", "nginx-ingress", of)
+            UpstreamName("http" if context == "http" else "stream", name): (
+                "Service",
+                "nginx-ingress",
+                of,
+            )
             for context, name in split
         }
         self.engine.commit({front.owned(source): owned})

@@ -14,7 +14,7 @@ from gatehouse.compiler.ir import load_balancing as ir
 from gatehouse.compiler.ir.gateway import SecretBytes
 from gatehouse.dataplane import upstream_name
 from gatehouse.dataplane.delivery import HostReport
-from gatehouse.dataplane.nginx_plus import Holdings, Server
+from gatehouse.dataplane.nginx_plus import DesiredUpstreams, Server
 from gatehouse.dataplane.nginx_plus import Upstream as Wanted
 from gatehouse.transports.nginx_plus.worker import Worker
 
@@ -54,19 +54,19 @@ class Clock:
             self._moved.notify_all()
 
 
-def name(text: str) -> upstream_name.Name:
+def name(text: str) -> upstream_name.UpstreamName:
     context, _, rest = text.partition("/")
-    return upstream_name.Name("http" if context == "http" else "stream", rest)
+    return upstream_name.UpstreamName("http" if context == "http" else "stream", rest)
 
 
 def holdings(
     upstreams: Mapping[str, Sequence[Server | str]], *, drain: float = 0.0, resync: float = 300.0
-) -> Holdings:
+) -> DesiredUpstreams:
     made = {
         name(each): Wanted(name(each), [Server(s) if isinstance(s, str) else s for s in servers])
         for each, servers in upstreams.items()
     }
-    return Holdings(made, drain=drain, resync=resync, timeout=5.0)
+    return DesiredUpstreams(made, drain=drain, resync=resync, timeout=5.0)
 
 
 def plus(*names: str, **options: Any) -> Plus:

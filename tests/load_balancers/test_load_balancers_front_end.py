@@ -361,10 +361,12 @@ NLK_OBJECTS = (
 def test_the_settings_of_nlk_are_followed_as_they_are() -> None:
     hosts = "http://10.1.1.4:9000/api, http://10.1.1.5:9000/api,"
     world = World(nlk(nginx_hosts=hosts, tls_mode="no-tls", log_level="warn"), *NLK_OBJECTS)
-    found = world.plus(front.NLK)
+    found = world.plus(front.NLK_CONFIG_KEY)
     assert [host.url[7:15] for host in found.hosts] == ["10.1.1.4", "10.1.1.5"]
-    assert world.upstreams(front.NLK) == {"http/web": ["10.0.0.1:30080", "10.0.0.2:30080"]}
-    assert world.said(front.NLK) == {}
+    assert world.upstreams(front.NLK_CONFIG_KEY) == {
+        "http/web": ["10.0.0.1:30080", "10.0.0.2:30080"]
+    }
+    assert world.said(front.NLK_CONFIG_KEY) == {}
 
 
 @pytest.mark.parametrize(
@@ -382,10 +384,10 @@ def test_the_modes_of_nlk_mean_what_they_did(
 ) -> None:
     settings = {"ca_certificate": "ca", "client_certificate": "own", "tls_mode": mode}
     world = World(nlk(nginx_hosts="https://h/api", **settings), *NLK_OBJECTS)
-    found = world.plus(front.NLK)
+    found = world.plus(front.NLK_CONFIG_KEY)
     tls = found.hosts[0].tls
     assert (tls.verify, tls.trust, tls.certificate) == (verify, trust, certificate)
-    assert ("HostsNotVerified" in world.said(front.NLK)) is not verify
+    assert ("HostsNotVerified" in world.said(front.NLK_CONFIG_KEY)) is not verify
 
 
 @pytest.mark.parametrize(
@@ -398,8 +400,8 @@ def test_the_modes_of_nlk_mean_what_they_did(
 )
 def test_settings_of_nlk_that_cannot_be_followed_are_told(data: dict[str, str], words: str) -> None:
     world = World(nlk(**data), *NLK_OBJECTS)
-    assert world.compiled(front.NLK).balancer is None
-    assert words in world.said(front.NLK)["Invalid"][0]
+    assert world.compiled(front.NLK_CONFIG_KEY).balancer is None
+    assert words in world.said(front.NLK_CONFIG_KEY)["Invalid"][0]
 
 
 def test_another_config_map_asks_for_nothing() -> None:

@@ -80,5 +80,8 @@ def test_while_settings_are_wrong_everything_stays_ours() -> None:
 def test_a_status_remembers_what_is_ours() -> None:
     story = Story()
     status = front.status(story.world.compiled(), story.balancer.owned, "v", [], 1)
-    assert front.remembered(status) == story.balancer.owned
-    assert front.remembered({"upstreams": [{"name": "x"}, {"context": "mail", "name": "y"}]}) == {}
+    assert front.owned_upstreams(status) == story.balancer.owned
+    assert (
+        front.owned_upstreams({"upstreams": [{"name": "x"}, {"context": "mail", "name": "y"}]})
+        == {}
+    )

@@ -19,7 +19,7 @@ SOURCES = (
     EDGE,
     ("ExternalLoadBalancer", "nlk", "other"),
     ("ExternalLoadBalancer", "nlk", "machines"),
-    front.NLK,
+    front.NLK_CONFIG_KEY,
 )
 TREATMENT = st.sampled_from(["Keep", "Drain", "Remove"])
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from gatehouse.cli.errors import Trouble
+from gatehouse.cli.errors import CLIError
 from gatehouse.cli.main import command
 from gatehouse.nodeproxy import coredns, haproxy, nginx, proxies, socket_stats
 from gatehouse.nodeproxy.options import Options, parse_addresses, parse_gateway
@@ -59,7 +59,7 @@ def test_bad_options_are_refused_by_their_name(flags: list[str], said: str) -> N
     if "--gateway" not in flags:
         given += ["--gateway", "192.0.2.2:8443"]
     result = CliRunner().invoke(command, given)
-    assert isinstance(result.exception, Trouble), result.output
+    assert isinstance(result.exception, CLIError), result.output
     assert said in str(result.exception)
 
 

@@ -21,7 +21,7 @@ ONE, TWO, THREE = (Endpoint(f"10.0.0.{n}", 80) for n in (1, 2, 3))
 def shown(*endpoints: Endpoint, **other: Any) -> list[dict[str, Any]]:
     """Give the servers as the API would show them."""
     upstream = Upstream("http", "u", zone="u")
-    for server in server_diff.wanted(endpoints):
+    for server in server_diff.desired_servers(endpoints):
         upstream.add({**server, **other}, None, 9)
     return [server.shown("http") for server in upstream.servers.values()]
 
@@ -30,9 +30,9 @@ def shown(*endpoints: Endpoint, **other: Any) -> list[dict[str, Any]]:
     ("present", "desired", "expected"),
     [
         ((ONE,), (ONE,), server_diff.Changes()),
-        ((ONE,), (ONE, TWO), server_diff.Changes(add=tuple(server_diff.wanted((TWO,))))),
+        ((ONE,), (ONE, TWO), server_diff.Changes(add=tuple(server_diff.desired_servers((TWO,))))),
         ((ONE, TWO), (TWO,), server_diff.Changes(remove=(0,))),
-        ((ONE,), (TWO,), server_diff.Changes(tuple(server_diff.wanted((TWO,))), (), (0,))),
+        ((ONE,), (TWO,), server_diff.Changes(tuple(server_diff.desired_servers((TWO,))), (), (0,))),
         ((ONE, ONE), (ONE,), server_diff.Changes(remove=(1,))),
         ((ONE,), (Endpoint("10.0.0.1", 80, 7),), server_diff.Changes(change=((0, {"weight": 7}),))),
         ((Endpoint("10.0.0.1", 80, 7),), (ONE,), server_diff.Changes(change=((0, {"weight": 1}),))),
@@ -43,20 +43,22 @@ def shown(*endpoints: Endpoint, **other: Any) -> list[dict[str, Any]]:
 def test_only_what_differs_is_done(
     present: tuple[Endpoint, ...], desired: tuple[Endpoint, ...], expected: server_diff.Changes
 ) -> None:
-    assert server_diff.changes(shown(*present), server_diff.wanted(desired)) == expected
+    assert server_diff.diff(shown(*present), server_diff.desired_servers(desired)) == expected
 
 
 def test_what_somebody_set_goes_back_to_what_it_is_by_itself() -> None:
-    found = server_diff.changes(
-        shown(ONE, max_conns=5, fail_timeout="1s"), server_diff.wanted((ONE,))
+    found = server_diff.diff(
+        shown(ONE, max_conns=5, fail_timeout="1s"), server_diff.desired_servers((ONE,))
     )
     assert found.change == ((0, {"max_conns": 0, "fail_timeout": "10s"}),)
-    found = server_diff.changes([{**shown(ONE)[0], "drain": True}], server_diff.wanted((ONE,)))
+    found = server_diff.diff(
+        [{**shown(ONE)[0], "drain": True}], server_diff.desired_servers((ONE,))
+    )
     assert found.change == ((0, {"drain": False, "down": False}),)
 
 
 def test_a_backup_is_another_server_than_one_in_turn() -> None:
-    found = server_diff.changes(shown(ONE, backup=True), server_diff.wanted((ONE,)))
+    found = server_diff.diff(shown(ONE, backup=True), server_diff.desired_servers((ONE,)))
     assert (len(found.add), found.remove) == (1, (0,))
 
 
@@ -65,8 +67,8 @@ def test_addresses_of_a_name_come_and_go_with_it() -> None:
     names = {"a.example": ["10.0.0.1", "10.0.0.2"]}
     upstream.add({"server": "a.example"}, names, 9)
     present = [server.shown("http") for server in upstream.servers.values()]
-    assert not server_diff.changes(present, [{"server": "A.example:80"}])
-    assert server_diff.changes(present, []).remove == (0,)
+    assert not server_diff.diff(present, [{"server": "A.example:80"}])
+    assert server_diff.diff(present, []).remove == (0,)
 
 
 ENDPOINTS = st.lists(
@@ -85,9 +87,9 @@ def test_what_is_done_leads_to_what_is_desired(
     present: list[Endpoint], desired: list[Endpoint]
 ) -> None:
     upstream = Upstream("http", "u", zone="u")
-    for server in server_diff.wanted(tuple(present)):
+    for server in server_diff.desired_servers(tuple(present)):
         upstream.add(server, None, 9)
-    found = server_diff.changes(shown(*present), server_diff.wanted(tuple(desired)))
+    found = server_diff.diff(shown(*present), server_diff.desired_servers(tuple(desired)))
     for server in found.add:
         upstream.add(server, None, 9)
     for number, changed in found.change:
@@ -96,8 +98,8 @@ def test_what_is_done_leads_to_what_is_desired(
         upstream.remove(str(number))
     after = [server.shown("http") for server in upstream.servers.values()]
     once = {each.written: each for each in reversed(desired)}
-    assert server_diff.same(tuple(once.values()), upstream.status()["peers"])
-    assert not server_diff.changes(after, server_diff.wanted(tuple(desired)))
+    assert server_diff.servers_match(tuple(once.values()), upstream.status()["peers"])
+    assert not server_diff.diff(after, server_diff.desired_servers(tuple(desired)))
 
 
 @pytest.fixture

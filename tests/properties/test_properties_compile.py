@@ -26,10 +26,10 @@ from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Authorization, Claim, Jwt, Requirement
 from gatehouse.compiler.ir.settings import Attribute, RateLimit, RateLimits, Settings
-from gatehouse.dataplane.file_set import Bundle
-from gatehouse.dataplane.xds.snapshot_cache import Publication
+from gatehouse.dataplane.file_set import FileSet
+from gatehouse.dataplane.xds.snapshot_cache import SnapshotCache
 from gatehouse.incremental.query import Engine, Key, Snapshot
-from gatehouse.transports.agents.call_auth import Callers
+from gatehouse.transports.agents.call_auth import CallAuthorizer
 from gatehouse.transports.agents.fleet import Fleet
 from gatehouse.transports.agents.session import Register
 from gatehouse.transports.agents.stream import Apply
@@ -267,7 +267,7 @@ def calls(work: Callable[[], object]) -> int:
 
 def to_envoys() -> Callable[[ir_gateway.Gateway], None]:
     """Give what has a gateway served by Envoys."""
-    generator, published = envoy.Generator(ENVOY), Publication()
+    generator, published = envoy.Generator(ENVOY), SnapshotCache()
 
     def publish(compiled: ir_gateway.Gateway) -> None:
         published.publish(generator.generate(compiled).resources)
@@ -279,7 +279,7 @@ def to_nginx() -> Callable[[ir_gateway.Gateway], None]:
     """Give what has a gateway served by NGINX, and an agent asked to."""
     generator = nginx.Generator(NGINX)
     fleet = Fleet(60.0, lambda: 0.0, lambda _: None)
-    services = Services(fleet, Callers(identify=None, on_trespass=None), "/etc/nginx")  # type: ignore[arg-type]
+    services = Services(fleet, CallAuthorizer(identify=None, on_trespass=None), "/etc/nginx")  # type: ignore[arg-type]
 
     def publish(compiled: ir_gateway.Gateway) -> None:
         fleet.publish(compiled.name, generator.generate(compiled).bundle)
@@ -386,12 +386,12 @@ def served(value: str, place: str) -> ir_gateway.Gateway:
         "a/b",
         listeners=(ir_gateway.Listener(8080, "HTTP", (ir.VirtualHost("h.example", routes),)),),
         streams=(
-            ir_gateway.StreamListener(
+            ir_gateway.L4Listener(
                 9443,
                 "TLS",
                 (
-                    ir_gateway.StreamHost(
-                        value if place == "sni" else "t.example", (ir_gateway.StreamBackend("c-x"),)
+                    ir_gateway.L4Host(
+                        value if place == "sni" else "t.example", (ir_gateway.L4Backend("c-x"),)
                     ),
                 ),
             ),
@@ -400,7 +400,7 @@ def served(value: str, place: str) -> ir_gateway.Gateway:
     )
 
 
-def structure(bundle: Bundle) -> list[tuple[str, int]]:
+def structure(bundle: FileSet) -> list[tuple[str, int]]:
     """Give what a lexer sees: each file's directives by name, with the depth of their blocks."""
     found: list[tuple[str, int]] = []
     for path, file in bundle.files.items():
@@ -436,7 +436,7 @@ def test_hostile_values_never_change_the_structure(place: str, value: str) -> No
         assert hostile.unsupported
 
 
-def harmless(place: str) -> Bundle:
+def harmless(place: str) -> FileSet:
     return nginx.Generator(ABLE).generate(served("v", place)).bundle
 
 
@@ -448,7 +448,7 @@ KEYS = ir_gateway.SecretFile(
 
 def of_many(pairs: list[tuple[str, str]]) -> ir_gateway.Gateway:
     """Give a gateway that has a name for each place and value."""
-    hosts, streams = [], dict[str, ir_gateway.StreamHost]()
+    hosts, streams = [], dict[str, ir_gateway.L4Host]()
     for number, (place, value) in enumerate(pairs):
         one = served(value, place)
         host = next(iter(one.listeners[0].virtual_hosts))

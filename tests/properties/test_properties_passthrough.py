@@ -9,7 +9,7 @@ from gatehouse.compiler.backends import envoy
 from gatehouse.compiler.frontends.gateway_api import hostnames
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
-from gatehouse.compiler.ir.gateway import Destination, StreamBackend, StreamHost, TunnelListener
+from gatehouse.compiler.ir.gateway import Destination, L4Backend, L4Host, ProxyProtocolListener
 from gatehouse.dataplane.xds.resources import CLUSTER
 
 NAMES = ("", "*.a.b", "*.b", "x.a.b", "y.a.b", "x.b", "z.other")
@@ -42,7 +42,7 @@ def gateway(
     proxies: tuple[str, ...],
 ) -> ir_gateway.Gateway:
     stream = tuple(
-        StreamHost(name, tuple(map(StreamBackend, backends)), sources=sources)
+        L4Host(name, tuple(map(L4Backend, backends)), sources=sources)
         for name, (backends, sources) in sorted(hosts.items())
         if name != web
     )
@@ -50,9 +50,9 @@ def gateway(
     return ir_gateway.Gateway(
         "ns/gw",
         listeners=() if web is None else (ir_gateway.Listener(443, "HTTPS", (secure,)),),
-        streams=(ir_gateway.StreamListener(443, "TLS", stream),) if stream else (),
+        streams=(ir_gateway.L4Listener(443, "TLS", stream),) if stream else (),
         tunnels=(
-            TunnelListener(
+            ProxyProtocolListener(
                 8443,
                 tuple(
                     Destination(address, 443, cluster, sources)

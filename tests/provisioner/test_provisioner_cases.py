@@ -17,7 +17,7 @@ from admitted import admitted
 from gatehouse.apis.data_plane_workload import NetworkOptions
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.controller.compilation import Compilation
-from gatehouse.controller.provisioner.copied_secrets import Copied
+from gatehouse.controller.provisioner.copied_secrets import CopiedSecret
 from gatehouse.controller.provisioner.manifests import ProvisionerSettings, desired
 from gatehouse.controller.provisioner.network_policy import Server
 from gatehouse.controller.provisioner.patches import PatchError
@@ -39,8 +39,10 @@ WITH_POLICIES = msgspec.structs.replace(
     servers=(Server("control.system.svc", (443, 8443)), Server("192.0.2.7", (8081,))),
 )
 COPIES = (
-    Copied("registry", "pull", "kubernetes.io/dockerconfigjson", {".dockerconfigjson": "e30="}),
-    Copied("plus", "license", data={"license.jwt": "eA=="}),
+    CopiedSecret(
+        "registry", "pull", "kubernetes.io/dockerconfigjson", {".dockerconfigjson": "e30="}
+    ),
+    CopiedSecret("plus", "license", data={"license.jwt": "eA=="}),
 )
 
 BASE = """

@@ -25,9 +25,9 @@ from gatehouse.apis.resources import (
     SERVICES,
     Resource,
 )
-from gatehouse.controller.gateway_provisioner import Provisioning
-from gatehouse.controller.programmed_condition import Trouble
-from gatehouse.controller.provisioner.copied_secrets import Copied, Source, read_all
+from gatehouse.controller.gateway_provisioner import GatewayProvisioner
+from gatehouse.controller.programmed_condition import ProvisioningError
+from gatehouse.controller.provisioner.copied_secrets import CopiedSecret, Source, read_all
 from gatehouse.controller.provisioner.manifests import Plan, ProvisionerSettings
 from gatehouse.controller.provisioner.reconcile import reconcile
 from gatehouse.kube import client as kube
@@ -45,8 +45,8 @@ class Live:
     def __init__(self, client: kube.Client) -> None:
         self.client = client
         self.gateways: dict[tuple[str, str], Any] = {}
-        self.told: dict[tuple[str, str], Trouble | None] = {}
-        self.provisioning = Provisioning(
+        self.told: dict[tuple[str, str], ProvisioningError | None] = {}
+        self.provisioning = GatewayProvisioner(
             client, SETTINGS, self.gateways.get, lambda _: False, self.told.__setitem__
         )
 
@@ -254,7 +254,7 @@ async def test_secrets_are_copied_follow_their_source_and_go_with_it(live: Live)
     source = Source.parse("pull=default/registry")
     raw = {"metadata": {"name": "registry"}, "type": "example.com/x", "data": {"a": "MQ=="}}
 
-    def told(found: Any) -> tuple[Copied, ...]:
+    def told(found: Any) -> tuple[CopiedSecret, ...]:
         return read_all([source], lambda _: found)
 
     live.provisioning.copy(told(raw))

@@ -6,7 +6,7 @@ from typing import Any
 
 from gatehouse.apis.resources import CONFIG_MAPS, DEPLOYMENTS
 from gatehouse.controller.provisioner import names
-from gatehouse.controller.provisioner.owned_objects import Made
+from gatehouse.controller.provisioner.owned_objects import OwnedObjects
 from gatehouse.kube.store import Change, Changes
 
 
@@ -34,7 +34,7 @@ def changes(**found: dict[str, Any] | None) -> Changes:
 
 
 def test_objects_are_found_by_their_gateway_until_they_go() -> None:
-    made = Made()
+    made = OwnedObjects()
     made.on_changes(DEPLOYMENTS, changes(a=obj("a"), b=obj("b", "other")))
     made.on_changes(CONFIG_MAPS, changes(a=obj("a")))
     assert made.of(("ns", "g")).keys() == {("Deployment", "a"), ("ConfigMap", "a")}
@@ -45,7 +45,7 @@ def test_objects_are_found_by_their_gateway_until_they_go() -> None:
 
 
 def test_what_is_changed_to_be_somebody_elses_is_not_known_any_more() -> None:
-    made = Made()
+    made = OwnedObjects()
     made.on_changes(DEPLOYMENTS, changes(a=obj("a")))
     made.on_changes(DEPLOYMENTS, changes(a=obj("a", **{names.MANAGED_BY: "somebody"})))
     assert made.of(("ns", "g")) == {}

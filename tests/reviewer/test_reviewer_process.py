@@ -17,7 +17,7 @@ from aiohttp import web
 from reviewer_running import CLUSTER, Answer, Fault, Running, Upstream, review, running
 
 from gatehouse.sidecars.reviewer import config
-from gatehouse.sidecars.reviewer.concurrency import AT_ONCE, WAITING
+from gatehouse.sidecars.reviewer.concurrency import MAX_CONCURRENT_REVIEWS, MAX_QUEUED
 
 pytestmark = pytest.mark.process
 
@@ -270,14 +270,14 @@ async def test_a_cluster_is_asked_little_at_a_time_and_no_other_one_waits(
     more = 20
     flood = [
         asyncio.create_task(reviewer.token(f"good{number}"))
-        for number in range(AT_ONCE + WAITING + more)
+        for number in range(MAX_CONCURRENT_REVIEWS + MAX_QUEUED + more)
     ]
     label = f'cluster="{CLUSTER}",outcome="busy",review="token"'
     async with asyncio.timeout(60):
         while f"gatehouse_reviewer_reviews_total{{{label}}}" not in await reviewer.metrics():
             await asyncio.sleep(0.01)
     assert (await reviewer.token("good", x_cluster="other.example")).status == 200
-    assert upstream.most <= AT_ONCE + 1
+    assert upstream.most <= MAX_CONCURRENT_REVIEWS + 1
     release.set()
     answers = await asyncio.gather(*flood)
     assert {each.status for each in answers} <= {200, 503}

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatehouse.sidecars.reviewer import impersonation, reviews, tokens, user_headers
-from gatehouse.sidecars.reviewer.cache import Keep, Memory
-from gatehouse.sidecars.reviewer.caching_reviewer import Asking
-from gatehouse.sidecars.reviewer.concurrency import BusyError, Turns
+from gatehouse.sidecars.reviewer.cache import CacheTTLs, TTLCache
+from gatehouse.sidecars.reviewer.caching_reviewer import CachingReviewer
+from gatehouse.sidecars.reviewer.concurrency import BusyError, ClusterLimiter
 from gatehouse.sidecars.reviewer.impersonation import Permission
 from gatehouse.sidecars.reviewer.review_client import Upstream
-from gatehouse.sidecars.reviewer.reviews import NoReviewError, Verdict
+from gatehouse.sidecars.reviewer.reviews import InvalidReviewError, Verdict
 from gatehouse.sidecars.reviewer.user_headers import MalformedError, User
 
 _TEXT = st.text(st.characters(codec="utf-8"), min_size=1)
@@ -168,7 +168,7 @@ def test_everything_that_is_wanted_is_needed_once() -> None:
 
 
 def test_too_much_is_not_asked_about() -> None:
-    groups = tuple(map(str, range(impersonation.MOST)))
+    groups = tuple(map(str, range(impersonation.MAX_PERMISSIONS)))
     with pytest.raises(MalformedError, match="1001 permissions would be needed"):
         impersonation.permissions(User("bob", groups=groups))
 
@@ -227,7 +227,7 @@ def test_a_token_is_its_users_or_nobodys() -> None:
     ],
 )
 def test_what_is_no_review_lets_nobody_in(body: bytes) -> None:
-    with pytest.raises(NoReviewError):
+    with pytest.raises(InvalidReviewError):
         reviews.token_verdict(body, math.inf)
 
 
@@ -250,7 +250,7 @@ def test_access_is_granted_where_it_is_allowed_and_not_denied(
 def test_access_that_is_not_spoken_of_is_no_answer() -> None:
     for status in ({}, {"allowed": None}, {"evaluationError": "x"}):
         body = msgspec.json.encode({"kind": "SubjectAccessReview", "status": status})
-        with pytest.raises(NoReviewError):
+        with pytest.raises(InvalidReviewError):
             reviews.access_verdict(body)
 
 
@@ -261,27 +261,27 @@ class Clock:
         return self.now
 
 
-KEEP = Keep(10.0, 1.0)
+KEEP = CacheTTLs(10.0, 1.0)
 YES, NO = Verdict(True), Verdict(False)
 
 
 def test_an_answer_is_good_for_as_long_as_who_asks_says() -> None:
     clock = Clock()
-    memory = Memory(clock=clock, wall=clock)
+    memory = TTLCache(clock=clock, wall=clock)
     memory.put(b"yes", YES, clock.now, KEEP)
     memory.put(b"no", NO, clock.now, KEEP)
     clock.now += 0.75
     assert memory.get(b"yes", KEEP) == (YES, 9.25)
     assert memory.get(b"no", KEEP) == (NO, 0.25)
-    assert memory.get(b"yes", Keep(0.5, 0.5)) is None
-    assert memory.get(b"yes", Keep(100.0, 1.0)) == (YES, 99.25)
+    assert memory.get(b"yes", CacheTTLs(0.5, 0.5)) is None
+    assert memory.get(b"yes", CacheTTLs(100.0, 1.0)) == (YES, 99.25)
     clock.now += 0.25
     assert memory.get(b"no", KEEP) is None
 
 
 def test_no_answer_is_good_after_its_token_expired() -> None:
     clock = Clock()
-    memory = Memory(clock=clock, wall=clock)
+    memory = TTLCache(clock=clock, wall=clock)
     memory.put(b"k", Verdict(True, ends=1004.0), clock.now, KEEP)
     assert memory.get(b"k", KEEP) == (Verdict(True, ends=1004.0), 4.0)
     clock.now += 4
@@ -293,14 +293,14 @@ def test_no_answer_is_good_after_its_token_expired() -> None:
 
 
 def test_what_is_not_to_be_kept_is_not() -> None:
-    memory = Memory()
-    memory.put(b"k", YES, 0.0, Keep(0.0, 0.0))
+    memory = TTLCache()
+    memory.put(b"k", YES, 0.0, CacheTTLs(0.0, 0.0))
     assert len(memory) == 0
 
 
 def test_what_was_used_last_stays() -> None:
     clock = Clock()
-    memory = Memory(entries=3, clock=clock, wall=clock)
+    memory = TTLCache(entries=3, clock=clock, wall=clock)
     for key in (b"a", b"b", b"c"):
         memory.put(key, YES, clock.now, KEEP)
     assert memory.get(b"a", KEEP)
@@ -312,7 +312,7 @@ def test_what_was_used_last_stays() -> None:
 
 def test_a_few_large_answers_do_not_add_up() -> None:
     clock = Clock()
-    memory = Memory(characters=10_000, clock=clock, wall=clock)
+    memory = TTLCache(characters=10_000, clock=clock, wall=clock)
     for number in range(50):
         large = Verdict(True, (("x-groups", "g" * 3000),))
         memory.put(str(number).encode(), large, clock.now, KEEP)
@@ -323,7 +323,7 @@ def test_a_few_large_answers_do_not_add_up() -> None:
 
 
 async def test_turns_are_taken_cluster_by_cluster() -> None:
-    turns = Turns(at_once=2, waiting=1, seconds=0.1)
+    turns = ClusterLimiter(at_once=2, waiting=1, seconds=0.1)
     release = asyncio.Event()
 
     async def ask(cluster: str) -> None:
@@ -364,10 +364,10 @@ class Changing(Upstream):
 
 async def test_what_was_said_before_is_not_believed_again_by_who_would_keep_it_longer() -> None:
     yes = _token_review({"authenticated": True, "user": {"username": "a"}})
-    asking = Asking(Changing(yes, _token_review({}), yes), Turns())
-    assert (await asking.token("c", "t", Keep(0.01, 60.0)))[0].granted
+    asking = CachingReviewer(Changing(yes, _token_review({}), yes), ClusterLimiter())
+    assert (await asking.token("c", "t", CacheTTLs(0.01, 60.0)))[0].granted
     await asyncio.sleep(0.02)
-    assert not (await asking.token("c", "t", Keep(0.01, 60.0)))[0].granted
-    assert not (await asking.token("c", "t", Keep(600.0, 60.0)))[0].granted
-    assert (await asking.token("c", "t", Keep(600.0, 0.0)))[0].granted
-    assert (await asking.token("c", "t", Keep(600.0, 60.0)))[0].granted
+    assert not (await asking.token("c", "t", CacheTTLs(0.01, 60.0)))[0].granted
+    assert not (await asking.token("c", "t", CacheTTLs(600.0, 60.0)))[0].granted
+    assert (await asking.token("c", "t", CacheTTLs(600.0, 0.0)))[0].granted
+    assert (await asking.token("c", "t", CacheTTLs(600.0, 60.0)))[0].granted

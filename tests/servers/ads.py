@@ -13,19 +13,25 @@ import grpc
 from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 from google.protobuf import any_pb2
 
-from gatehouse.dataplane.xds.resources import CLUSTER, COMPANION, ENDPOINTS, ORDER, Resources
+from gatehouse.dataplane.xds.resources import (
+    ADD_ORDER,
+    CLUSTER,
+    ENDPOINTS,
+    SIDECAR_CONFIG,
+    ResourceSet,
+)
 
 
 class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc]
     """Tells Envoy resources, and remembers what it said to them."""
 
     def __init__(self) -> None:
-        self.resources = Resources()
+        self.resources = ResourceSet()
         self.refused: list[str] = []
         self._changed = asyncio.Condition()
         self._streams: list[_Stream] = []
 
-    def tell(self, resources: Resources) -> None:
+    def tell(self, resources: ResourceSet) -> None:
         """Tell from now on these resources."""
         self.resources = resources
         for stream in self._streams:
@@ -83,7 +89,7 @@ class _Stream:
             self._look(kind, even_if_nothing=True)
 
     def look(self) -> None:
-        for kind in ORDER:
+        for kind in ADD_ORDER:
             if kind in self._wanted:
                 self._look(kind)
 
@@ -114,7 +120,7 @@ class _Stream:
         told = {
             kind: {n: r.version for n, r in named.items()}
             for kind, named in there.items()
-            if kind != COMPANION
+            if kind != SIDECAR_CONFIG
         }
         return not self._open and all(self._told[kind] == told[kind] for kind in told)
 

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from gatehouse.dataplane.delivery import DataPlaneReport
-from gatehouse.dataplane.file_set import Bundle, File
+from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.server import AgentServer, Denied, Identity
 
 GATEWAY = "shop/web"
@@ -107,7 +107,7 @@ class ControlPlane:
             await self._changed.wait_for(lambda: condition(self.server.report(GATEWAY)))
         return self.server.report(GATEWAY)
 
-    async def programmed(self, bundle: Bundle) -> DataPlaneReport:
+    async def programmed(self, bundle: FileSet) -> DataPlaneReport:
         """Publish ``bundle`` and wait until every instance confirmed it."""
         self.server.publish(GATEWAY, bundle)
         return await self.until(lambda report: report.programmed)
@@ -128,11 +128,11 @@ class ControlPlane:
         }
 
 
-def answering(port: int, text: str, *extra: File) -> Bundle:
+def answering(port: int, text: str, *extra: File) -> FileSet:
     """Give a bundle whose NGINX answers ``text`` on ``port``."""
     conf = f"server {{ listen 127.0.0.1:{port}; include gatehouse/sites/*.conf; }}\n"
     site = f"location / {{ return 200 {text}; }}\n"
-    return Bundle(
+    return FileSet(
         [
             File.make("gatehouse/http.conf", conf),
             File.make("gatehouse/sites/a.conf", site),

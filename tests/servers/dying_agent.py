@@ -52,7 +52,7 @@ class DyingAgent:
     def kill_nginx(self) -> None:
         """Kill master and workers, as when the machine goes down."""
         master = self.master()
-        for pid in (master, *procfs.in_session(master)):
+        for pid in (master, *procfs.pids_in_session(master)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 

@@ -9,12 +9,12 @@ from google.protobuf import any_pb2, symbol_database
 from google.protobuf.descriptor import FieldDescriptor
 from validate import validate_pb2
 
-from gatehouse.dataplane.xds.resources import Resource, Resources
+from gatehouse.dataplane.xds.resources import Resource, ResourceSet
 
 _BOUNDS = ("min_len", "max_len", "min_bytes", "max_bytes", "min_items", "max_items", "max_pairs")
 
 
-def broken(resources: Resources) -> list[str]:
+def broken(resources: ResourceSet) -> list[str]:
     """Give each field of any resource that is shorter or longer than Envoy allows."""
     found = [each for named in resources.by_type.values() for each in named.values()]
     return [problem for each in found for problem in _of_resource(each)]

@@ -32,7 +32,7 @@ from gatehouse.dataplane.xds.resources import (
     ROUTES,
     SECRET,
     Resource,
-    Resources,
+    ResourceSet,
 )
 
 ENVOY = Path(__file__).parents[2] / ".venv/bin/envoy"
@@ -147,9 +147,9 @@ def listener(name: str, port: int, route_name: str, certificate: str = "") -> Re
     return Resource.make(LISTENER, name, made.SerializeToString())
 
 
-def website(port: int, backend: Address, *more: Resource) -> Resources:
+def website(port: int, backend: Address, *more: Resource) -> ResourceSet:
     """Everything for one port that leads to one backend, and ``more``."""
-    return Resources(
+    return ResourceSet(
         [
             cluster("web"),
             endpoints("web", backend),
@@ -187,7 +187,7 @@ class EnvoyControlPlane(ControlPlane):
         self.server.envoys.on_report = self._on_report
         await super().start()
 
-    def publish(self, resources: Resources) -> None:
+    def publish(self, resources: ResourceSet) -> None:
         self.server.envoys.publish(GATEWAY, resources)
 
     def report(self) -> DataPlaneReport:
@@ -200,7 +200,7 @@ class EnvoyControlPlane(ControlPlane):
             await self._changed.wait_for(lambda: condition(self.report()))
         return self.report()
 
-    async def served(self, resources: Resources) -> DataPlaneReport:
+    async def served(self, resources: ResourceSet) -> DataPlaneReport:
         """Publish ``resources`` and wait until every instance confirmed them."""
         self.publish(resources)
         return await self.until(lambda report: report.programmed)

@@ -13,7 +13,7 @@ from gatehouse.dataplane.xds.resources import (
     LISTENER,
     ROUTES,
     Resource,
-    Resources,
+    ResourceSet,
 )
 
 NAMES = ("a", "b", "c")
@@ -22,7 +22,7 @@ TEXTS = st.one_of(GOOD, GOOD, GOOD, st.sampled_from(["bad", "bad two", "ugly"]))
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> Resources:
+def worlds(draw: st.DrawFn) -> ResourceSet:
     """Listeners that lead to clusters that are there; some of it is refused."""
     clusters = draw(st.dictionaries(st.sampled_from(NAMES), TEXTS, max_size=3))
     listeners = draw(st.dictionaries(st.sampled_from(["l", "m"]), GOOD, max_size=2))
@@ -35,10 +35,10 @@ def worlds(draw: st.DrawFn) -> Resources:
         found.append(made(LISTENER, name, f"routes-{name}|{text}"))
         leads = draw(st.lists(st.sampled_from(sorted(clusters)), unique=True)) if clusters else []
         found.append(made(ROUTES, f"routes-{name}", f"{','.join(leads)}|{text}"))
-    return Resources(found)
+    return ResourceSet(found)
 
 
-def check(envoy: Envoy, world: Resources, refused: Iterable[Resource]) -> None:
+def check(envoy: Envoy, world: ResourceSet, refused: Iterable[Resource]) -> None:
     """The client has what is published, less what it refuses."""
     dismissed = {each.key for each in refused}
     assert {key for key in dismissed if not refusable(world.by_type[key[0]][key[1]])} == set()

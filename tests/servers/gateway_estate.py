@@ -23,12 +23,12 @@ from cryptography import x509
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.controller import main as controllers
-from gatehouse.controller.gateway_provisioner import SETTLING
-from gatehouse.controller.informers import WATCHED
+from gatehouse.controller.gateway_provisioner import DEBOUNCE_SECONDS
+from gatehouse.controller.informers import WATCHED_RESOURCES
 from gatehouse.controller.options import Options
 from gatehouse.dataplane.xds import delta
 from gatehouse.dataplane.xds.ads_session import Request
-from gatehouse.dataplane.xds.resources import ORDER
+from gatehouse.dataplane.xds.resources import ADD_ORDER
 from gatehouse.kube import client as kube
 from gatehouse.kube.watch_decoder import WatchEvent
 from gatehouse.transports.agents.session import Answer, HasVersion, Register
@@ -39,11 +39,11 @@ Object = dict[str, Any]
 
 NGINX, ENVOY = "gatehouse-nginx", "gatehouse-envoy"
 
-PAUSE = 1.2 * SETTLING
+PAUSE = 1.2 * DEBOUNCE_SECONDS
 """Seconds without any news after which all is at rest."""
 
 
-RESOURCES = {each.kind: each for each in WATCHED}
+RESOURCES = {each.kind: each for each in WATCHED_RESOURCES}
 
 
 class Store(kube.Client):
@@ -214,11 +214,11 @@ class Agents:
 
     async def _serve_envoy(self, identity: Identity) -> None:
         fleet = self._envoys
-        stream = fleet.open(identity, delta.Dialogue)
+        stream = fleet.open(identity, delta.DeltaStream)
         assert stream is not None
-        stream.speaker = delta.Speaker("envoy/1.40.0")
+        stream.speaker = delta.NodeInfo("envoy/1.40.0")
         conversation = stream.dialogue.conversation
-        for type_url in ORDER:
+        for type_url in ADD_ORDER:
             conversation.receive(Request(type_url, subscribe=("*",)))
         while True:
             stream.woken.clear()

@@ -19,7 +19,7 @@ from gatehouse.agent.options import Options, options_from_environment
 from gatehouse.compiler.backends import nginx
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
-from gatehouse.dataplane.file_set import Bundle, File
+from gatehouse.dataplane.file_set import File, FileSet
 
 CAPABILITIES = nginx.Capabilities.parse("1.29.3 (nginx-plus-r36)", named_endpoints=True)
 
@@ -74,7 +74,7 @@ def forwarding(
     cluster: str = "c",
     capabilities: nginx.Capabilities = CAPABILITIES,
     files: tuple[File, ...] = (),
-) -> Bundle:
+) -> FileSet:
     """Give the files of a Gateway with one route to some clusters."""
     clusters = tuple(ir.Cluster(f"{cluster}-{n}", found) for n, (found, _) in enumerate(shares))
     backends = tuple(
@@ -84,14 +84,14 @@ def forwarding(
     listener = ir_gateway.Listener(port, "HTTP", (ir.VirtualHost("", (route,)),))
     gateway = ir_gateway.Gateway(GATEWAY, "127.0.0.1", (listener,), clusters=clusters)
     made = nginx.Generator(capabilities).generate(gateway).bundle
-    return Bundle([*made.files.values(), *files])
+    return FileSet([*made.files.values(), *files])
 
 
-def streaming(port: int, endpoints: tuple[ir.Endpoint, ...]) -> Bundle:
+def streaming(port: int, endpoints: tuple[ir.Endpoint, ...]) -> FileSet:
     """Give the files of a Gateway that forwards TCP connections."""
     cluster = ir.Cluster("raw", endpoints, protocol="tcp")
-    host = ir_gateway.StreamHost("", (ir_gateway.StreamBackend("raw", 1),))
-    listener = ir_gateway.StreamListener(port, "TCP", (host,))
+    host = ir_gateway.L4Host("", (ir_gateway.L4Backend("raw", 1),))
+    listener = ir_gateway.L4Listener(port, "TCP", (host,))
     gateway = ir_gateway.Gateway(GATEWAY, "127.0.0.1", (), clusters=(cluster,), streams=(listener,))
     return nginx.Generator(CAPABILITIES).generate(gateway).bundle
 

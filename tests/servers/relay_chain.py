@@ -10,11 +10,11 @@ from envoy_worlds import check
 
 from gatehouse.agent.envoy.relay import Relay
 from gatehouse.dataplane.xds import delta
-from gatehouse.dataplane.xds.resources import CLUSTER, SECRET, Resources
-from gatehouse.dataplane.xds.snapshot_cache import Publication
+from gatehouse.dataplane.xds.resources import CLUSTER, SECRET, ResourceSet
+from gatehouse.dataplane.xds.snapshot_cache import SnapshotCache
 
 
-def versions(resources: Resources) -> set[tuple[str, str, str]]:
+def versions(resources: ResourceSet) -> set[tuple[str, str, str]]:
     """Type, name and version of each."""
     named = resources.by_type.values()
     return {(each.type_url, each.name, each.version) for own in named for each in own.values()}
@@ -38,10 +38,10 @@ class Chain:
     companions: tuple[str, ...] = ()
 
     def __init__(self) -> None:
-        self.publication = Publication()
+        self.publication = SnapshotCache()
         self.refusable: set[str] = set()
         self.envoy = Envoy()
-        self.kept = Resources()
+        self.kept = ResourceSet()
         self.unkept: set[tuple[str, str, str]] = set()
         """Type, name and version of what Envoy took and no relay that is there heard of."""
         self.start_relay()
@@ -50,7 +50,7 @@ class Chain:
         """Have another relay, which knows what is on the disk."""
         self.relay = Relay(self.kept, self.companions)
         self.down: deque[Reply] = deque()
-        self.server: delta.Dialogue | None = None
+        self.server: delta.DeltaStream | None = None
         self.connect_envoy()
 
     def start_envoy(self) -> None:
@@ -76,7 +76,7 @@ class Chain:
 
     def lose_disk(self) -> None:
         """Have another relay, which finds nothing on the disk."""
-        self.kept = Resources()
+        self.kept = ResourceSet()
         self.start_relay()
 
     def disconnect_envoy(self) -> None:
@@ -90,11 +90,11 @@ class Chain:
 
     def connect_relay(self) -> None:
         if self.relay.node is not None:
-            self.server = delta.Dialogue(self.publication)
+            self.server = delta.DeltaStream(self.publication)
             self.down.clear()
             self.relay.connected()
 
-    def publish(self, world: Resources) -> None:
+    def publish(self, world: ResourceSet) -> None:
         for each in world.by_type.get(CLUSTER, {}).values():
             if refusable(each):
                 self.refusable.add(each.name)
@@ -179,18 +179,18 @@ def gone_through(steps: Sequence[object]) -> Chain:
     """Take steps, one after another; of a world, that it is published."""
     chain = Chain()
     for step in steps:
-        if isinstance(step, Resources):
+        if isinstance(step, ResourceSet):
             chain.publish(step)
         else:
             getattr(chain, str(step))()
     return chain
 
 
-def ended(steps: Sequence[object]) -> tuple[Chain, Resources]:
+def ended(steps: Sequence[object]) -> tuple[Chain, ResourceSet]:
     """Go through steps, publish what was published last once more, and come to rest."""
     chain = gone_through(steps)
-    last = next((each for each in reversed(steps) if isinstance(each, Resources)), Resources())
-    chain.publish(Resources([made(SECRET, "nobody asks for this", "one")]))
+    last = next((each for each in reversed(steps) if isinstance(each, ResourceSet)), ResourceSet())
+    chain.publish(ResourceSet([made(SECRET, "nobody asks for this", "one")]))
     chain.publish(last)
     if chain.relay.dialogue is None:
         chain.connect_envoy()
@@ -202,7 +202,7 @@ def ended(steps: Sequence[object]) -> tuple[Chain, Resources]:
     return chain, last
 
 
-def everybody_has(chain: Chain, last: Resources) -> None:
+def everybody_has(chain: Chain, last: ResourceSet) -> None:
     """Envoy has ``last``, less what it refuses; the control plane knows, and the disk has it."""
     assert chain.server is not None
     conversation = chain.server.conversation
@@ -217,7 +217,7 @@ def everybody_has(chain: Chain, last: Resources) -> None:
     assert versions(chain.kept) - older <= chain.taken()
 
 
-def settled(*worlds: Resources) -> Chain:
+def settled(*worlds: ResourceSet) -> Chain:
     """A chain in which everybody has the last of ``worlds``."""
     chain = Chain()
     for world in worlds:

@@ -9,18 +9,18 @@ from google.protobuf import descriptor_pool, json_format, message_factory
 
 from gatehouse.dataplane.xds import sidecar_configs
 from gatehouse.dataplane.xds.resources import (
-    COMPANION,
     LISTENER,
     PREFIX,
     SECRET,
+    SIDECAR_CONFIG,
     Resource,
-    Resources,
+    ResourceSet,
 )
 
 _MANAGER = "envoy.filters.network.http_connection_manager"
 
 
-def shown(resources: Resources, *, whole: bool = False) -> dict[str, list[Any]]:
+def shown(resources: ResourceSet, *, whole: bool = False) -> dict[str, list[Any]]:
     """Give the resources of each kind, by name; ``whole``: with what is the same on every port."""
     found = {}
     for kind, named in sorted(resources.by_type.items()):
@@ -35,7 +35,7 @@ def shown(resources: Resources, *, whole: bool = False) -> dict[str, list[Any]]:
 
 def message(resource: Resource) -> dict[str, Any]:
     """Give a resource as its fields."""
-    if resource.type_url == COMPANION:
+    if resource.type_url == SIDECAR_CONFIG:
         return {"name": resource.name, "files": _told(sidecar_configs.files(resource))}
     name = resource.type_url.removeprefix(PREFIX)
     made = _class_of(name)()

@@ -14,7 +14,7 @@ from authority import Authority
 from gatehouse.compiler.frontends import combined, gateway_api, upstream_cluster
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.kube_apiserver import ApiCluster
-from gatehouse.controller.deadlines import Moments
+from gatehouse.controller.deadlines import Deadlines
 from gatehouse.incremental.query import Engine, Key, Snapshot
 
 Object = dict[str, Any]
@@ -78,7 +78,7 @@ class World:
         self.engine.commit({key: None})
 
     def gateway(self, name: str = "gw", *, programmed: bool = True, **more: Any) -> Key:
-        plane = gateway_api.Programming(programmed=programmed)
+        plane = gateway_api.ProgrammedInput(programmed=programmed)
         self.engine.commit({("Programming", "ns", name): plane})
         listeners = more.pop("listeners", [LISTENER])
         wanted = {"gatewayClassName": "c", "listeners": listeners, **more}
@@ -93,8 +93,8 @@ class World:
     def at(self, now: float) -> None:
         """Let it be ``now`` (seconds since 1970), of which the controller tells what matters."""
         with self.engine.compile() as ask:
-            named = ask.map(upstream_cluster.moments, ask.read(upstream_cluster.CLUSTERS))
-        told = Moments(lambda key, value: bool(self.engine.commit({key: value})), lambda: now)
+            named = ask.map(upstream_cluster.certificate_times, ask.read(upstream_cluster.CLUSTERS))
+        told = Deadlines(lambda key, value: bool(self.engine.commit({key: value})), lambda: now)
         told.tell(named)
 
     def secret(self, name: str, **data: str) -> Key:

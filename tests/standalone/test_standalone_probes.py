@@ -17,8 +17,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from gatehouse.kube import client as kube
 from gatehouse.standalone import process_records
 from gatehouse.standalone.free_ports import free_port
-from gatehouse.standalone.node.probes import Tally, Timing, timing_of
-from gatehouse.standalone.node.runner import RECORD, Launch, Runner
+from gatehouse.standalone.node.probes import ProbeCounter, Timing, timing_of
+from gatehouse.standalone.node.runner import RECORD, Launch, PodRunner
 
 HOST = "127.0.0.1"
 SLEEP = ("python3", "-c", "import time; time.sleep(600)")
@@ -40,7 +40,7 @@ QUICK = {"periodSeconds": 0.1}
 def test_a_verdict_turns_after_so_many_of_the_same_in_a_row(
     good: bool, success: int, failure: int, answers: str, turns: str
 ) -> None:
-    tally = Tally(Timing(success_threshold=success, failure_threshold=failure), good=good)
+    tally = ProbeCounter(Timing(success_threshold=success, failure_threshold=failure), good=good)
     found = ""
     for answer in answers:
         turned = tally.take(good=answer == ".")
@@ -72,14 +72,14 @@ class Pod:
         }
         self.runner = self.new_runner()
 
-    def new_runner(self) -> Runner:
+    def new_runner(self) -> PodRunner:
         # Without volumes nothing is asked of the API server.
         client = cast(kube.Client, None)
         launch = Launch(self._words)
-        return Runner(client, self.pod, HOST, self.directory, launch, lambda: None)
+        return PodRunner(client, self.pod, HOST, self.directory, launch, lambda: None)
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[Runner]:
+    async def running(self) -> AsyncIterator[PodRunner]:
         task = asyncio.create_task(self.runner.run())
         try:
             yield self.runner

@@ -12,7 +12,7 @@ import pytest
 
 from gatehouse.standalone.node import images
 from gatehouse.standalone.node import pod_networks as wires
-from gatehouse.standalone.node.pod_networks import NetworkError, Networks
+from gatehouse.standalone.node.pod_networks import NetworkError, PodNetworks
 
 
 def pod(*names: str) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def test_a_file_of_images_is_read_and_errors_name_it(tmp_path: Path) -> None:
 
 
 def test_addresses_are_stable_free_and_run_out() -> None:
-    networks = Networks("10.9.8.0/29")
+    networks = PodNetworks("10.9.8.0/29")
     first = networks.choose("a", ())
     assert first == networks.choose("a", ())
     taken: list[str] = []
@@ -87,21 +87,21 @@ def ip(*words: str) -> str:
     return subprocess.run(("ip", *words), check=True, capture_output=True, text=True).stdout
 
 
-def present(networks: Networks, uid: str) -> bool:
+def present(networks: PodNetworks, uid: str) -> bool:
     return Path(f"/run/netns/{networks.name(uid)}").exists()
 
 
 @pytest.mark.process
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("ip"), reason="needs root and ip")
 async def test_a_network_is_made_once_and_leaves_nothing_behind() -> None:
-    networks = Networks("10.9.7.0/24")
+    networks = PodNetworks("10.9.7.0/24")
     address = networks.choose("uid", ())
     try:
         await networks.make("uid", address)
         await networks.make("uid", address)
         assert present(networks, "uid")
         # Another node, after a crash, finds what is nobody's any more.
-        again = Networks("10.9.7.0/24")
+        again = PodNetworks("10.9.7.0/24")
         await again.make("other", again.choose("other", {address}))
         await again.retain(["uid"])
         assert not present(again, "other")
@@ -115,7 +115,7 @@ async def test_a_network_is_made_once_and_leaves_nothing_behind() -> None:
 @pytest.mark.process
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("ip"), reason="needs root and ip")
 async def test_what_a_killed_node_left_half_made_is_made_whole() -> None:
-    networks = Networks("10.9.5.0/24")
+    networks = PodNetworks("10.9.5.0/24")
     name, bridge = networks.name("uid"), networks.bridge
     address = networks.choose("uid", ())
     ip("link", "add", bridge, "type", "bridge")

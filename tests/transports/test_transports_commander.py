@@ -15,8 +15,8 @@ import pytest
 from agent_control_plane import GATEWAY, ControlPlane
 from agent_v2 import AgentV2, Config, channel, unzipped
 
-from gatehouse.dataplane.file_set import Bundle, File
-from gatehouse.transports.agents.call_auth import Callers
+from gatehouse.dataplane.file_set import File, FileSet
+from gatehouse.transports.agents.call_auth import CallAuthorizer
 from gatehouse.transports.agents.fleet import Fleet
 from gatehouse.transports.agents.session import Answer, Elapsed, Register
 from gatehouse.transports.agents.stream import Apply
@@ -30,9 +30,9 @@ STATES = sdk.CommandStatusResponse.CommandStatus
 OUTCOMES = sdk.NginxConfigStatus.Status
 
 
-def bundle(text: str, *more: File) -> Bundle:
+def bundle(text: str, *more: File) -> FileSet:
     key = File.make("gatehouse/tls/k.key", "key", secret=True)
-    return Bundle([File.make("gatehouse/http.conf", text), key, *more])
+    return FileSet([File.make("gatehouse/http.conf", text), key, *more])
 
 
 async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
@@ -67,7 +67,7 @@ class Seen:
         ]
 
 
-class Known(Callers):
+class Known(CallAuthorizer):
     """Lets everybody in as one instance."""
 
     def __init__(self, identity: Identity) -> None:
@@ -153,7 +153,7 @@ def test_the_main_file_includes_what_there_is(
     proxy: str, paths: list[str], present: list[str], absent: list[str]
 ) -> None:
     about = Register("id", proxy, main_file="/etc/nginx/nginx.conf")
-    text = main_file.make(about, Bundle(File.make(path, "") for path in paths)).content.decode()
+    text = main_file.make(about, FileSet(File.make(path, "") for path in paths)).content.decode()
     assert all(each in text for each in present), text
     assert not any(each in text for each in absent), text
 

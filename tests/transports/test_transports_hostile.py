@@ -16,8 +16,8 @@ from agent_control_plane import GATEWAY, ControlPlane
 from agent_wire import WireAgent, answer, wire_agent
 
 from gatehouse.dataplane.delivery import InstanceReport
-from gatehouse.dataplane.file_set import Bundle, File
-from gatehouse.transports.agents.session import SILENT_REQUESTS
+from gatehouse.dataplane.file_set import File, FileSet
+from gatehouse.transports.agents.session import MAX_UNANSWERED_REQUESTS
 
 OTHER = "shop/other"
 
@@ -30,10 +30,10 @@ async def control_plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
     await plane.server.stop(0.1)
 
 
-def bundle(text: str, files: int = 0) -> Bundle:
+def bundle(text: str, files: int = 0) -> FileSet:
     names = [f"gatehouse/sites/{'long-' * 20}{number}.conf" for number in range(files)]
     many = [File.make(name, f"{number}") for number, name in enumerate(names)]
-    return Bundle([File.make("gatehouse/http.conf", text), *many])
+    return FileSet([File.make("gatehouse/http.conf", text), *many])
 
 
 @contextlib.asynccontextmanager
@@ -63,7 +63,7 @@ async def everybody_else_is_served(plane: ControlPlane, changes: int = 10) -> No
 async def test_one_that_never_reads_delays_nobody_and_holds_nothing(
     control_plane: ControlPlane,
 ) -> None:
-    made: list[weakref.ref[Bundle]] = []
+    made: list[weakref.ref[FileSet]] = []
     async with (
         honest(control_plane),
         honest(control_plane, f"good:pod-1@{OTHER}"),
@@ -77,7 +77,7 @@ async def test_one_that_never_reads_delays_nobody_and_holds_nothing(
             made.append(weakref.ref(each))
             control_plane.server.publish(GATEWAY, each)
             await has(control_plane, GATEWAY, "pod-1", each.version)
-            if number < SILENT_REQUESTS - 1:
+            if number < MAX_UNANSWERED_REQUESTS - 1:
                 report = await control_plane.until(lambda report: bool(report.error))
                 assert report.error == "pod-2: no answer within 1 s"
             del each
@@ -86,7 +86,7 @@ async def test_one_that_never_reads_delays_nobody_and_holds_nothing(
         report = await control_plane.until(lambda report: len(report.instances) == 1)
         assert report.programmed
         gc.collect()
-        assert len([each for each in made[:SILENT_REQUESTS] if each() is not None]) <= 1
+        assert len([each for each in made[:MAX_UNANSWERED_REQUESTS] if each() is not None]) <= 1
         call.cancel()
 
 

@@ -16,16 +16,16 @@ from agent_v3 import Claimant
 from authority import Authority
 from cryptography import x509
 
-from gatehouse.dataplane.file_set import Bundle, File, digest_of
+from gatehouse.dataplane.file_set import File, FileSet, base64_sha256
 from gatehouse.standalone.free_ports import free_port
-from gatehouse.transports.agents.certificate_auth import ShownCertificates
+from gatehouse.transports.agents.certificate_auth import CertificateAuthenticator
 from gatehouse.transports.agents.token_auth import Denied, Identity
 from gatehouse.transports.server import Unavailable
 
 BALANCER = "ExternalLoadBalancer edge/front"
 URI = "spiffe://gatehouse.dev/load-balancer/edge/front/lb-1"
-OURS = Bundle([File.make("gatehouse/http.conf", "of the machines")])
-PODS = Bundle([File.make("gatehouse/http.conf", "of the Pods")])
+OURS = FileSet([File.make("gatehouse/http.conf", "of the machines")])
+PODS = FileSet([File.make("gatehouse/http.conf", "of the Pods")])
 
 
 def identify(uri: str) -> Identity:
@@ -80,7 +80,7 @@ async def asked(
             return error.code().name
 
 
-OWN, OTHERS = digest_of(b"of the machines"), digest_of(b"of the Pods")
+OWN, OTHERS = base64_sha256(b"of the machines"), base64_sha256(b"of the Pods")
 
 
 async def test_a_certificate_opens_what_is_its_machine_s_and_nothing_else(
@@ -134,7 +134,7 @@ async def test_another_authority_s_certificate_and_an_old_one_end_in_the_handsha
 async def test_a_connection_that_is_open_is_nobody_s_once_its_certificate_ended(
     authority: Authority,
 ) -> None:
-    shown = ShownCertificates(identify)
+    shown = CertificateAuthenticator(identify)
     name = x509.UniformResourceIdentifier(URI)
     cert, _ = authority.issue("soon", name, ends=timedelta(seconds=2))
     peer = {"x509_pem_cert": [cert.read_bytes()]}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatehouse.dataplane.delivery import DataPlaneReport
-from gatehouse.dataplane.file_set import Bundle, File
+from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents import session
 from gatehouse.transports.agents.fleet import STREAMS_MAX, Fleet
 from gatehouse.transports.agents.publication import Publication, Published
@@ -26,8 +26,8 @@ from gatehouse.transports.mpi import messages
 from gatehouse.wire.mpi.v1 import command_pb2, files_pb2
 
 
-def bundle(text: str) -> Bundle:
-    return Bundle([File.make("gatehouse/a", text), File.make("gatehouse/k", "key", secret=True)])
+def bundle(text: str) -> FileSet:
+    return FileSet([File.make("gatehouse/a", text), File.make("gatehouse/k", "key", secret=True)])
 
 
 def test_an_apply_request_is_what_the_protocol_says() -> None:
@@ -95,10 +95,10 @@ def test_the_contents_of_every_bundle_that_is_kept_can_be_had(
 ) -> None:
     """Published one after the other; some are being fetched for ever."""
     kept, now, fetched = Publication(keep_seconds=10.0), 0.0, set[str]()
-    published: dict[str, Bundle] = {}
+    published: dict[str, FileSet] = {}
     for files, later, fetching in history:
         now += later
-        following = None if files is None else Bundle(File.make(*each) for each in files.items())
+        following = None if files is None else FileSet(File.make(*each) for each in files.items())
         if following is not None:
             published[following.version] = following
         kept.publish(following, fetched, now)
@@ -121,9 +121,9 @@ def test_what_instances_get_apart_is_followed_as_it_is_made() -> None:
     for number in range(20):
         paths = [f"gatehouse/endpoints/u{each}.json" for each in range(number % 7)]
         files = [File.make(path, f"{number // 3}") for path in paths]
-        kept.publish(Bundle([File.make("gatehouse/a", str(number // 5)), *files]), set(), number)
+        kept.publish(FileSet([File.make("gatehouse/a", str(number // 5)), *files]), set(), number)
         assert kept.current is not None
-        alone = Bundle([File.make("gatehouse/a", str(number // 5))])
+        alone = FileSet([File.make("gatehouse/a", str(number // 5))])
         assert (kept.current.files, dict(kept.current.files.files)) == (alone, dict(alone.files))
 
 

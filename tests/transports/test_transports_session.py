@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from gatehouse.transports.agents.session import (
     ERROR_MAX,
-    PATIENCE,
+    MAX_MISSED_DEADLINES,
+    MAX_UNANSWERED_REQUESTS,
     RETRY_MAX,
-    SILENT_REQUESTS,
     UNMANAGED_MAX,
     Answer,
     Apart,
@@ -158,15 +158,15 @@ def test_an_instance_that_fetches_is_not_silent_but_not_waited_for_for_ever() ->
     for now in moments:
         assert state.receive(Fetching(), now) == []
         assert state.receive(Elapsed(), now) == []
-        assert state.wake_at == min(now + DEADLINE, PATIENCE * DEADLINE)
+        assert state.wake_at == min(now + DEADLINE, MAX_MISSED_DEADLINES * DEADLINE)
     assert state.error == ""
-    state.receive(Elapsed(), PATIENCE * DEADLINE)
+    state.receive(Elapsed(), MAX_MISSED_DEADLINES * DEADLINE)
     assert state.error == "no answer within 60 s"
 
 
 def test_who_never_answers_loses_its_stream() -> None:
     state = connected()
-    for _ in range(SILENT_REQUESTS - 1):
+    for _ in range(MAX_UNANSWERED_REQUESTS - 1):
         now = state.wake_at or 0.0
         assert state.receive(Elapsed(), now) == []
         # Neither answers to something else nor newer versions make up for it.
@@ -178,7 +178,7 @@ def test_who_never_answers_loses_its_stream() -> None:
 
 def test_who_answers_late_keeps_its_stream() -> None:
     state = connected()
-    for number in range(3 * SILENT_REQUESTS):
+    for number in range(3 * MAX_UNANSWERED_REQUESTS):
         now = state.wake_at or 0.0
         assert state.receive(Elapsed(), now) == []
         state.receive(Answer(f"c{number + 1}"), now)

@@ -14,7 +14,7 @@ import grpc.aio
 import pytest
 from agent_control_plane import GATEWAY, ControlPlane
 
-from gatehouse.dataplane.file_set import Bundle, File
+from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.mpi import messages
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 
@@ -29,8 +29,10 @@ async def plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
     await plane.server.stop(0.1)
 
 
-def bundle(text: str, files: int = 1) -> Bundle:
-    return Bundle([File.make(f"gatehouse/{number}", f"{text} {number}") for number in range(files)])
+def bundle(text: str, files: int = 1) -> FileSet:
+    return FileSet(
+        [File.make(f"gatehouse/{number}", f"{text} {number}") for number in range(files)]
+    )
 
 
 def channel(plane: ControlPlane, *, slow: bool = False) -> grpc.aio.Channel:

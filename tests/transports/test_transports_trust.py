@@ -12,13 +12,13 @@ import pytest
 from agent_control_plane import GATEWAY, ControlPlane
 from agent_v3 import Claimant, claimant
 
-from gatehouse.dataplane.file_set import Bundle, File, digest_of
-from gatehouse.transports.server import Trespass
+from gatehouse.dataplane.file_set import File, FileSet, base64_sha256
+from gatehouse.transports.server import UnauthorizedRequest
 
 OTHER = "shop/other"
 SHARED = File.make("gatehouse/shared", "of both")
-OURS = Bundle([File.make("gatehouse/http.conf", "ours"), SHARED])
-THEIRS = Bundle([File.make("gatehouse/tls/k.key", "their key", secret=True), SHARED])
+OURS = FileSet([File.make("gatehouse/http.conf", "ours"), SHARED])
+THEIRS = FileSet([File.make("gatehouse/tls/k.key", "their key", secret=True), SHARED])
 KEY = THEIRS.files["gatehouse/tls/k.key"].digest
 
 
@@ -33,8 +33,8 @@ async def control_plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
 
 
 @pytest.fixture
-def trespasses(control_plane: ControlPlane) -> list[Trespass]:
-    noted: list[Trespass] = []
+def trespasses(control_plane: ControlPlane) -> list[UnauthorizedRequest]:
+    noted: list[UnauthorizedRequest] = []
     control_plane.server.on_trespass = noted.append
     return noted
 
@@ -55,7 +55,7 @@ DENIED = grpc.StatusCode.PERMISSION_DENIED
 
 
 async def test_a_file_that_only_another_gateway_has_is_denied(
-    control_plane: ControlPlane, trespasses: list[Trespass]
+    control_plane: ControlPlane, trespasses: list[UnauthorizedRequest]
 ) -> None:
     async with calling(control_plane) as agent:
         with refused(DENIED, f"a file of another Gateway than {GATEWAY}"):
@@ -67,18 +67,18 @@ async def test_a_file_that_only_another_gateway_has_is_denied(
 
 
 async def test_a_name_of_a_file_opens_nothing(
-    control_plane: ControlPlane, trespasses: list[Trespass]
+    control_plane: ControlPlane, trespasses: list[UnauthorizedRequest]
 ) -> None:
     async with calling(control_plane) as agent:
-        assert await agent.file(digest_of(b"ours"), "/etc/nginx/gatehouse/tls/k.key") == b"ours"
+        assert await agent.file(base64_sha256(b"ours"), "/etc/nginx/gatehouse/tls/k.key") == b"ours"
         assert await agent.file(SHARED.digest) == b"of both"
         with refused(grpc.StatusCode.NOT_FOUND, "no /etc/nginx/gatehouse/tls/k.key with this hash"):
-            await agent.file(digest_of(b"nobody's"), "/etc/nginx/gatehouse/tls/k.key")
+            await agent.file(base64_sha256(b"nobody's"), "/etc/nginx/gatehouse/tls/k.key")
     assert trespasses == []
 
 
 async def test_an_overview_of_another_gateway_is_denied(
-    control_plane: ControlPlane, trespasses: list[Trespass]
+    control_plane: ControlPlane, trespasses: list[UnauthorizedRequest]
 ) -> None:
     async with calling(control_plane) as agent:
         ours = [f"/etc/nginx/{path}" for path in OURS.files]
@@ -98,30 +98,30 @@ async def test_an_overview_of_another_gateway_is_denied(
 
 
 async def test_labels_that_name_another_owner_are_denied_in_calls_and_in_descriptions(
-    control_plane: ControlPlane, trespasses: list[Trespass]
+    control_plane: ControlPlane, trespasses: list[UnauthorizedRequest]
 ) -> None:
     said = "the token is one of shop_web, not of shop_other (owner-name)"
     async with calling(control_plane, owner_name="shop_other", owner_type="Deployment") as agent:
         with refused(DENIED, said):
             await agent.connect()
         with refused(DENIED, said):
-            await agent.file(digest_of(b"ours"))
+            await agent.file(base64_sha256(b"ours"))
     async with calling(control_plane) as agent:
         with refused(DENIED, said):
             await agent.connect(owner_name="shop_other")
     assert len(trespasses) == 3
     # What differs only in the agent's words is one thing to be noted.
-    assert set(trespasses) == {Trespass(trespasses[0].identity, "claimed to be a Pod")}
+    assert set(trespasses) == {UnauthorizedRequest(trespasses[0].identity, "claimed to be a Pod")}
     assert control_plane.server.report(GATEWAY).instances == ()
 
 
 async def test_its_own_labels_and_none_at_all_are_taken(
-    control_plane: ControlPlane, trespasses: list[Trespass]
+    control_plane: ControlPlane, trespasses: list[UnauthorizedRequest]
 ) -> None:
     async with calling(control_plane) as agent:
         await agent.connect()
         await agent.connect(owner_name="shop_web", owner_type="Deployment", team="tea")
     async with calling(control_plane, owner_name="shop_web", owner_type="Deployment") as agent:
         await agent.connect()
-        assert await agent.file(digest_of(b"ours")) == b"ours"
+        assert await agent.file(base64_sha256(b"ours")) == b"ours"
     assert trespasses == []

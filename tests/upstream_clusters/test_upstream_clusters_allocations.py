@@ -9,7 +9,7 @@ from upstream_worlds import EVERYTHING, GATEWAY, World
 
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.upstream_cluster import conditions, replicas
-from gatehouse.compiler.frontends.upstream_cluster.allocations import MOST
+from gatehouse.compiler.frontends.upstream_cluster.allocations import MAX_PER_DATA_PLANE_OBJECTS
 from gatehouse.compiler.ir.kube_apiserver import InFlight
 from gatehouse.incremental.query import Key
 
@@ -134,7 +134,9 @@ def test_without_data_planes_nothing_is_given_out(world: World) -> None:
 
 
 def test_of_very_many_data_planes_only_the_sum_is_told(world: World) -> None:
-    world.engine.commit({replicas(GATEWAY): tuple(f"p-{n:04}" for n in range(MOST + 1))})
+    world.engine.commit(
+        {replicas(GATEWAY): tuple(f"p-{n:04}" for n in range(MAX_PER_DATA_PLANE_OBJECTS + 1))}
+    )
     assert list(told(world, shared(world, IN_FLIGHT))) == ["a.example.state"]
 
 

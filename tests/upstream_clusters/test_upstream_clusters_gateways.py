@@ -18,7 +18,7 @@ from upstream_worlds import (
 
 from gatehouse.compiler.frontends import combined, gateway_api
 from gatehouse.compiler.frontends.upstream_cluster import replicas
-from gatehouse.compiler.ir.kube_apiserver import Identity, InFlight, TokenBucket
+from gatehouse.compiler.ir.kube_apiserver import AuthCacheTTLs, InFlight, TokenBucket
 
 OLD, NEW = "2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z"
 HTTPS = [{"endpoint": "https://10.0.0.1:6443"}]
@@ -249,7 +249,7 @@ def test_annotations_say_how_long_answers_about_users_are_kept(world: World) -> 
         "gatehouse.dev/authorization-cache-authorized-ttl": "long",
     }
     key = world.cluster("a.example", annotations=said)
-    assert world.served()["a.example"].identity == Identity(good_for=120)
+    assert world.served()["a.example"].identity == AuthCacheTTLs(good_for=120)
     status, _, message = world.condition(key, "PartiallyInvalid")
     assert (status, message) == (
         "True",

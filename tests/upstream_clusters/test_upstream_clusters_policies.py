@@ -22,7 +22,7 @@ from gatehouse.compiler.frontends.upstream_cluster import (
     servers,
 )
 from gatehouse.compiler.frontends.upstream_cluster.findings import Reason
-from gatehouse.compiler.frontends.upstream_cluster.flow_control import Spanning
+from gatehouse.compiler.frontends.upstream_cluster.flow_control import SharedLimits
 from gatehouse.compiler.ir.kube_apiserver import FlowSchema, InFlight, TokenBucket
 from gatehouse.compiler.ir.kube_apiserver import Server as IrServer
 
@@ -30,13 +30,13 @@ Object = dict[str, Any]
 EVERYTHING = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
 
 
-def read(annotations: dict[str, str] | None = None, **spec: Any) -> dispatch_policies.Meaning:
+def read(annotations: dict[str, str] | None = None, **spec: Any) -> dispatch_policies.RequestPolicy:
     whole = {"servers": [{"endpoint": "http://a"}, {"endpoint": "http://b"}], **spec}
     return dispatch_policies.read(annotations or {}, msgspec.convert(whole, UpstreamClusterSpec))
 
 
 def said(
-    meaning: dispatch_policies.Meaning, reason: Reason = Reason.PARTIALLY_INVALID
+    meaning: dispatch_policies.RequestPolicy, reason: Reason = Reason.PARTIALLY_INVALID
 ) -> list[str]:
     return [each.message for each in meaning.findings if each.reason is reason]
 
@@ -96,49 +96,53 @@ BUCKET = {"tokenBucket": {"qps": 1, "burst": 2}, "globalTokenBucket": {"qps": 10
 @pytest.mark.parametrize(
     ("made", "spanning", "expected"),
     [
-        (schema(exempt={}), Spanning(), None),
-        (schema(maxRequestsInflight={}), Spanning(), FlowSchema("s", InFlight(0))),
-        (schema(maxRequestsInflight={"max": 7}), Spanning(), FlowSchema("s", InFlight(7))),
-        (schema(**BUCKET), Spanning(gate=True, counter=True), FlowSchema("s", TokenBucket(1, 2))),
+        (schema(exempt={}), SharedLimits(), None),
+        (schema(maxRequestsInflight={}), SharedLimits(), FlowSchema("s", InFlight(0))),
+        (schema(maxRequestsInflight={"max": 7}), SharedLimits(), FlowSchema("s", InFlight(7))),
+        (
+            schema(**BUCKET),
+            SharedLimits(gate=True, counter=True),
+            FlowSchema("s", TokenBucket(1, 2)),
+        ),
         (
             schema(strategy="globalCount", **BUCKET),
-            Spanning(gate=True, counter=True),
+            SharedLimits(gate=True, counter=True),
             FlowSchema("s", TokenBucket(10, 20), TokenBucket(10, 20)),
         ),
         (
             schema(strategy="globalAllocate", **BUCKET),
-            Spanning(counter=True),
+            SharedLimits(counter=True),
             FlowSchema("s", TokenBucket(1, 2)),
         ),
         (
             schema(strategy="globalCount", **BUCKET),
-            Spanning(gate=True),
+            SharedLimits(gate=True),
             FlowSchema("s", TokenBucket(1, 2)),
         ),
         (
             schema(strategy="globalAllocate", **IN_FLIGHT),
-            Spanning(gate=True, replicas=3),
+            SharedLimits(gate=True, replicas=3),
             FlowSchema("s", InFlight(6)),
         ),
         (
             schema(strategy="globalCount", **IN_FLIGHT),
-            Spanning(gate=True, replicas=50),
+            SharedLimits(gate=True, replicas=50),
             FlowSchema("s", InFlight(1)),
         ),
         (
             schema(strategy="globalCount", **IN_FLIGHT),
-            Spanning(gate=True, replicas=0),
+            SharedLimits(gate=True, replicas=0),
             FlowSchema("s", InFlight(20)),
         ),
         (
             schema(strategy="local", **IN_FLIGHT),
-            Spanning(gate=True, replicas=3),
+            SharedLimits(gate=True, replicas=3),
             FlowSchema("s", InFlight(5)),
         ),
     ],
 )
 def test_limits_of_one_data_plane_and_of_all(
-    made: FlowControlSchema, spanning: Spanning, expected: FlowSchema | None
+    made: FlowControlSchema, spanning: SharedLimits, expected: FlowSchema | None
 ) -> None:
     assert flow_control.read(made, spanning).schema == expected
 
@@ -148,7 +152,7 @@ def test_shares_never_sum_up_to_more_than_there_is_unless_each_would_have_none(
     replicas: int,
 ) -> None:
     made = schema(strategy="globalCount", **IN_FLIGHT)
-    found = flow_control.read(made, Spanning(gate=True, replicas=replicas)).schema
+    found = flow_control.read(made, SharedLimits(gate=True, replicas=replicas)).schema
     assert found is not None
     assert isinstance(found.limit, InFlight)
     assert found.limit.most * replicas <= 20 or found.limit.most == 1
@@ -176,7 +180,7 @@ def test_shares_never_sum_up_to_more_than_there_is_unless_each_would_have_none(
     ],
 )
 def test_a_limit_that_makes_no_sense_lets_nothing_through(made: FlowControlSchema) -> None:
-    found = flow_control.read(made, Spanning(gate=True, counter=True))
+    found = flow_control.read(made, SharedLimits(gate=True, counter=True))
     assert found.schema == FlowSchema("s", InFlight(0))
     assert "requests of policies that name the schema are refused" in found.problems[0]
 

@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from relay_chain import MOVES, Chain
 
 from gatehouse.dataplane.xds import sidecar_configs
-from gatehouse.dataplane.xds.resources import CLUSTER, COMPANION, LISTENER, Resource, Resources
+from gatehouse.dataplane.xds.resources import (
+    CLUSTER,
+    LISTENER,
+    SIDECAR_CONFIG,
+    Resource,
+    ResourceSet,
+)
 
 
 class Accompanied(Chain):
@@ -39,11 +45,11 @@ class Accompanied(Chain):
 
 
 def described(name: str, text: str) -> Resource:
-    return made(COMPANION, f"model/{name}", text)
+    return made(SIDECAR_CONFIG, f"model/{name}", text)
 
 
 @st.composite
-def accompanied_worlds(draw: st.DrawFn) -> Resources:
+def accompanied_worlds(draw: st.DrawFn) -> ResourceSet:
     texts = st.sampled_from(["one", "two", "bad"])
     found = draw(st.dictionaries(st.sampled_from(["p", "q", "r"]), texts))
     return draw(worlds()).changed(described(name, text) for name, text in found.items())
@@ -68,25 +74,25 @@ def settled(chain: Chain) -> None:
 @given(st.lists(STEPS, max_size=60))
 def test_companions_end_with_what_is_described_and_refusals_are_known(steps: list[object]) -> None:
     chain = Accompanied()
-    last = Resources()
+    last = ResourceSet()
     for step in steps:
-        if isinstance(step, Resources):
+        if isinstance(step, ResourceSet):
             chain.publish(step)
             last = step
         else:
             getattr(chain, str(step))()
     chain.publish(last.changed([described("last", "one")]))
     settled(chain)
-    wanted = chain.publication.current.by_type[COMPANION]
+    wanted = chain.publication.current.by_type[SIDECAR_CONFIG]
     good = {name: each.body for name, each in wanted.items() if each.body != b"bad"}
     assert {name: each.body for name, each in chain.does.items() if name in good} == good
     assert chain.does.keys() <= wanted.keys()
     assert chain.server is not None
     refused = [each.resource for each in chain.server.conversation.refused()]
-    assert {each.key for each in refused if each.type_url == COMPANION} == {
+    assert {each.key for each in refused if each.type_url == SIDECAR_CONFIG} == {
         each.key for each in wanted.values() if each.body == b"bad"
     }
-    kept = chain.kept.by_type.get(COMPANION, {})
+    kept = chain.kept.by_type.get(SIDECAR_CONFIG, {})
     assert {name: each.body for name, each in kept.items()} == {
         name: each.body for name, each in chain.does.items()
     }
@@ -94,7 +100,7 @@ def test_companions_end_with_what_is_described_and_refusals_are_known(steps: lis
 
 def test_envoy_hears_of_a_listener_once_the_companion_does_what_it_needs() -> None:
     chain = Accompanied()
-    chain.publish(Resources([made(LISTENER, "l", "r|one"), described("p", "one")]))
+    chain.publish(ResourceSet([made(LISTENER, "l", "r|one"), described("p", "one")]))
     while chain.relay.node is None:
         chain.envoy_to_relay()
     chain.connect_relay()
@@ -108,9 +114,9 @@ def test_envoy_hears_of_a_listener_once_the_companion_does_what_it_needs() -> No
 
 def test_what_is_needed_no_more_goes_after_what_needed_it() -> None:
     chain = Accompanied()
-    chain.publish(Resources([made(LISTENER, "l", "r|one"), described("p", "one")]))
+    chain.publish(ResourceSet([made(LISTENER, "l", "r|one"), described("p", "one")]))
     settled(chain)
-    chain.publish(Resources())
+    chain.publish(ResourceSet())
     before = []
     while chain.step():
         before.append((bool(chain.envoy.has[LISTENER]), bool(chain.does)))
@@ -122,10 +128,10 @@ def test_what_is_needed_no_more_goes_after_what_needed_it() -> None:
 
 def test_an_agent_without_companions_asks_for_none() -> None:
     chain = Chain()
-    chain.publish(Resources([made(CLUSTER, "a", "one"), described("p", "one")]))
+    chain.publish(ResourceSet([made(CLUSTER, "a", "one"), described("p", "one")]))
     settled(chain)
     assert chain.server is not None
-    assert chain.server.conversation.subscription(COMPANION) is None
+    assert chain.server.conversation.subscription(SIDECAR_CONFIG) is None
     assert set(chain.envoy.has[CLUSTER]) == {"a"}
 
 
@@ -146,19 +152,19 @@ def test_a_path_that_leads_elsewhere_is_refused(path: str) -> None:
 
 def test_what_is_no_description_is_refused() -> None:
     with pytest.raises(ValueError, match="cannot be read"):
-        sidecar_configs.files(Resource.make(COMPANION, "authenticator/p", b"\xff"))
+        sidecar_configs.files(Resource.make(SIDECAR_CONFIG, "authenticator/p", b"\xff"))
 
 
 def test_a_description_that_goes_while_no_stream_is_there_is_done_no_more() -> None:
     chain = Accompanied()
-    chain.publish(Resources([described("p", "one")]))
+    chain.publish(ResourceSet([described("p", "one")]))
     while chain.relay.node is None:
         chain.envoy_to_relay()
     chain.connect_relay()
     while Chain.step(chain):
         pass
     assert chain.relay.described
-    chain.publish(Resources())
+    chain.publish(ResourceSet())
     chain.connect_relay()
     chain.finish()
     assert not chain.relay.described

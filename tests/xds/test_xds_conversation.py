@@ -8,26 +8,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gatehouse.dataplane.xds import delta
-from gatehouse.dataplane.xds.ads_session import Conversation, Request
-from gatehouse.dataplane.xds.resources import CLUSTER, ENDPOINTS, SECRET, Resources
-from gatehouse.dataplane.xds.snapshot_cache import Publication
+from gatehouse.dataplane.xds.ads_session import AdsSession, Request
+from gatehouse.dataplane.xds.resources import CLUSTER, ENDPOINTS, SECRET, ResourceSet
+from gatehouse.dataplane.xds.snapshot_cache import SnapshotCache
 
 
 class Session:
     """A server and a modelled Envoy."""
 
     def __init__(self) -> None:
-        self.publication = Publication()
+        self.publication = SnapshotCache()
         self.envoy = Envoy()
         self.refusable: set[str] = set()
         self.envoy.broken_by_refusal = self.refusable.__contains__
         self.connect()
 
     def connect(self) -> None:
-        self.dialogue = delta.Dialogue(self.publication)
+        self.dialogue = delta.DeltaStream(self.publication)
         self.envoy.connect()
 
-    def publish(self, world: Resources) -> None:
+    def publish(self, world: ResourceSet) -> None:
         for each in world.by_type.get(CLUSTER, {}).values():
             if refusable(each):
                 self.refusable.add(each.name)
@@ -78,12 +78,12 @@ STEPS = st.one_of(worlds(), st.sampled_from(["hear", "say", "handle", "wait"]), 
 def test_whatever_happens_the_client_ends_with_what_is_published(steps: list[object]) -> None:
     session = Session()
     for step in steps:
-        if isinstance(step, Resources):
+        if isinstance(step, ResourceSet):
             session.publish(step)
         else:
             getattr(session, str(step))()
-    session.publish(Resources([made(SECRET, "nobody asks for this", "one")]))
-    last = next((each for each in reversed(steps) if isinstance(each, Resources)), Resources())
+    session.publish(ResourceSet([made(SECRET, "nobody asks for this", "one")]))
+    last = next((each for each in reversed(steps) if isinstance(each, ResourceSet)), ResourceSet())
     session.publish(last)
     session.finish()
     conversation = session.dialogue.conversation
@@ -94,9 +94,9 @@ def test_whatever_happens_the_client_ends_with_what_is_published(steps: list[obj
 
 
 def test_nothing_is_confirmed_before_endpoints_that_were_asked_for_late_are_accepted() -> None:
-    publication = Publication()
-    publication.publish(Resources([made(CLUSTER, "a", "one"), made(ENDPOINTS, "a", "two")]))
-    conversation = Conversation(publication)
+    publication = SnapshotCache()
+    publication.publish(ResourceSet([made(CLUSTER, "a", "one"), made(ENDPOINTS, "a", "two")]))
+    conversation = AdsSession(publication)
     has = {"a": made(CLUSTER, "a", "one").version}
     conversation.receive(Request(CLUSTER, versions=has))
     greeting = conversation.next()

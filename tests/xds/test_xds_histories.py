@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from relay_chain import MOVES, ended, everybody_has, gone_through
 
-from gatehouse.dataplane.xds.resources import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Resources
+from gatehouse.dataplane.xds.resources import CLUSTER, ENDPOINTS, LISTENER, ROUTES, ResourceSet
 
 USUAL = st.sampled_from(MOVES)
 MISHAPS = st.sampled_from(
@@ -45,7 +45,7 @@ def test_nothing_ever_leads_to_a_cluster_that_is_not_there(steps: list[object]) 
     assert chain.envoy.waits == 0
 
 
-def world(text: str) -> Resources:
+def world(text: str) -> ResourceSet:
     """Resources, each written as its kind's first letter, its name and, if it is not good, ``bad``.
 
     A listener is followed by the clusters that its routes lead to.
@@ -59,7 +59,7 @@ def world(text: str) -> Resources:
         else:
             type_url = CLUSTER if kind == "C" else ENDPOINTS
             found.append(made(type_url, name, more[0] if more else "one"))
-    return Resources(found)
+    return ResourceSet(found)
 
 
 HISTORIES = {

@@ -6,12 +6,14 @@ import pytest
 from envoy_model import made
 from relay_chain import Chain, settled, versions
 
-from gatehouse.dataplane.xds.resources import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Resources
-from gatehouse.dataplane.xds.subscription import UNSURE
+from gatehouse.dataplane.xds.resources import CLUSTER, ENDPOINTS, LISTENER, ROUTES, ResourceSet
+from gatehouse.dataplane.xds.subscription import UNKNOWN_VERSION
 
 
 def test_names_that_came_and_went_are_not_remembered() -> None:
-    chain = settled(*(Resources([made(CLUSTER, f"c{n}", "one")]) for n in range(20)), Resources())
+    chain = settled(
+        *(ResourceSet([made(CLUSTER, f"c{n}", "one")]) for n in range(20)), ResourceSet()
+    )
     assert chain.relay._holdings.publication._known == {(CLUSTER, "*"), (LISTENER, "*")}
     assert not any(chain.relay._holdings.open.values())
 
@@ -26,31 +28,31 @@ GOOD, BAD = made(CLUSTER, "a", "one"), made(CLUSTER, "a", "bad")
 
 
 def test_what_envoy_refused_is_held_as_it_was_before() -> None:
-    chain = settled(Resources([GOOD]), Resources([BAD]))
+    chain = settled(ResourceSet([GOOD]), ResourceSet([BAD]))
     chain.start_envoy()
     chain.finish()
     assert chain.envoy.has[CLUSTER] == {"a": (GOOD.version, "one")}
-    assert chain.kept == Resources([GOOD])
+    assert chain.kept == ResourceSet([GOOD])
     assert asked(chain)[CLUSTER] == {"a": GOOD.version}
 
 
 def test_what_envoy_refused_and_never_had_is_not_held() -> None:
-    chain = settled(Resources([BAD]))
+    chain = settled(ResourceSet([BAD]))
     assert chain.relay.held == 0
     assert asked(chain)[CLUSTER] == {}
 
 
 def test_what_envoy_has_not_accepted_yet_is_not_said_to_be_there() -> None:
-    chain = settled(Resources([GOOD]))
-    chain.publish(Resources([made(CLUSTER, "a", "two")]))
+    chain = settled(ResourceSet([GOOD]))
+    chain.publish(ResourceSet([made(CLUSTER, "a", "two")]))
     while chain.server_to_relay() or chain.relay_hears():
         pass
-    assert asked(chain)[CLUSTER] == {"a": UNSURE}
+    assert asked(chain)[CLUSTER] == {"a": UNKNOWN_VERSION}
 
 
 def test_the_control_plane_is_answered_when_envoy_has_answered() -> None:
-    chain = settled(Resources([GOOD]))
-    chain.publish(Resources([made(CLUSTER, "a", "two")]))
+    chain = settled(ResourceSet([GOOD]))
+    chain.publish(ResourceSet([made(CLUSTER, "a", "two")]))
     chain.server_to_relay()
     chain.relay_hears()
     chain.relay_to_envoy()
@@ -66,21 +68,21 @@ def test_the_control_plane_is_answered_when_envoy_has_answered() -> None:
 
 def test_an_envoy_that_refuses_what_was_taken_before_has_the_control_plane_asked_anew() -> None:
     chain = Chain()
-    chain.kept = Resources([BAD])
+    chain.kept = ResourceSet([BAD])
     chain.start_relay()
-    chain.publish(Resources([BAD]))
+    chain.publish(ResourceSet([BAD]))
     while chain.relay.node is None:
         chain.envoy_to_relay()
     chain.connect_relay()
     chain.finish()
     assert chain.server is not None
     assert [each.resource for each in chain.server.conversation.refused()] == [BAD]
-    assert chain.kept == Resources()
+    assert chain.kept == ResourceSet()
 
 
 def test_what_envoy_wants_no_more_is_not_asked_for_any_more() -> None:
     pair = [GOOD, made(ENDPOINTS, "a", "one")]
-    chain = settled(Resources(pair), Resources([pair[1]]))
+    chain = settled(ResourceSet(pair), ResourceSet([pair[1]]))
     assert chain.relay.held == 0
     assert chain.server is not None
     subscription = chain.server.conversation.subscription(ENDPOINTS)
@@ -89,9 +91,9 @@ def test_what_envoy_wants_no_more_is_not_asked_for_any_more() -> None:
 
 
 def test_an_envoy_that_went_on_is_told_nothing_before_the_control_plane_has_spoken() -> None:
-    chain = settled(Resources([GOOD]))
+    chain = settled(ResourceSet([GOOD]))
     newer = made(CLUSTER, "a", "two")
-    chain.publish(Resources([newer]))
+    chain.publish(ResourceSet([newer]))
     older = chain.kept
     chain.finish()
     chain.kept = older
@@ -102,7 +104,7 @@ def test_an_envoy_that_went_on_is_told_nothing_before_the_control_plane_has_spok
     chain.connect_relay()
     chain.finish()
     assert chain.envoy.has[CLUSTER] == {"a": (newer.version, "two")}
-    assert chain.kept == Resources([newer])
+    assert chain.kept == ResourceSet([newer])
 
 
 @pytest.mark.parametrize("type_url", [CLUSTER, ENDPOINTS, LISTENER, ROUTES])
@@ -115,9 +117,9 @@ def test_what_is_newer_than_the_disk_is_left_alone_and_delays_nothing(type_url: 
     }
     old = world[type_url]
     newer = made(type_url, old.name, old.body.decode().replace("one", "two"))
-    chain = settled(Resources(world.values()))
+    chain = settled(ResourceSet(world.values()))
     older = chain.kept
-    chain.publish(Resources((world | {type_url: newer}).values()))
+    chain.publish(ResourceSet((world | {type_url: newer}).values()))
     chain.finish()
     chain.kept = older
     chain.start_relay()
@@ -125,7 +127,7 @@ def test_what_is_newer_than_the_disk_is_left_alone_and_delays_nothing(type_url: 
         assert chain.envoy.has[type_url][old.name][0] == newer.version
     assert chain.kept == older
     added = made(CLUSTER, "b", "one")
-    chain.publish(Resources([*(world | {type_url: newer}).values(), added]))
+    chain.publish(ResourceSet([*(world | {type_url: newer}).values(), added]))
     chain.connect_relay()
     while chain.step():
         assert chain.envoy.has[type_url][old.name][0] == newer.version
@@ -135,10 +137,10 @@ def test_what_is_newer_than_the_disk_is_left_alone_and_delays_nothing(type_url: 
 
 
 def test_a_first_word_in_pieces_takes_nothing_away_that_the_next_piece_has() -> None:
-    many = Resources([made(CLUSTER, f"c{n}", "x" * 300_000) for n in range(8)])
+    many = ResourceSet([made(CLUSTER, f"c{n}", "x" * 300_000) for n in range(8)])
     chain = settled(many)
     before = dict(chain.envoy.has[CLUSTER])
-    chain.kept = Resources()
+    chain.kept = ResourceSet()
     chain.start_relay()
     for _ in range(1000):
         if not chain.step():

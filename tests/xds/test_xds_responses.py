@@ -8,8 +8,13 @@ from envoy.service.discovery.v3 import discovery_pb2
 from envoy_model import made
 
 from gatehouse.dataplane.xds import delta, sotw
-from gatehouse.dataplane.xds.ads_session import WARMING_SECONDS, Conversation, Request, Response
-from gatehouse.dataplane.xds.nacks import MESSAGE_MAX, Refusal, reasons_in
+from gatehouse.dataplane.xds.ads_session import (
+    CLUSTER_WARMING_SECONDS,
+    AdsSession,
+    Request,
+    Response,
+)
+from gatehouse.dataplane.xds.nacks import MESSAGE_MAX, Nack, reasons_in
 from gatehouse.dataplane.xds.resources import (
     CLUSTER,
     ENDPOINTS,
@@ -17,9 +22,9 @@ from gatehouse.dataplane.xds.resources import (
     ROUTES,
     SECRET,
     Resource,
-    Resources,
+    ResourceSet,
 )
-from gatehouse.dataplane.xds.snapshot_cache import REMEMBERED_CHANGES, Publication
+from gatehouse.dataplane.xds.snapshot_cache import REMEMBERED_CHANGES, SnapshotCache
 from gatehouse.dataplane.xds.subscription import RESPONSE_BYTES
 
 A, B = made(CLUSTER, "a", "one"), made(CLUSTER, "b", "one")
@@ -30,12 +35,12 @@ class Client:
     """Says things to a conversation about a publication."""
 
     def __init__(self, *resources: Resource) -> None:
-        self.publication = Publication()
+        self.publication = SnapshotCache()
         self.publish(*resources)
-        self.conversation = Conversation(self.publication)
+        self.conversation = AdsSession(self.publication)
 
     def publish(self, *resources: Resource) -> None:
-        self.publication.publish(Resources(resources))
+        self.publication.publish(ResourceSet(resources))
 
     def ask(self, type_url: str, *names: str, **more: object) -> None:
         self.conversation.receive(Request(type_url, subscribe=names, **more))  # type: ignore[arg-type]
@@ -53,7 +58,7 @@ class Client:
 
     def refuse(self, message: str, **reasons: str) -> None:
         assert self.last is not None
-        refusal = Refusal(message, reasons)
+        refusal = Nack(message, reasons)
         self.conversation.receive(
             Request(self.last.type_url, nonce=self.last.nonce, refusal=refusal)
         )
@@ -132,11 +137,11 @@ def test_a_name_that_does_not_exist_is_told_to_be_missing_once() -> None:
 
 
 def test_nothing_is_said_before_something_is_published_nor_after_it_was_withdrawn() -> None:
-    publication = Publication()
-    conversation = Conversation(publication)
+    publication = SnapshotCache()
+    conversation = AdsSession(publication)
     conversation.receive(Request(CLUSTER, versions={"a": A.version}))
     assert conversation.next() is None
-    publication.publish(Resources([A, B]))
+    publication.publish(ResourceSet([A, B]))
     assert conversation.next() is not None
     publication.withdraw()
     conversation.receive(Request(CLUSTER, nonce="1"))
@@ -266,7 +271,7 @@ def test_clusters_that_never_get_warm_do_not_hold_up_routes_for_ever() -> None:
     client.hears()
     awaited = client.conversation.awaits
     assert awaited is not None
-    assert awaited.seconds == WARMING_SECONDS
+    assert awaited.seconds == CLUSTER_WARMING_SECONDS
     assert client.conversation.next() is None
     client.conversation.impatient()
     assert client.hears() == (["l"], [])
@@ -292,7 +297,7 @@ def test_what_goes_goes_after_what_used_it() -> None:
     assert client.hears() == ([], ["a"])
     client.accept()
     assert client.conversation.next() is None
-    assert client.conversation.confirmed == Resources([B]).version
+    assert client.conversation.confirmed == ResourceSet([B]).version
 
 
 def test_what_is_refused_is_not_told_again_before_it_changes() -> None:
@@ -323,11 +328,11 @@ def test_what_was_refused_and_is_as_it_was_before_is_not_refused_any_more() -> N
     client.refuse("no")
     assert client.reasons() == {"a": "no"}
     assert client.conversation.next() is None
-    assert client.conversation.confirmed == Resources([A2]).version
+    assert client.conversation.confirmed == ResourceSet([A2]).version
     client.publish(A)
     assert client.conversation.next() is None
     assert client.reasons() == {}
-    assert client.conversation.confirmed == Resources([A]).version
+    assert client.conversation.confirmed == ResourceSet([A]).version
 
 
 def test_a_refusal_without_names_is_narrowed_down_by_halves() -> None:
@@ -389,7 +394,7 @@ def test_a_reason_never_quotes_a_secret() -> None:
 
 
 def test_a_refusal_with_reasons_reads_as_it_was_written() -> None:
-    refusal = Refusal("a: one\nb: two", {"a": "one", "b": "two"})
+    refusal = Nack("a: one\nb: two", {"a": "one", "b": "two"})
     assert delta.refusal_of(delta.status_of(refusal)) == refusal
 
 
@@ -410,27 +415,27 @@ def test_a_client_says_what_it_is() -> None:
     node.user_agent_build_version.version.minor_number = 40
     node.extensions.add(name="b")
     node.extensions.add(name="a")
-    said = delta.speaker(node)
-    assert said == delta.Speaker("envoy/1.40.0", ("a", "b"), frozenset({"f"}))
+    said = delta.node_info(node)
+    assert said == delta.NodeInfo("envoy/1.40.0", ("a", "b"), frozenset({"f"}))
 
 
 def test_changes_are_found_without_comparing_everything() -> None:
-    publication = Publication()
-    publication.publish(Resources([A, B]))
+    publication = SnapshotCache()
+    publication.publish(ResourceSet([A, B]))
     for n in range(5):
-        publication.publish(Resources([made(CLUSTER, "a", str(n)), B]))
-    assert not publication.publish(Resources([B, made(CLUSTER, "a", "4")]))
+        publication.publish(ResourceSet([made(CLUSTER, "a", str(n)), B]))
+    assert not publication.publish(ResourceSet([B, made(CLUSTER, "a", "4")]))
     assert publication.since(4) == {(CLUSTER, "a")}
     assert publication.since(publication.number) == set()
     for n in range(REMEMBERED_CHANGES + 1):
-        publication.publish(Resources([A, made(CLUSTER, "b", str(n))]))
+        publication.publish(ResourceSet([A, made(CLUSTER, "b", str(n))]))
     assert publication.since(4) is None
 
 
 def test_a_changed_set_equals_one_made_anew() -> None:
-    first = Resources([A, B, made(SECRET, "s", "one")])
+    first = ResourceSet([A, B, made(SECRET, "s", "one")])
     changed = first.changed([A2, made(LISTENER, "l", "one")], [B.key, (ROUTES, "never was")])
-    anew = Resources([A2, made(LISTENER, "l", "one"), made(SECRET, "s", "one")])
+    anew = ResourceSet([A2, made(LISTENER, "l", "one"), made(SECRET, "s", "one")])
     assert changed == anew
     assert changed.by_type[SECRET] is first.by_type[SECRET]
     assert first.differing(changed) == {A.key, B.key, (LISTENER, "l")}
@@ -440,8 +445,8 @@ class Whole:
     """A client that is told types as a whole."""
 
     def __init__(self, *resources: Resource) -> None:
-        self.publication = Publication()
-        self.publication.publish(Resources(resources))
+        self.publication = SnapshotCache()
+        self.publication.publish(ResourceSet(resources))
         self.dialogue = sotw.Dialogue(self.publication)
         self.nonce = ""
 
@@ -467,10 +472,10 @@ def test_a_type_told_as_a_whole_is_repeated_with_what_did_not_change() -> None:
     client.ask(CLUSTER)
     assert client.hears() == [b"one", b"one"]
     client.ask(CLUSTER)
-    client.publication.publish(Resources([A2, B]))
+    client.publication.publish(ResourceSet([A2, B]))
     assert client.hears() == [b"one", b"two"]
     client.ask(CLUSTER)
-    client.publication.publish(Resources([A2]))
+    client.publication.publish(ResourceSet([A2]))
     assert client.hears() == [b"two"]
 
 
@@ -479,7 +484,7 @@ def test_of_a_type_told_as_a_whole_what_is_refused_stays_as_it_was() -> None:
     client.ask(CLUSTER)
     client.hears()
     client.ask(CLUSTER)
-    client.publication.publish(Resources([A2, made(CLUSTER, "b", "three")]))
+    client.publication.publish(ResourceSet([A2, made(CLUSTER, "b", "three")]))
     assert client.hears() == [b"three", b"two"]
     client.ask(CLUSTER, error="Error adding/updating cluster(s) a: no")
     assert client.hears() == [b"one", b"three"]
@@ -494,7 +499,7 @@ def test_names_that_a_request_leaves_out_are_not_told_any_more() -> None:
     client.ask(ENDPOINTS, "a", "b", "missing")
     assert client.hears() == [b"one", b"two"]
     client.ask(ENDPOINTS, "b")
-    client.publication.publish(Resources([made(ENDPOINTS, "a", "x"), made(ENDPOINTS, "b", "y")]))
+    client.publication.publish(ResourceSet([made(ENDPOINTS, "a", "x"), made(ENDPOINTS, "b", "y")]))
     assert client.hears() == [b"y"]
 
 

@@ -13,7 +13,7 @@ import structlog
 from gatehouse.agent import sidecars
 from gatehouse.agent.error_log import ErrorLog
 from gatehouse.agent.options import Options
-from gatehouse.agent.sidecars import Companion
+from gatehouse.agent.sidecars import SidecarProcess
 from gatehouse.runtime import reaper
 from gatehouse.runtime.health_minimal import HealthServer
 
@@ -29,13 +29,13 @@ class Supervisor(Protocol):
         """Keep it alive until cancelled."""
 
 
-def begin(options: Options) -> None:
+def warn_ignored_options(options: Options) -> None:
     """Say what of the options this agent does not have."""
     if options.left_out:
         log.warning("options that this agent does not have", options=list(options.left_out))
 
 
-async def live(
+async def run_until_stopped(
     options: Options, health: HealthServer, parts: Coroutine[Any, Any, None], stop: asyncio.Event
 ) -> None:
     """Run ``parts`` until ``stop`` is set, answering probes meanwhile.
@@ -63,15 +63,15 @@ async def live(
     log.info("draining")
 
 
-def tend(
-    group: asyncio.TaskGroup, proxy: str, supervisor: Supervisor, owners: Sequence[Companion]
+def start_supervision(
+    group: asyncio.TaskGroup, proxy: str, supervisor: Supervisor, owners: Sequence[SidecarProcess]
 ) -> None:
     """Keep a proxy and its companions alive, and pass on what they say, as long as ``group`` lives.
 
     As process 1 the agent also waits for whatever has lost its parent.
     """
     if os.getpid() == 1:
-        group.create_task(reaper.reap_always())
+        group.create_task(reaper.reap_forever())
     group.create_task(supervisor.run())
     group.create_task(supervisor.error_log.forward(proxy))
-    sidecars.tend(group, owners)
+    sidecars.start_tasks(group, owners)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gatehouse.agent.timeouts import DRAIN_SECONDS, MOST_DRAIN_SECONDS
+from gatehouse.agent.timeouts import DRAIN_SECONDS, MAX_DRAIN_SECONDS
 
 CONFIG_DIR = "/etc/nginx"
 """Where a control plane believes NGINX's files to be."""
@@ -57,7 +57,7 @@ KEYS: Mapping[str, str] = {
 FEATURES = frozenset({"configuration"})
 """Those of the field's agent that this one has; metrics are there to be fetched, not pushed."""
 
-MOST_WELCOME_SECONDS = 60
+MAX_SHUTDOWN_DELAY_SECONDS = 60
 
 _LEVELS = {"warn": "warning", "panic": "error", "fatal": "error"}
 """Levels of the field's agent that are called something else here."""
@@ -211,10 +211,10 @@ def _build(values: Mapping[str, Any]) -> Options:
             "gatehouse.max_connections", text("gatehouse.max_connections", "50000")
         ),
         workers=_workers(text("gatehouse.workers", "auto")),
-        welcome_seconds=_seconds(values, "gatehouse.welcome_seconds", 0, MOST_WELCOME_SECONDS),
-        drain_seconds=_seconds(
-            values, "gatehouse.drain_seconds", DRAIN_SECONDS, MOST_DRAIN_SECONDS
+        welcome_seconds=_seconds(
+            values, "gatehouse.welcome_seconds", 0, MAX_SHUTDOWN_DELAY_SECONDS
         ),
+        drain_seconds=_seconds(values, "gatehouse.drain_seconds", DRAIN_SECONDS, MAX_DRAIN_SECONDS),
         gateway=text("gatehouse.gateway"),
         pod_name=text("gatehouse.pod_name"),
         pod_namespace=text("gatehouse.pod_namespace"),

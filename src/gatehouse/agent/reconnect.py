@@ -28,7 +28,7 @@ class Backoff(msgspec.Struct, frozen=True):
         return longest * random.uniform(0.5, 1.0)  # noqa: S311 (spreads load)
 
 
-class Reconnecting:
+class ReconnectLoop:
     """Whether there is a connection, and the loop that makes them."""
 
     def __init__(

@@ -20,9 +20,13 @@ import structlog
 
 from gatehouse.agent import secure_files, timeouts
 from gatehouse.agent.error_log import ErrorLog, message
-from gatehouse.agent.timeouts import PAUSE_FIRST, PAUSE_MAX, STEADY_SECONDS
+from gatehouse.agent.timeouts import (
+    RESTART_BACKOFF_INITIAL_SECONDS,
+    RESTART_BACKOFF_MAX_SECONDS,
+    RESTART_BACKOFF_RESET_SECONDS,
+)
 from gatehouse.runtime.prometheus import Figure
-from gatehouse.runtime.watched_process import Watched, gone
+from gatehouse.runtime.watched_process import WatchedProcess, wait_until_gone
 from gatehouse.sidecars.authenticator import config as authenticating
 from gatehouse.sidecars.base import control
 from gatehouse.sidecars.reviewer import config as reviewing
@@ -30,14 +34,14 @@ from gatehouse.sidecars.tls_connector import config as connecting
 
 log = structlog.get_logger("gatehouse.agent")
 
-TELL_SECONDS = 10.0
+CONTROL_TIMEOUT_SECONDS = 10.0
 """For a start and for reading authorities and certificates; both together take 0.2 s."""
 
-QUIT_SECONDS = 2.0
+STOP_TIMEOUT_SECONDS = 2.0
 """The proxy has ended by then, and with it every connection that could still be finished."""
 
 
-class Kind(msgspec.Struct, frozen=True):
+class SidecarSpec(msgspec.Struct, frozen=True):
     """One of the programs that companions are."""
 
     name: str
@@ -50,30 +54,30 @@ class Kind(msgspec.Struct, frozen=True):
     """The description that configurations have which need it."""
 
 
-CONNECTOR = Kind(
+CONNECTOR = SidecarSpec(
     "connector", "gatehouse.sidecars.tls_connector", connecting.SOCKETS, connecting.FILE
 )
-AUTHENTICATOR = Kind(
+AUTHENTICATOR = SidecarSpec(
     "authenticator", "gatehouse.sidecars.authenticator", authenticating.SOCKETS, authenticating.FILE
 )
-REVIEWER = Kind("reviewer", "gatehouse.sidecars.reviewer", reviewing.SOCKETS, reviewing.FILE)
+REVIEWER = SidecarSpec("reviewer", "gatehouse.sidecars.reviewer", reviewing.SOCKETS, reviewing.FILE)
 
-OF_NGINX = (CONNECTOR, AUTHENTICATOR)
-OF_ENVOY = (AUTHENTICATOR, REVIEWER)
+NGINX_SIDECARS = (CONNECTOR, AUTHENTICATOR)
+ENVOY_SIDECARS = (AUTHENTICATOR, REVIEWER)
 
 
-class CompanionError(Exception):
+class SidecarError(Exception):
     """A companion does not do what a configuration needs; the message says which, and why."""
 
 
-class RefusedError(CompanionError):
+class ConfigRejectedError(SidecarError):
     """A companion that is well says why it cannot do what it was told."""
 
 
-class Companion:
+class SidecarProcess:
     """Owns one process, whose files are in the directory ``run``. Raises OSError."""
 
-    def __init__(self, kind: Kind, run: Path, linger: float) -> None:
+    def __init__(self, kind: SidecarSpec, run: Path, linger: float) -> None:
         """``linger``: seconds for which sockets stay open that no configuration names any more."""
         self.name = kind.name
         self._linger = linger
@@ -85,8 +89,8 @@ class Companion:
         self._run = run
         self.log = ErrorLog(self._output)
         # Whoever connects there is taken for the proxy.
-        secure_files.directory(self._directory)
-        self._process: Watched | None = None
+        secure_files.make_private_dir(self._directory)
+        self._process: WatchedProcess | None = None
         self._answered = False
         """Whether the process ever took a request; one that did and does no more is ending."""
         self._wanted: tuple[Path, ...] = ()
@@ -108,7 +112,7 @@ class Companion:
         pid = control.pid(self._directory)
         if pid is not None:
             log.info(f"{self.name} adopted", pid=pid)
-            self._watch(Watched(pid))
+            self._watch(WatchedProcess(pid))
 
     async def serve(self, *configurations: Path) -> None:
         """Have everything of ``configurations`` served, and soon nothing else.
@@ -132,8 +136,14 @@ class Companion:
                 if self._process is process:
                     self._process = None
                     self._appeared.clear()
-            steady = time.monotonic() - begun > STEADY_SECONDS
-            pause = 0.0 if steady else min(max(2 * pause, PAUSE_FIRST), PAUSE_MAX)
+            steady = time.monotonic() - begun > RESTART_BACKOFF_RESET_SECONDS
+            pause = (
+                0.0
+                if steady
+                else min(
+                    max(2 * pause, RESTART_BACKOFF_INITIAL_SECONDS), RESTART_BACKOFF_MAX_SECONDS
+                )
+            )
             if self._wanted:
                 log.warning(f"{self.name} died", pid=process.pid)
                 self.restarts += 1
@@ -147,9 +157,11 @@ class Companion:
             try:
                 async with self._turn:
                     await self._tell()
-            except CompanionError as error:
+            except SidecarError as error:
                 log.warning(f"{self.name} not replaced", reason=str(error))
-                pause = min(max(2 * pause, PAUSE_FIRST), PAUSE_MAX)
+                pause = min(
+                    max(2 * pause, RESTART_BACKOFF_INITIAL_SECONDS), RESTART_BACKOFF_MAX_SECONDS
+                )
 
     async def quit(self) -> None:
         """End it. Call after the proxy ended, and after :meth:`run`."""
@@ -157,17 +169,17 @@ class Companion:
         if self._process is None:
             return
         self._process.signal(signal.SIGTERM)
-        if not await gone(frozenset({self._process.pid}), QUIT_SECONDS):
+        if not await wait_until_gone(frozenset({self._process.pid}), STOP_TIMEOUT_SECONDS):
             log.warning(f"{self.name} cut short", pid=self._process.pid)
             self._process.signal(signal.SIGKILL)
         await self._process.exited.wait()
 
     async def _tell(self) -> None:
         """Tell the process what is wanted; start one if none listens and something is."""
-        started: Watched | None = None
+        started: WatchedProcess | None = None
         position = self.log.position()
         try:
-            async with asyncio.timeout(TELL_SECONDS):
+            async with asyncio.timeout(CONTROL_TIMEOUT_SECONDS):
                 while True:
                     try:
                         error = await control.ask(self._directory, self._wanted)
@@ -184,19 +196,19 @@ class Companion:
         except TimeoutError as late:
             if self._process is not None:
                 self._process.signal(signal.SIGKILL)
-            raise self._error(f"it did not answer within {TELL_SECONDS:g} s") from late
+            raise self._error(f"it did not answer within {CONTROL_TIMEOUT_SECONDS:g} s") from late
         self._answered = True
         if error:
-            raise RefusedError(f"{self.name}: {error}")
+            raise ConfigRejectedError(f"{self.name}: {error}")
 
-    def _error(self, why: str) -> CompanionError:
-        return CompanionError(f"{self.name}: {why}")
+    def _error(self, why: str) -> SidecarError:
+        return SidecarError(f"{self.name}: {why}")
 
     def _last_words(self, position: int) -> str:
         lines, _ = self.log.lines(position)
         return message(lines[-1]) if lines else "it said nothing"
 
-    def _start(self) -> Watched:
+    def _start(self) -> WatchedProcess:
         # -P: nothing is imported from the working directory.
         program = [sys.executable, "-P", "-m", self._kind.module]
         try:
@@ -212,30 +224,30 @@ class Companion:
         except OSError as error:
             raise self._error(f"it cannot be started: {error}") from error
         log.info(f"{self.name} started", pid=popen.pid)
-        return self._watch(Watched(popen.pid, popen))
+        return self._watch(WatchedProcess(popen.pid, popen))
 
-    def _watch(self, process: Watched) -> Watched:
+    def _watch(self, process: WatchedProcess) -> WatchedProcess:
         self._process, self._answered = process, False
         self._appeared.set()
         return process
 
 
-def of(kinds: Iterable[Kind], run: Path, drain: float) -> tuple[Companion, ...]:
+def create(kinds: Iterable[SidecarSpec], run: Path, drain: float) -> tuple[SidecarProcess, ...]:
     """Give the owner of each kind's process; raises OSError.
 
     ``drain``: how long connections of the proxy may take to finish, in seconds.
     """
-    return tuple(Companion(kind, run, timeouts.linger_seconds(drain)) for kind in kinds)
+    return tuple(SidecarProcess(kind, run, timeouts.sidecar_drain_seconds(drain)) for kind in kinds)
 
 
-def tend(group: asyncio.TaskGroup, owners: Sequence[Companion]) -> None:
+def start_tasks(group: asyncio.TaskGroup, owners: Sequence[SidecarProcess]) -> None:
     """Replace those that die, and pass on what they say, for as long as ``group`` lives."""
     for each in owners:
         group.create_task(each.run())
         group.create_task(each.log.forward(each.name))
 
 
-def figures(owners: Iterable[Companion]) -> Iterator[Figure]:
+def metrics(owners: Iterable[SidecarProcess]) -> Iterator[Figure]:
     """What is measured of companions at this moment."""
     name = "gatehouse_agent_companion"
     for each in owners:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-PAUSE_FIRST = 0.2
-PAUSE_MAX = 10.0
+RESTART_BACKOFF_INITIAL_SECONDS = 0.2
+RESTART_BACKOFF_MAX_SECONDS = 10.0
 """Seconds between starts of a process that keeps dying: doubled from first to maximum."""
 
-STEADY_SECONDS = 10.0
+RESTART_BACKOFF_RESET_SECONDS = 10.0
 """A process that lived this long died of something new: the pauses begin anew."""
 
-DRAIN_SECONDS, MOST_DRAIN_SECONDS = 25.0, 3600
+DRAIN_SECONDS, MAX_DRAIN_SECONDS = 25.0, 3600
 """How long connections may take to finish when the agent is told to stop: unless it is said, and at
 the most."""
 
@@ -27,7 +27,7 @@ def shutdown_seconds(drain: float) -> int:
     return max(_SHUTDOWN_SECONDS, math.ceil(drain))
 
 
-def linger_seconds(drain: float) -> float:
+def sidecar_drain_seconds(drain: float) -> float:
     """Give how long a companion's sockets stay open after the last worker that uses them was told.
 
     By then it must have finished.

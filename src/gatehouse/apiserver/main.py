@@ -19,17 +19,17 @@ from gatehouse.apiserver.builtin.kinds import KINDS
 from gatehouse.apiserver.controllers import bootstrap, custom_resources, initial_phase, rbac
 from gatehouse.apiserver.controllers.context import Context
 from gatehouse.apiserver.controllers.deployments import Deployments
-from gatehouse.apiserver.controllers.endpoint_slices import Slices
-from gatehouse.apiserver.controllers.garbage_collector import Garbage
+from gatehouse.apiserver.controllers.endpoint_slices import EndpointSliceController
+from gatehouse.apiserver.controllers.garbage_collector import GarbageCollector
 from gatehouse.apiserver.controllers.leader_election import Leadership
 from gatehouse.apiserver.controllers.namespaces import Namespaces
-from gatehouse.apiserver.controllers.service_ips import Addresses
-from gatehouse.apiserver.controllers.work_queue import Worker
+from gatehouse.apiserver.controllers.service_ips import ServiceIPAllocator
+from gatehouse.apiserver.controllers.work_queue import WorkQueue
 from gatehouse.apiserver.errors import ApiError
 from gatehouse.apiserver.http.audit import Audit
-from gatehouse.apiserver.http.handler import Handler, Limits, Parts
+from gatehouse.apiserver.http.handler import Handler, Limits, ServerContext
 from gatehouse.apiserver.http.metrics import Metrics
-from gatehouse.apiserver.http.nonresource import Documents
+from gatehouse.apiserver.http.nonresource import NonResourceHandlers
 from gatehouse.apiserver.http.pod_logs import Find, PodLogs
 from gatehouse.apiserver.http.resources import Resources
 from gatehouse.apiserver.identity import static_tokens
@@ -90,7 +90,7 @@ class Server:
         data_planes.follow(authorizer, admission)
         initial_phase.begin(admission)
         admission.policy = Policies(store, registry).judge
-        Addresses(store, admission, ipaddress.ip_network(options.service_cidr))
+        ServiceIPAllocator(store, admission, ipaddress.ip_network(options.service_cidr))
         verbs, deletion = Verbs(store, admission), Deletion(store, admission)
         self.context = Context(store, registry, verbs, deletion)
         self.keys = Keys()
@@ -105,7 +105,7 @@ class Server:
         )
         checks = {"ping": self._ping, "storage": store.check, "bootstrap": self._is_started}
         self.handler = Handler(
-            Parts(
+            ServerContext(
                 store=store,
                 registry=registry,
                 verbs=verbs,
@@ -113,7 +113,7 @@ class Server:
                 authenticator=Authenticator(tokens, store, known, anonymous=options.anonymous),
                 authorizer=authorizer,
                 tokens=tokens,
-                documents=Documents(registry, self.keys, metrics, checks),
+                documents=NonResourceHandlers(registry, self.keys, metrics, checks),
                 metrics=metrics,
                 logs=PodLogs(options.pod_logs, stop),
                 audit=self.audit,
@@ -121,14 +121,14 @@ class Server:
             )
         )
 
-    def _controllers(self) -> list[Worker]:
+    def _controllers(self) -> list[WorkQueue]:
         context = self.context
         return [
             Namespaces(context).worker,
-            Garbage(context).worker,
+            GarbageCollector(context).worker,
             custom_resources.Cleanup(context).worker,
             rbac.Aggregation(context).worker,
-            Slices(context).worker,
+            EndpointSliceController(context).worker,
             Deployments(context).worker,
         ]
 
@@ -138,7 +138,7 @@ class Server:
         key = self._options.token_key
         first = await asyncio.to_thread(key.read_bytes) if key else None
         await bootstrap.rotate_keys(self.context, self.keys, first)
-        await factory.reseal(self.store)
+        await factory.reencrypt(self.store)
         self._started = True
 
     async def work(self) -> None:

@@ -13,7 +13,7 @@ import click
 
 from gatehouse.agent.options import KEYS, Options, OptionsError, ProxyMissingError, load_options
 from gatehouse.cli import logs, run
-from gatehouse.cli.errors import Trouble
+from gatehouse.cli.errors import CLIError
 
 
 def flag(key: str) -> str:
@@ -35,7 +35,7 @@ def agent_command(context: click.Context, /, config: Path | None, **flags: str |
     try:
         options = load_options(os.environ, file=config, flags=given)
     except OptionsError as error:
-        raise Trouble(str(error)) from error
+        raise CLIError(str(error)) from error
     parameters = context.find_root().params
     logs.configure(
         options.log_level or parameters["log_level"],

@@ -19,7 +19,7 @@ from gatehouse.apiserver.storage.backup import TransferError
 from gatehouse.apiserver.storage.encryption import EncryptionError
 from gatehouse.apiserver.storage.entries import AddressError, UnavailableError
 from gatehouse.cli import run
-from gatehouse.cli.errors import Trouble
+from gatehouse.cli.errors import CLIError
 from gatehouse.standalone.node import pods
 
 PATH = click.Path(path_type=Path)
@@ -149,7 +149,7 @@ def _run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     try:
         asyncio.run(work())
     except EXPECTED as error:
-        raise Trouble(str(error)) from error
+        raise CLIError(str(error)) from error
 
 
 COMMANDS = (apiserver,)

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gatehouse.apis import resources
-from gatehouse.cli.errors import Trouble
+from gatehouse.cli.errors import CLIError
 from gatehouse.controller.options import SERVER_NAME
 from gatehouse.dataplane.machine_identity import Machine
 from gatehouse.kube import client as kube
@@ -62,7 +62,7 @@ def certs(
         else:
             made = asyncio.run(_in_secrets(secret, kubeconfig, names, addresses))
     except (OSError, ValueError, ConfigError, kube.ApiError) as error:
-        raise Trouble(str(error)) from error
+        raise CLIError(str(error)) from error
     _show(made)
 
 
@@ -100,7 +100,7 @@ def agent_certificate(
         else:
             made = asyncio.run(_by_secret(secret, kubeconfig, target, uri))
     except (OSError, ValueError, ConfigError, kube.ApiError) as error:
-        raise Trouble(str(error)) from error
+        raise CLIError(str(error)) from error
     _show(made)
 
 

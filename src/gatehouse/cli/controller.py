@@ -17,13 +17,13 @@ from gatehouse.controller import options as controller_options
 from gatehouse.controller import plus_usage
 from gatehouse.controller.leader_election import LeadershipLostError, Lease, namespaced_name
 from gatehouse.controller.leader_label import LABEL
-from gatehouse.controller.provisioner.copied_secrets import USES, Source
+from gatehouse.controller.provisioner.copied_secrets import SECRET_USES, Source
 from gatehouse.kube.config import ConfigError
 
 PATH = click.Path(path_type=Path)
 
 
-def parsed(read: Callable[[Any], Any]) -> Callable[[click.Context, click.Parameter, Any], Any]:
+def parse_with(read: Callable[[Any], Any]) -> Callable[[click.Context, click.Parameter, Any], Any]:
     """Give a callback that reads an option's value, and tells what ValueError says."""
 
     def callback(_: click.Context, __: click.Parameter, value: Any) -> Any:
@@ -86,8 +86,9 @@ def network_options(text: str) -> NetworkOptions:
     "--copy-secret",
     "copies",
     multiple=True,
-    callback=parsed(lambda values: tuple(map(Source.parse, values))),
-    help=f"USE=namespace/name: a Secret that data planes need beside them ({', '.join(USES)}).",
+    callback=parse_with(lambda values: tuple(map(Source.parse, values))),
+    help="USE=namespace/name: a Secret that data planes need beside them "
+    f"({', '.join(SECRET_USES)}).",
 )
 @click.option(
     "--limit-counter",
@@ -97,20 +98,20 @@ def network_options(text: str) -> NetworkOptions:
 @click.option(
     "--lease",
     default="",
-    callback=parsed(lambda value: Lease.parse(value) if value else None),
+    callback=parse_with(lambda value: Lease.parse(value) if value else None),
     help="namespace/name: one of several controllers acts.",
 )
 @click.option(
     "--pod",
     default="",
-    callback=parsed(lambda value: namespaced_name(value) if value else None),
+    callback=parse_with(lambda value: namespaced_name(value) if value else None),
     help=f"namespace/name of the Pod this runs in: it has the label {LABEL} while this leads.",
 )
 @click.option("--health", default="", help="host:port of /livez, /readyz and /metrics.")
 @click.option(
     "--network-policy",
     default="",
-    callback=parsed(network_options),
+    callback=parse_with(network_options),
     help='JSON such as {"enable":true}: NetworkPolicies of data planes that do not say otherwise '
     "(kubernetes.networkPolicy of NginxProxy and DataPlane).",
 )
@@ -118,7 +119,7 @@ def network_options(text: str) -> NetworkOptions:
     "--plus-usage",
     "usage",
     default="",
-    callback=parsed(plus_usage.parse),
+    callback=parse_with(plus_usage.parse),
     help="JSON with endpoint, resolver, proxy, skipVerify, enforceInitialReport: how NGINX Plus "
     "reports its use, where a Secret is copied as license.",
 )

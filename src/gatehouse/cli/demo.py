@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from gatehouse.cli import demo_scenario, local_options, logs, run
-from gatehouse.cli.errors import Trouble
+from gatehouse.cli.errors import CLIError
 from gatehouse.standalone.state_directory import StateError
 from gatehouse.standalone.supervisor import StartError
 
@@ -33,7 +33,7 @@ def demo(once: bool, state_dir: Path | None, address_pool: str, examples: Path) 
     # The progress and the table are what is to be seen here; trouble still shows.
     logs.configure("warning", "auto")
     if not examples.is_dir():
-        raise Trouble(f"{examples} is not there; run this in the project's directory")
+        raise CLIError(f"{examples} is not there; run this in the project's directory")
     directory = state_dir or Path(tempfile.mkdtemp(prefix="gatehouse-demo-"))
     result: list[bool] = []
 

@@ -32,7 +32,7 @@ HTTP, HTTPS = 8080, 8443
 SPLIT = 400
 """Requests sent to the 90/10 split."""
 
-PATIENCE = 60.0
+DEMO_TIMEOUT_SECONDS = 60.0
 """Seconds until the demonstration gives up waiting."""
 
 _terminal = Console()
@@ -226,7 +226,7 @@ async def _until_programmed(
     """Wait until everything is Accepted and Programmed; give the Gateway's address."""
     waiting = [m for m in manifests if m["kind"] in ("GatewayClass", "Gateway", "HTTPRoute")]
     task = progress.add_task("Accepted and programmed", total=len(waiting))
-    deadline, address = time.monotonic() + PATIENCE, ""
+    deadline, address = time.monotonic() + DEMO_TIMEOUT_SECONDS, ""
     while not stop.is_set():
         open_points: list[str] = []
         for manifest in waiting:

@@ -12,10 +12,10 @@ import click
 
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
-from gatehouse.cli.errors import Trouble
+from gatehouse.cli.errors import CLIError
 from gatehouse.cli.status import kubeconfig_of
 from gatehouse.compiler.frontends import hosted_apiserver
-from gatehouse.compiler.frontends.hosted_apiserver.dns import Record, pointed
+from gatehouse.compiler.frontends.hosted_apiserver.dns import Record, dns_records_for
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
 from gatehouse.kube.informer import Informer
@@ -54,7 +54,7 @@ def zone(
         with asyncio.Runner() as runner:
             runner.run(_written(kubeconfig_of(kubeconfig), file, follow=follow))
     except (kube.ApiError, ConfigError, OSError) as error:
-        raise Trouble(str(error)) from error
+        raise CLIError(str(error)) from error
 
 
 class _Zone:
@@ -95,7 +95,7 @@ def of(server: Object) -> list[Record]:
     status, spec = server.get("status") or {}, server.get("spec") or {}
     targets = [each.get("value", "") for each in status.get("addresses") or ()]
     ttl = int((spec.get("dns") or {}).get("ttlSeconds") or 60)
-    return pointed(status.get("hosts") or (), filter(None, targets), ttl)
+    return dns_records_for(status.get("hosts") or (), filter(None, targets), ttl)
 
 
 async def _written(kubeconfig: Path, file: _Zone, *, follow: bool) -> None:

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from udpa.annotations import sensitive_pb2
 
 from gatehouse.dataplane.xds import sidecar_configs
-from gatehouse.dataplane.xds.resources import COMPANION, LEAVING, Resource
+from gatehouse.dataplane.xds.resources import REMOVE_ORDER, SIDECAR_CONFIG, Resource
 
 REDACTED = "[redacted]"
 
@@ -64,16 +64,16 @@ def dump(resources: list[Resource]) -> str:
     # The messages must be known before those packed in others can be read.
     importlib.import_module("gatehouse.compiler.backends.envoy")
     by_type: dict[str, Object] = {}
-    types = {type_url: place for place, type_url in enumerate(LEAVING)}
+    types = {type_url: place for place, type_url in enumerate(REMOVE_ORDER)}
     last = len(types)
     for each in sorted(resources, key=lambda one: (types.get(one.type_url, last), one.key)):
-        short = each.type_url.rpartition(".")[2] if each.type_url != COMPANION else "Companion"
+        short = each.type_url.rpartition(".")[2] if each.type_url != SIDECAR_CONFIG else "Companion"
         by_type.setdefault(short, {})[each.name] = _shown(each)
     return yaml.dump(by_type, Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True)
 
 
 def _shown(resource: Resource) -> Object:
-    if resource.type_url == COMPANION:
+    if resource.type_url == SIDECAR_CONFIG:
         return _files(resource)
     packed = any_pb2.Any(type_url=resource.type_url, value=resource.body)
     message = _unpacked(packed)

@@ -3,5 +3,5 @@
 from __future__ import annotations
 
 
-class Trouble(Exception):
+class CLIError(Exception):
     """Something the user can understand and mend; the message is all they need."""

@@ -16,7 +16,7 @@ from rich.table import Table
 from gatehouse.apis import meta, resources
 from gatehouse.apis.request_info import RequestError, RequestInfo, parse
 from gatehouse.apis.upstream_clusters import UpstreamCluster
-from gatehouse.cli.errors import Trouble
+from gatehouse.cli.errors import CLIError
 from gatehouse.cli.status import PATH, kubeconfig_of
 from gatehouse.compiler.frontends import upstream_cluster
 from gatehouse.compiler.frontends.upstream_cluster import dispatch_policies
@@ -28,14 +28,14 @@ from gatehouse.compiler.frontends.upstream_cluster.dispatch import (
     names_of,
 )
 from gatehouse.compiler.frontends.upstream_cluster.findings import Reason
-from gatehouse.compiler.frontends.upstream_cluster.flow_control import Spanning
+from gatehouse.compiler.frontends.upstream_cluster.flow_control import SharedLimits
 from gatehouse.compiler.ir.kube_apiserver import ApiCluster, FlowSchema, InFlight, Names
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
 
 Object = dict[str, Any]
 
-FIELDS = {
+FIELD_LABELS = {
     "verbs": "verbs",
     "users": "users and serviceAccounts",
     "user_groups": "userGroups",
@@ -50,7 +50,7 @@ FIELDS = {
 NOTHING = "nothing"
 
 
-class Asked(msgspec.Struct, frozen=True):
+class RequestOptions(msgspec.Struct, frozen=True):
     """What the options say of a request."""
 
     verb: str = ""
@@ -91,8 +91,8 @@ def explain(
 
     Groups that follow from the name are added: system:authenticated, those of a ServiceAccount.
     """
-    request = request_of(Asked(**asked))
-    who = User(user, with_implied(user, groups))
+    request = request_of(RequestOptions(**asked))
+    who = User(user, with_implicit_groups(user, groups))
     raw = (
         _from_file(filename, cluster) if filename else _fetched(kubeconfig_of(kubeconfig), cluster)
     )
@@ -103,24 +103,24 @@ def explain(
         _print(found)
 
 
-def request_of(asked: Asked) -> RequestInfo:
+def request_of(asked: RequestOptions) -> RequestInfo:
     """Give the request that is meant. Raises Trouble."""
     if bool(asked.path) == bool(asked.resource):
-        raise Trouble("give either --resource or --path")
+        raise CLIError("give either --resource or --path")
     if asked.path:
         extra = [
             f for f in ("verb", "subresource", "group", "namespace", "name") if getattr(asked, f)
         ]
         if extra:
-            raise Trouble(f"--{extra[0].replace('group', 'api-group')} follows from --path")
+            raise CLIError(f"--{extra[0].replace('group', 'api-group')} follows from --path")
         if not asked.path.startswith("/"):
-            raise Trouble(f"--path: {asked.path!r} does not begin with /")
+            raise CLIError(f"--path: {asked.path!r} does not begin with /")
         try:
             return parse(asked.method, asked.path)
         except RequestError as error:
-            raise Trouble(f"--path: {error}: a kube-apiserver does not understand it") from error
+            raise CLIError(f"--path: {error}: a kube-apiserver does not understand it") from error
     if not asked.verb:
-        raise Trouble("--verb is missing: get, list, watch, create, update, patch, delete, …")
+        raise CLIError("--verb is missing: get, list, watch, create, update, patch, delete, …")
     named, _, subresource = asked.resource.partition("/")
     resource, _, group = named.partition(".")
     return RequestInfo(
@@ -135,7 +135,7 @@ def request_of(asked: Asked) -> RequestInfo:
     )
 
 
-def with_implied(user: str, groups: tuple[str, ...]) -> tuple[str, ...]:
+def with_implicit_groups(user: str, groups: tuple[str, ...]) -> tuple[str, ...]:
     """Give the groups that somebody has, beside those that are told."""
     kind = "system:unauthenticated" if user == ANONYMOUS else "system:authenticated"
     implied = [kind]
@@ -153,9 +153,11 @@ def explained(raw: Object, request: RequestInfo, user: User) -> Object:
     """Give what becomes of a request, in the words of the object. Raises Trouble."""
     read = upstream_cluster.decode("UpstreamCluster", raw)
     if isinstance(read, meta.Malformed):
-        raise Trouble(f"UpstreamCluster {read.metadata.name}: {read.message}")
+        raise CLIError(f"UpstreamCluster {read.metadata.name}: {read.message}")
     assert isinstance(read, UpstreamCluster)
-    meaning = dispatch_policies.read(read.metadata.annotations, read.spec, Spanning(counter=True))
+    meaning = dispatch_policies.read(
+        read.metadata.annotations, read.spec, SharedLimits(counter=True)
+    )
     cluster = ApiCluster(
         name=read.metadata.name,
         hosts=(read.metadata.name,),
@@ -202,19 +204,19 @@ def _schema(schema: FlowSchema | None) -> Object | None:
     return msgspec.to_builtins(schema) if schema is not None else None
 
 
-def _mismatch(meaning: dispatch_policies.Meaning, missed: Any) -> Object:
+def _mismatch(meaning: dispatch_policies.RequestPolicy, missed: Any) -> Object:
     origin = meaning.origins[missed.policy]
     rule = meaning.policies[missed.policy].rules[missed.rule]
     return {
         "policy": origin.index,
         "rule": origin.rules[missed.rule],
-        "field": FIELDS[missed.field],
+        "field": FIELD_LABELS[missed.field],
         "value": missed.value,
-        "wanted": shown(names_of(rule, missed.field)),
+        "wanted": format_names(names_of(rule, missed.field)),
     }
 
 
-def shown(names: Names) -> str:
+def format_names(names: Names) -> str:
     """Give a set of names in words."""
     listed = [
         *(each or repr(each) for each in names.exact),
@@ -234,16 +236,16 @@ def _fetched(kubeconfig: Path, name: str) -> Object:
     try:
         return asyncio.run(fetch())
     except kube.NotFound as error:
-        raise Trouble(f"there is no UpstreamCluster {name}: {error}") from error
+        raise CLIError(f"there is no UpstreamCluster {name}: {error}") from error
     except (kube.ApiError, ConfigError) as error:
-        raise Trouble(str(error)) from error
+        raise CLIError(str(error)) from error
 
 
 def _from_file(path: Path, name: str) -> Object:
     try:
         documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise Trouble(f"{path}: {error}") from error
+        raise CLIError(f"{path}: {error}") from error
     for each in documents:
         found = isinstance(each, dict) and each.get("kind") == "UpstreamCluster"
         if (
@@ -252,7 +254,7 @@ def _from_file(path: Path, name: str) -> Object:
             and each["metadata"].get("name") == name
         ):
             return dict(each)
-    raise Trouble(f"{path} has no UpstreamCluster {name}")
+    raise CLIError(f"{path} has no UpstreamCluster {name}")
 
 
 def _print(found: Object) -> None:

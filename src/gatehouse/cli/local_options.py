@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from gatehouse.agent.nginx import binary as nginx_binary
-from gatehouse.cli.errors import Trouble
+from gatehouse.cli.errors import CLIError
 
 
 def pod_network(_: click.Context, __: click.Parameter, value: str) -> str:
@@ -53,4 +53,4 @@ def find_nginx(named: str | None) -> Path:
     try:
         return nginx_binary.probe(nginx_binary.find(named or None)).path
     except nginx_binary.NginxMissingError as error:
-        raise Trouble(str(error)) from error
+        raise CLIError(str(error)) from error

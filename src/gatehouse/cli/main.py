@@ -10,7 +10,7 @@ import click
 
 import gatehouse
 from gatehouse.cli import logs
-from gatehouse.cli.errors import Trouble
+from gatehouse.cli.errors import CLIError
 
 MODULES: Mapping[str, str] = {
     "agent": "agent",
@@ -70,6 +70,6 @@ def main() -> None:
         sys.exit(error.exit_code)
     except click.Abort:
         sys.exit(130)
-    except Trouble as error:
+    except CLIError as error:
         click.echo(f"gatehouse: {error}", err=True)
         sys.exit(1)

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from gatehouse.cli import local_options, run
-from gatehouse.cli.errors import Trouble
+from gatehouse.cli.errors import CLIError
 from gatehouse.kube.config import ConfigError
 from gatehouse.standalone.node import images as table
 from gatehouse.standalone.node import node as local_node
@@ -38,7 +38,7 @@ def node(
     try:
         known = table.load(images) if images else {}
     except table.ImagesError as error:
-        raise Trouble(str(error)) from error
+        raise CLIError(str(error)) from error
     options = local_node.Options(
         kubeconfig=kubeconfig,
         directory=directory,

@@ -11,7 +11,7 @@ import click
 import yaml
 
 from gatehouse.cli import run as running
-from gatehouse.cli.errors import Trouble
+from gatehouse.cli.errors import CLIError
 from gatehouse.nodeproxy import coredns, main
 from gatehouse.nodeproxy.commands import CommandError
 from gatehouse.nodeproxy.manifests import Installation, manifests
@@ -80,7 +80,7 @@ def _read(addresses: tuple[str, ...], gateway: str, **others: Any) -> Options:
         )
         return check(found)
     except OptionsError as error:
-        raise Trouble(str(error)) from error
+        raise CLIError(str(error)) from error
 
 
 @click.group("node-proxy")
@@ -120,7 +120,7 @@ def _once(
     try:
         done = asyncio.run(work(options))
     except CommandError as error:
-        raise Trouble(str(error)) from error
+        raise CLIError(str(error)) from error
     for line in done or [nothing]:
         click.echo(line)
 
@@ -170,7 +170,7 @@ def print_zone(addresses: tuple[str, ...], domain: str) -> None:
     try:
         click.echo(coredns.zone(parse_addresses(addresses), domain), nl=False)
     except OptionsError as error:
-        raise Trouble(str(error)) from error
+        raise CLIError(str(error)) from error
 
 
 COMMANDS = (node_proxy,)

@@ -10,7 +10,7 @@ from typing import Any
 
 import uvloop
 
-from gatehouse.cli.errors import Trouble
+from gatehouse.cli.errors import CLIError
 from gatehouse.standalone import process_records
 
 Part = Callable[[asyncio.Event, asyncio.Event], Coroutine[Any, Any, None]]
@@ -31,9 +31,9 @@ def run(part: Part, *, expected: tuple[type[Exception], ...] = ()) -> None:
         first = _first(group)
         if not isinstance(first, known):
             raise
-        raise Trouble(str(first) or type(first).__name__) from group
+        raise CLIError(str(first) or type(first).__name__) from group
     except known as error:
-        raise Trouble(str(error)) from error
+        raise CLIError(str(error)) from error
 
 
 async def _run(part: Part) -> None:

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from gatehouse.apis import resources
 from gatehouse.cli import status_load_balancers
-from gatehouse.cli.errors import Trouble
+from gatehouse.cli.errors import CLIError
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
 from gatehouse.standalone.node import pods
@@ -48,7 +48,7 @@ def _run(looking: Coroutine[Any, Any, None]) -> None:
     try:
         asyncio.run(looking)
     except (kube.ApiError, ConfigError) as error:
-        raise Trouble(str(error)) from error
+        raise CLIError(str(error)) from error
 
 
 async def _load_balancers(kubeconfig: Path) -> None:
@@ -188,14 +188,14 @@ def config(gateway: str, state_dir: Path | None) -> None:
     """
     namespace, _, name = gateway.partition("/")
     if not namespace or not name:
-        raise Trouble(f"{gateway!r} is not of the form namespace/name")
+        raise CLIError(f"{gateway!r} is not of the form namespace/name")
     state = State(state_dir or default_directory(os.environ))
     try:
         found, planes = asyncio.run(_data_planes(state.kubeconfig, namespace, name))
     except (kube.ApiError, ConfigError) as error:
-        raise Trouble(str(error)) from error
+        raise CLIError(str(error)) from error
     if not planes:
-        raise Trouble(f"Gateway {gateway} has no data plane: {_why_none(found)}")
+        raise CLIError(f"Gateway {gateway} has no data plane: {_why_none(found)}")
     for pod in planes:
         data = pods.directory(state.node, namespace, pod) / "volumes" / "data"
         if (data / "current").is_dir():
@@ -204,7 +204,7 @@ def config(gateway: str, state_dir: Path | None) -> None:
         if (data / "envoy.db").is_file():
             _print_resources(data / "envoy.db", gateway)
             return
-    raise Trouble(
+    raise CLIError(
         f"Gateway {gateway} has the data plane {', '.join(planes)}, "
         f"which has no configuration below {state.node}"
     )
@@ -245,9 +245,9 @@ def _print_resources(database: Path, gateway: str) -> None:
     try:
         found = envoy_config.read(database)
     except OSError as error:
-        raise Trouble(str(error)) from error
+        raise CLIError(str(error)) from error
     if not found:
-        raise Trouble(f"the Envoy of Gateway {gateway} has accepted no configuration yet")
+        raise CLIError(f"the Envoy of Gateway {gateway} has accepted no configuration yet")
     click.echo(envoy_config.dump(found), nl=False)
 
 

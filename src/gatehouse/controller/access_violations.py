@@ -7,15 +7,15 @@ from typing import Any
 
 from gatehouse.controller.load_balancers import is_machines
 from gatehouse.kube.events import Recorder
-from gatehouse.transports.server import Trespass
+from gatehouse.transports.server import UnauthorizedRequest
 
 REASON = "AgentRefused"
 
 
-def record(
+def record_unauthorized_request(
     recorder: Recorder,
     published_for: Callable[[str], Mapping[str, Any] | None],
-    trespass: Trespass,
+    trespass: UnauthorizedRequest,
 ) -> None:
     """Note a trespass on what the agent serves, and on that whose property was asked for.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gatehouse.compiler.frontends import combined, upstream_cluster
-from gatehouse.controller.compilation import Pass
+from gatehouse.controller.compilation import CompileResult
 from gatehouse.incremental.query import Key
 from gatehouse.incremental.table import Table
 from gatehouse.kube.events import Recorder
@@ -27,7 +27,7 @@ class CertificateEvents:
         self._current, self._recorder = current, recorder
         self._last: Table[Key, combined.Status] = Table()
 
-    def follow(self, found: Pass) -> None:
+    def follow(self, found: CompileResult) -> None:
         """Take in what a pass found."""
         before, self._last = self._last, found.statuses
         for key, old, new in before.until(found.statuses):

@@ -14,12 +14,12 @@ from gatehouse.compiler.frontends.upstream_cluster import passed
 from gatehouse.incremental.query import Key
 from gatehouse.incremental.table import Table
 
-LONGEST = 60.0
+MAX_SLEEP_SECONDS = 60.0
 """Seconds after which the clock is looked at again: it may be set, and it runs on while a machine
 sleeps."""
 
 
-class Moments:
+class Deadlines:
     """Tells the compilation of those that the last pass named."""
 
     def __init__(
@@ -63,4 +63,4 @@ class Moments:
         """Give after how many seconds to look again; nothing if no moment is to come."""
         if self._next is None:
             return []
-        return [min(max(0.0, self._next - self._clock()), LONGEST)]
+        return [min(max(0.0, self._next - self._clock()), MAX_SLEEP_SECONDS)]

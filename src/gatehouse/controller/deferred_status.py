@@ -10,7 +10,7 @@ import msgspec
 from gatehouse.compiler.frontends import combined
 from gatehouse.incremental.query import Key
 
-LONGEST = 10.0
+MAX_DEFER_SECONDS = 10.0
 """Seconds a status waits for data planes that neither confirm nor refuse."""
 
 Served = Callable[[Key], int | None]
@@ -24,7 +24,7 @@ class _Held(msgspec.Struct, frozen=True):
     release: float
 
 
-class Holding:
+class DeferredStatuses:
     """The statuses of each object in the order of its changes.
 
     One is released when what it speaks of is served, however much was published after it: else
@@ -47,8 +47,8 @@ class Holding:
 
         ``now`` is never less than before.
         """
-        self._held.setdefault(key, deque()).append(_Held(status, awaited, now + LONGEST))
-        self._releases.append((now + LONGEST, key))
+        self._held.setdefault(key, deque()).append(_Held(status, awaited, now + MAX_DEFER_SECONDS))
+        self._releases.append((now + MAX_DEFER_SECONDS, key))
         self._new[key] = None
         for gateway in awaited:
             self._awaiting.setdefault(gateway, {})[key] = None

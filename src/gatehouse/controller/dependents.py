@@ -88,7 +88,7 @@ class Dependents(Generic[V]):
                 await self._ensure(name, *self._wanted[name])
             else:
                 await self._remove(name)
-        except (kube.ApiError, apply.NotOurs) as error:
+        except (kube.ApiError, apply.NotOwnedError) as error:
             failures = self._failures[name] = self._failures.get(name, 0) + 1
             delay = min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(failures - 1, 16))
             log.warning("not made", kind=self._resource.kind, name=_text(name), error=str(error))
@@ -112,7 +112,7 @@ class Dependents(Generic[V]):
         stated = {key: value for key, value in wanted.items() if key != "status"}
         stated["metadata"] = metadata
         known = self._seen(self._resource).get(name)
-        outcome = await apply.ensure(self._client, self._resource, stated, known=known)
+        outcome = await apply.create_or_update(self._client, self._resource, stated, known=known)
         log.debug("kept", outcome=str(outcome))
         # What was just written comes back by the watch, and then it is looked at again.
         if outcome.action == "unchanged" and known is not None and "status" in wanted:

@@ -9,21 +9,21 @@ from typing import Any
 import msgspec
 import structlog
 
-from gatehouse.controller.programmed_condition import Trouble
+from gatehouse.controller.programmed_condition import ProvisioningError
 from gatehouse.controller.provisioner import reconcile
-from gatehouse.controller.provisioner.copied_secrets import Copied
+from gatehouse.controller.provisioner.copied_secrets import CopiedSecret
 from gatehouse.controller.provisioner.manifests import Plan, ProvisionerSettings
-from gatehouse.controller.provisioner.owned_objects import Made, Place
+from gatehouse.controller.provisioner.owned_objects import OwnedObjects, Place
 from gatehouse.kube import client as kube
 
 log = structlog.get_logger("gatehouse.provisioner")
 
 Name = tuple[str, str]
 
-AT_ONCE = 8
+MAX_CONCURRENT_RECONCILES = 8
 """Gateways that are reconciled at a time: mostly answers are waited for."""
 
-SETTLING = 0.1
+DEBOUNCE_SECONDS = 0.1
 """Seconds before a Gateway that was touched while it was reconciled is looked at again. Mostly our
 own writes do that, which the watches bring meanwhile: nothing is written in view of the past."""
 
@@ -40,7 +40,7 @@ class _Done(msgspec.Struct, frozen=True):
     generation: int
 
 
-class Provisioning:
+class GatewayProvisioner:
     """Reconciles the Gateways that are ours whenever something changed.
 
     ``kept`` tells of a Gateway whether its data plane stays although it is not ours just now: a
@@ -53,8 +53,8 @@ class Provisioning:
         settings: ProvisionerSettings,
         current: Callable[[Name], Mapping[str, Any] | None],
         kept: Callable[[Name], bool],
-        on_provisioned: Callable[[Name, Trouble | None], None],
-        made: Made | None = None,
+        on_provisioned: Callable[[Name, ProvisioningError | None], None],
+        made: OwnedObjects | None = None,
     ) -> None:
         """``made``: what was made for Gateways, as watches have it; None: it is asked for."""
         self._made = made
@@ -103,7 +103,7 @@ class Provisioning:
             log.info("agents are to trust other authorities")
             self._change(ca_bundle=ca_bundle)
 
-    def copy(self, copies: tuple[Copied, ...]) -> None:
+    def copy(self, copies: tuple[CopiedSecret, ...]) -> None:
         """Have these Secrets beside all data planes, and no others of ours."""
         if copies != self._settings.copies:
             log.info("secrets to copy changed", secrets=[each.name for each in copies])
@@ -136,7 +136,7 @@ class Provisioning:
     async def run(self) -> None:
         """Reconcile for ever, several Gateways at a time; none waits for one that hangs."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(AT_ONCE):
+            for _ in range(MAX_CONCURRENT_RECONCILES):
                 group.create_task(self._work())
             group.create_task(self._remove_leftovers())
 
@@ -151,7 +151,7 @@ class Provisioning:
                 self._busy.discard(name)
             if name in self._queued:
                 # Touched meanwhile. One at a time: an earlier plan must not be written last.
-                asyncio.get_running_loop().call_later(SETTLING, self._due.put_nowait, name)
+                asyncio.get_running_loop().call_later(DEBOUNCE_SECONDS, self._due.put_nowait, name)
 
     async def _reconcile(self, name: Name) -> None:
         if left := self._left(name):
@@ -163,7 +163,7 @@ class Provisioning:
         if plan.waiting:
             # What is there stays as it is.
             log.info("not provisioned yet", gateway="/".join(name), reason=plan.waiting)
-            self._on_provisioned(name, Trouble(plan.waiting))
+            self._on_provisioned(name, ProvisioningError(plan.waiting))
             return
         before = self._done.get(name)
         tidy = before is None or (before.plan, before.settings) != (plan, settings)
@@ -179,7 +179,7 @@ class Provisioning:
         except (kube.ApiError, reconcile.ReconcileError) as error:
             log.warning("not provisioned", gateway="/".join(name), error=str(error))
             exhausted = isinstance(error, reconcile.ReconcileError) and error.exhausted
-            self._on_provisioned(name, Trouble(str(error), exhausted))
+            self._on_provisioned(name, ProvisioningError(str(error), exhausted))
             self._again(name, error.retry_after)
         else:
             if self._failures.pop(name, None):
@@ -187,7 +187,7 @@ class Provisioning:
             if name in self._ours:
                 self._done[name] = _Done(plan, settings, *_state(gateway))
             # Watched: what changes about it brings us here again.
-            starved = reconcile.starved(self._made.of(name)) if self._made is not None else ""
+            starved = reconcile.quota_message(self._made.of(name)) if self._made is not None else ""
             self._on_provisioned(name, _fewer(starved))
             log.debug("provisioned", gateway="/".join(name), outcomes=[str(o) for o in outcomes])
 
@@ -221,8 +221,8 @@ class Provisioning:
         asyncio.get_running_loop().call_later(delay, self.touch, name)
 
 
-def _fewer(why: str) -> Trouble | None:
-    return Trouble(why, exhausted=True, fewer=True) if why else None
+def _fewer(why: str) -> ProvisioningError | None:
+    return ProvisioningError(why, exhausted=True, fewer=True) if why else None
 
 
 def _state(gateway: Mapping[str, Any]) -> tuple[str, int]:

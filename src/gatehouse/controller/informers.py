@@ -34,7 +34,9 @@ PROVISIONED = (
 DEPENDENTS = (resources.DNS_ENDPOINTS, resources.RATE_LIMIT_CONDITIONS)
 """What is made for objects of our own kinds, and watched for the same reason."""
 
-WATCHED: tuple[Resource, ...] = tuple(dict.fromkeys((*combined.KINDS, *PROVISIONED, *DEPENDENTS)))
+WATCHED_RESOURCES: tuple[Resource, ...] = tuple(
+    dict.fromkeys((*combined.KINDS, *PROVISIONED, *DEPENDENTS))
+)
 """Everything of which changes are followed."""
 
 _OPTIONAL = frozenset(
@@ -50,26 +52,26 @@ _OPTIONAL = frozenset(
 )
 
 
-class Watching:
+class Informers:
     """The informers of one controller, by kind."""
 
     def __init__(
         self,
         client: kube.Client,
         on_changes: OnChanges,
-        on_bundle: Callable[[gateway_api.Bundle], None],
+        on_bundle: Callable[[gateway_api.CRDVersions], None],
     ) -> None:
         self._on_bundle = on_bundle
-        self._told = gateway_api.Bundle()
+        self._told = gateway_api.CRDVersions()
         self.informers = {
             resource.kind: Informer(
                 client, resource, on_changes=on_changes, optional=resource in _OPTIONAL
             )
-            for resource in WATCHED
+            for resource in WATCHED_RESOURCES
         }
         self._by_definition = {
             f"{resource.plural}.{resource.group}": self.informers[resource.kind]
-            for resource in WATCHED
+            for resource in WATCHED_RESOURCES
         }
         # Without leave to see them we go on: it is not known then which Gateway API this is.
         self._definitions = Informer(
@@ -122,7 +124,7 @@ def _told(kind: str, informer: Informer) -> str:
     return f"{kind} ({informer.trouble})" if informer.trouble else kind
 
 
-def bundle_of(definitions: Any) -> gateway_api.Bundle:
+def bundle_of(definitions: Any) -> gateway_api.CRDVersions:
     """Give the versions of Gateway API's definitions."""
     suffix = f".{resources.GATEWAYS.group}"
     found = []
@@ -131,4 +133,4 @@ def bundle_of(definitions: Any) -> gateway_api.Bundle:
         version = (metadata.get("annotations") or {}).get(BUNDLE_VERSION)
         if version and metadata["name"].endswith(suffix):
             found.append((metadata["name"], version))
-    return gateway_api.Bundle(tuple(sorted(found)))
+    return gateway_api.CRDVersions(tuple(sorted(found)))

@@ -19,9 +19,9 @@ from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.upstream_cluster import replicas
 from gatehouse.controller import programmed_condition
-from gatehouse.controller.compilation import Compilation, Pass, Served
-from gatehouse.controller.deadlines import Moments
-from gatehouse.controller.deferred_status import Holding
+from gatehouse.controller.compilation import Compilation, CompiledGateway, CompileResult
+from gatehouse.controller.deadlines import Deadlines
+from gatehouse.controller.deferred_status import DeferredStatuses
 from gatehouse.controller.provisioner.manifests import Plan
 from gatehouse.controller.publisher import Publisher
 from gatehouse.controller.status_writer import StatusWriter
@@ -30,24 +30,24 @@ from gatehouse.kube.store import Changes
 
 log = structlog.get_logger("gatehouse.controller")
 
-HOLDOFF = 0.01
+DEBOUNCE_SECONDS = 0.01
 """Seconds of quiet awaited after a change, so that one `kubectl apply` becomes one pass."""
 
-LULL = 0.05
+IDLE_SECONDS = 0.05
 """Seconds after the last pass in which nothing happened: what comes then is taken up at once, and
 what comes with it is in the next pass."""
 
-FIRST_FETCH = 5.0
+INITIAL_FETCH_TIMEOUT_SECONDS = 5.0
 """Seconds that a controller that begins waits for what objects refer to by URL."""
 
-LONGEST_HOLDOFF = 0.1
+MAX_DEBOUNCE_SECONDS = 0.1
 """Seconds after which a pass runs even though changes keep coming."""
 
-REST = 3.0
+REPORT_PAUSE_FACTOR = 3.0
 """How many times as long as a turn that only took in reports nothing is done about more of them:
 thousands come at once, and agents, informers and status writes are to have most of the time."""
 
-LONGEST_REST = 1.0
+MAX_REPORT_PAUSE_SECONDS = 1.0
 """Seconds."""
 
 
@@ -61,7 +61,7 @@ class Loop:
         statuses: StatusWriter,
         provision: Callable[[Mapping[Key, Plan | None]], None],
         fetch: Callable[[tuple[gateway_api.Fetch, ...]], None],
-        follow: Callable[[Pass], None] = lambda _: None,
+        follow: Callable[[CompileResult], None] = lambda _: None,
     ) -> None:
         """``provision`` is told what Gateways are to have whenever that changes, and None of one
         that is ours no more; ``follow``, what each new pass found.
@@ -78,20 +78,20 @@ class Loop:
         self._unfetched: set[Key] = set()
         self._stale = True
         """Whether an input changed since the last pass."""
-        self._last = Pass()
+        self._last = CompileResult()
         self._news: set[Key] = set()
         """Gateways of which there is something new: what they serve, reports, trouble."""
         self._generations: dict[Key, int] = {}
         """Of all Gateways that there are."""
-        self._standings: dict[Key, programmed_condition.Standing] = {}
-        self._trouble: dict[Key, programmed_condition.Trouble | None] = {}
+        self._standings: dict[Key, programmed_condition.ProgrammedState] = {}
+        self._trouble: dict[Key, programmed_condition.ProvisioningError | None] = {}
         self._connected: dict[Key, int] = {}
         """The number of instances of each Gateway."""
         self._asked: dict[Key, tuple[int, int]] = {}
         """The generation of each Gateway that was compiled, and the first bundle that holds it."""
-        self._holding = Holding()
-        self._moments = Moments(compilation.put_input)
-        self._compiled_at = -LULL
+        self._holding = DeferredStatuses()
+        self._moments = Deadlines(compilation.put_input)
+        self._compiled_at = -IDLE_SECONDS
         """When the last pass ended, by the monotonic clock."""
         self.passes = 0
         """Passes run so far."""
@@ -119,7 +119,7 @@ class Loop:
         return len(self._last.gateways), sum(self._connected.values())
 
     def on_provisioned(
-        self, gateway: tuple[str, str], trouble: programmed_condition.Trouble | None
+        self, gateway: tuple[str, str], trouble: programmed_condition.ProvisioningError | None
     ) -> None:
         """Note that a Gateway's data plane was provisioned, or why it was not."""
         key = ("Gateway", *gateway)
@@ -135,9 +135,9 @@ class Loop:
         if self._compilation.put_input(fetch.key, found):
             self._changed()
 
-    def on_bundle(self, bundle: gateway_api.Bundle) -> None:
+    def on_bundle(self, bundle: gateway_api.CRDVersions) -> None:
         """Take in which Gateway API the cluster has."""
-        if self._compilation.put_input(gateway_api.BUNDLE_KEY, bundle):
+        if self._compilation.put_input(gateway_api.CRD_VERSIONS_KEY, bundle):
             self._changed()
 
     def _changed(self) -> None:
@@ -166,7 +166,7 @@ class Loop:
 
     async def _rest(self, turn: float) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(REST * turn, LONGEST_REST)):
+            async with asyncio.timeout(min(REPORT_PAUSE_FACTOR * turn, MAX_REPORT_PAUSE_SECONDS)):
                 await self._urged.wait()
 
     async def _fetch_first(self) -> None:
@@ -175,7 +175,7 @@ class Loop:
         self._unfetched = {fetch.key for fetch in fetches}
         self._fetch(fetches)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FIRST_FETCH):
+            async with asyncio.timeout(INITIAL_FETCH_TIMEOUT_SECONDS):
                 while self._unfetched:
                     self._woken.clear()
                     await self._woken.wait()
@@ -190,11 +190,11 @@ class Loop:
         except TimeoutError:
             return
         started = time.monotonic()
-        if started - self._compiled_at >= LULL:
+        if started - self._compiled_at >= IDLE_SECONDS:
             return
-        while self._woken.is_set() and time.monotonic() - started < LONGEST_HOLDOFF:
+        while self._woken.is_set() and time.monotonic() - started < MAX_DEBOUNCE_SECONDS:
             self._woken.clear()
-            await asyncio.sleep(HOLDOFF)
+            await asyncio.sleep(DEBOUNCE_SECONDS)
         self._woken.set()
 
     def _turn(self) -> None:
@@ -218,7 +218,7 @@ class Loop:
         self._last = found
         log.debug("pass", number=self.passes, seconds=round(time.perf_counter() - started, 4))
 
-    def _published(self, before: Pass) -> Pass:
+    def _published(self, before: CompileResult) -> CompileResult:
         found = self._compiled(before)
         if found is not before:
             self._news |= {key for key, _, _ in before.gateways.until(found.gateways)}
@@ -230,7 +230,7 @@ class Loop:
         self._judge(found)
         return found
 
-    def _compiled(self, before: Pass) -> Pass:
+    def _compiled(self, before: CompileResult) -> CompileResult:
         """Give the newest pass; reports alone, which are many, make no new one."""
         if not self._stale:
             return before
@@ -240,7 +240,7 @@ class Loop:
         self.passes += 1
         return found
 
-    def _publish(self, key: Key, served: Served) -> None:
+    def _publish(self, key: Key, served: CompiledGateway) -> None:
         if served.gateway is not None:
             refused = self._publisher.publish(served.gateway, served.controller)
             if self._compilation.put_input(_unsupported(key), gateway_api.Unsupported(refused)):
@@ -260,13 +260,13 @@ class Loop:
             for told in (_unsupported(key), _programming(key), replicas(key)):
                 self._compilation.put_input(told, None)
 
-    def _judge(self, found: Pass) -> None:
+    def _judge(self, found: CompileResult) -> None:
         """Let the reports change the inputs ``Programming``; a change asks for another pass."""
         for key in sorted(self._news):
             if key not in found.gateways:
                 continue
             generation, first = self._asked[key]
-            standing = programmed_condition.judge(
+            standing = programmed_condition.evaluate(
                 self._standings.get(key),
                 self._publisher.report(_name(key)),
                 generation,
@@ -285,7 +285,7 @@ class Loop:
         if self._compilation.put_input(connected, names) and self._compilation.reads(connected):
             self._changed()
 
-    def _write(self, found: Pass) -> None:
+    def _write(self, found: CompileResult) -> None:
         """Hand over new statuses; a route's waits until the change it speaks of is in traffic."""
         now = time.monotonic()
         if found is not self._last:
@@ -297,7 +297,7 @@ class Loop:
         for key, status in self._holding.released(self._news, served, now):
             self._statuses.want(key, status)
 
-    def _hold(self, found: Pass, now: float) -> None:
+    def _hold(self, found: CompileResult, now: float) -> None:
         for key, _, status in self._last.statuses.until(found.statuses):
             if status is not None:
                 serving = found.attached.get(key, ())
@@ -309,7 +309,7 @@ class Loop:
 
     def _served(self, key: Key) -> int:
         """Give the newest bundle of a Gateway that need not be waited for."""
-        if programmed_condition.settled(self._publisher.report(_name(key))):
+        if programmed_condition.is_settled(self._publisher.report(_name(key))):
             return self._publisher.newest(_name(key))
         return self._publisher.served(_name(key))
 

@@ -12,17 +12,17 @@ import structlog
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import combined, gateway_api
-from gatehouse.controller.access_violations import record
+from gatehouse.controller.access_violations import record_unauthorized_request
 from gatehouse.controller.agent_identity import Identities
 from gatehouse.controller.certificate_events import CertificateEvents
-from gatehouse.controller.compilation import Compilation, Pass
-from gatehouse.controller.gateway_provisioner import Provisioning
-from gatehouse.controller.informers import PROVISIONED, Watching
+from gatehouse.controller.compilation import Compilation, CompileResult
+from gatehouse.controller.gateway_provisioner import GatewayProvisioner
+from gatehouse.controller.informers import PROVISIONED, Informers
 from gatehouse.controller.leader_election import Leadership
 from gatehouse.controller.leader_label import LeaderLabel
 from gatehouse.controller.load_balancers import LoadBalancers, is_machines
 from gatehouse.controller.loop import Loop
-from gatehouse.controller.metrics import Figure, registry
+from gatehouse.controller.metrics import Metric, collector_registry
 from gatehouse.controller.options import (
     SERVER_NAME,
     Options,
@@ -30,12 +30,12 @@ from gatehouse.controller.options import (
     frontend_settings,
     provisioner_settings,
 )
-from gatehouse.controller.owned_resources import Keeping
-from gatehouse.controller.pipelines import envoy_line, nginx_line
-from gatehouse.controller.programmed_condition import Trouble
+from gatehouse.controller.owned_resources import OwnedResources
+from gatehouse.controller.pipelines import envoy_pipeline, nginx_pipeline
+from gatehouse.controller.programmed_condition import ProvisioningError
 from gatehouse.controller.provisioner.copied_secrets import read_all
 from gatehouse.controller.provisioner.manifests import Plan
-from gatehouse.controller.provisioner.owned_objects import Made
+from gatehouse.controller.provisioner.owned_objects import OwnedObjects
 from gatehouse.controller.publisher import Publisher
 from gatehouse.controller.status_writer import StatusWriter
 from gatehouse.controller.url_fetcher import Fetcher
@@ -69,8 +69,8 @@ class Controller:
         self.leadership = Leadership(client, options.lease)
         self.serving = False
         """Whether agents can connect."""
-        self._made = Made()
-        self.watching = Watching(
+        self._made = OwnedObjects()
+        self.watching = Informers(
             client, self._on_changes, lambda bundle: self.loop.on_bundle(bundle)
         )
         self.informers = self.watching.informers
@@ -79,13 +79,13 @@ class Controller:
         )
         self.delivery = agents.AgentServer(identities.authenticate)
         self.recorder = Recorder(client, "gatehouse-controller")
-        self.delivery.on_trespass = lambda trespass: record(
+        self.delivery.on_trespass = lambda trespass: record_unauthorized_request(
             self.recorder, self._published_for, trespass
         )
         self.statuses = StatusWriter(
             client, {resource.kind: resource for resource in combined.REPORTED}, self._current
         )
-        self.provisioning = Provisioning(
+        self.provisioning = GatewayProvisioner(
             client,
             provisioner_settings(options),
             lambda name: self._current(("Gateway", *name)),
@@ -95,7 +95,9 @@ class Controller:
         )
         self.fetcher = Fetcher(lambda fetch, found: self.loop.on_fetched(fetch, found))
         self.load_balancers = LoadBalancers(client, self.informers, self.delivery)
-        self.keeping = Keeping(client, lambda resource: self.informers[resource.kind].objects)
+        self.keeping = OwnedResources(
+            client, lambda resource: self.informers[resource.kind].objects
+        )
         self.certificates = CertificateEvents(self._current, self.recorder)
         self.loop = self._loop(frontend_settings(options))
         self.leader_label: LeaderLabel | None = None
@@ -106,8 +108,8 @@ class Controller:
 
     def _loop(self, settings: gateway_api.Settings) -> Loop:
         lines = {
-            gateway_api.NGINX: nginx_line(self.delivery),
-            gateway_api.ENVOY: envoy_line(self.delivery.envoys),
+            gateway_api.NGINX: nginx_pipeline(self.delivery),
+            gateway_api.ENVOY: envoy_pipeline(self.delivery.envoys),
         }
         return Loop(
             Compilation(settings),
@@ -118,7 +120,7 @@ class Controller:
             self._follow,
         )
 
-    def _follow(self, found: Pass) -> None:
+    def _follow(self, found: CompileResult) -> None:
         self.keeping.follow(found)
         self.certificates.follow(found)
 
@@ -138,7 +140,7 @@ class Controller:
     def _provision(self, plans: Mapping[Key, Plan | None]) -> None:
         self.provisioning.own({(key[1], key[2]): plan for key, plan in plans.items()})
 
-    def _on_provisioned(self, name: tuple[str, str], trouble: Trouble | None) -> None:
+    def _on_provisioned(self, name: tuple[str, str], trouble: ProvisioningError | None) -> None:
         self.loop.on_provisioned(name, trouble)
         found = self._current(("Gateway", *name))
         if trouble and found is not None:
@@ -195,19 +197,19 @@ class Controller:
             return "another controller may lead now"
         return self.leader_label.not_ready() if self.leader_label else ""
 
-    def figures(self) -> dict[str, Figure]:
+    def figures(self) -> dict[str, Metric]:
         """What can be measured from outside."""
         gateways, instances = self.loop.reported()
         return {
-            "leading": Figure(self.leadership.leading, "Whether this controller acts."),
-            "objects": Figure(self.watching.objects(), "Objects watched."),
-            "kinds_missing": Figure(
+            "leading": Metric(self.leadership.leading, "Whether this controller acts."),
+            "objects": Metric(self.watching.objects(), "Objects watched."),
+            "kinds_missing": Metric(
                 len(self.watching.without()), "Kinds that the API server does not give."
             ),
-            "passes": Figure(self.loop.passes, "Passes over the snapshot.", total=True),
-            "status_writes": Figure(self.statuses.writes, "Statuses written.", total=True),
-            "gateways": Figure(gateways, "Gateways that are ours."),
-            "instances": Figure(instances, "Instances of data planes that are connected."),
+            "passes": Metric(self.loop.passes, "Passes over the snapshot.", total=True),
+            "status_writes": Metric(self.statuses.writes, "Statuses written.", total=True),
+            "gateways": Metric(gateways, "Gateways that are ours."),
+            "instances": Metric(instances, "Instances of data planes that are connected."),
             **self.load_balancers.figures(),
         }
 
@@ -262,7 +264,9 @@ async def run(options: Options, stop: asyncio.Event) -> None:
     async with _connect(options) as client:
         controller = Controller(client, options)
         health = HealthServer(
-            controller.not_ready, registry(controller.figures), controller.watching.without
+            controller.not_ready,
+            collector_registry(controller.figures),
+            controller.watching.without,
         )
         if options.health:
             await health.start(options.health)

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 
-class Figure(msgspec.Struct, frozen=True):
+class Metric(msgspec.Struct, frozen=True):
     """A measurement, as it is when asked."""
 
     value: float
@@ -22,7 +22,7 @@ class Figure(msgspec.Struct, frozen=True):
     values: Mapping[tuple[str, ...], float] = {}
 
 
-Figures = Callable[[], Mapping[str, Figure]]
+Figures = Callable[[], Mapping[str, Metric]]
 
 
 class _Collector(Collector):
@@ -42,7 +42,7 @@ class _Collector(Collector):
             yield several
 
 
-def registry(figures: Figures) -> CollectorRegistry:
+def collector_registry(figures: Figures) -> CollectorRegistry:
     """Give what a Prometheus collects."""
     made = CollectorRegistry()
     made.register(_Collector(figures))

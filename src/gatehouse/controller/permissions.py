@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from gatehouse.apis import resources
 from gatehouse.apis.resources import Resource
 from gatehouse.compiler.frontends import combined, external_load_balancer
-from gatehouse.controller.informers import DEPENDENTS, WATCHED
+from gatehouse.controller.informers import DEPENDENTS, WATCHED_RESOURCES
 from gatehouse.controller.provisioner.reconcile import KINDS as PROVISIONED
 
 
@@ -26,14 +26,14 @@ class Permission(NamedTuple):
     verb: str
 
 
-def reading() -> set[Permission]:
+def watch_permissions() -> set[Permission]:
     """What is watched, and read again when a write met a newer object."""
-    watched = {*WATCHED, *external_load_balancer.KINDS, resources.DEFINITIONS}
+    watched = {*WATCHED_RESOURCES, *external_load_balancer.KINDS, resources.DEFINITIONS}
     found = _all(watched, "list watch")
     return found | _all(combined.REPORTED, "get")
 
 
-def reporting() -> set[Permission]:
+def status_permissions() -> set[Permission]:
     """What statuses and Events are written with."""
     return (
         _all(combined.REPORTED, "update", "status")
@@ -44,24 +44,24 @@ def reporting() -> set[Permission]:
     )
 
 
-def provisioning() -> set[Permission]:
+def provisioner_permissions() -> set[Permission]:
     """What is made for Gateways, but for Secrets, and for objects of our own kinds."""
     made = [each for each in PROVISIONED if each is not resources.SECRETS]
     made += DEPENDENTS
     return _all(made, "get list create update delete") | _all([resources.GATEWAY_CLASSES], "create")
 
 
-def copying() -> set[Permission]:
+def secret_copy_permissions() -> set[Permission]:
     """What Secrets are copied with."""
     return _all([resources.SECRETS], "get list create update delete")
 
 
-def knowing() -> set[Permission]:
+def token_review_permissions() -> set[Permission]:
     """What agents' tokens are checked with."""
     return _all([resources.TOKEN_REVIEWS], "create")
 
 
-def electing() -> set[Permission]:
+def leader_election_permissions() -> set[Permission]:
     """What decides which of several controllers acts; in its own namespace."""
     return _all([resources.LEASES], "get create update")
 
@@ -71,10 +71,16 @@ def labelling() -> set[Permission]:
     return _all([resources.PODS], "list watch patch")
 
 
-def everything() -> set[Permission]:
+def all_permissions() -> set[Permission]:
     """All of it."""
     return (
-        reading() | reporting() | provisioning() | copying() | knowing() | electing() | labelling()
+        watch_permissions()
+        | status_permissions()
+        | provisioner_permissions()
+        | secret_copy_permissions()
+        | token_review_permissions()
+        | leader_election_permissions()
+        | labelling()
     )
 
 

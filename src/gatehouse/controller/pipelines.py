@@ -14,9 +14,9 @@ import msgspec
 from gatehouse.compiler.backends import envoy, nginx
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.dataplane import features
-from gatehouse.dataplane.delivery import DataPlaneReport, Delivery, Equipment
-from gatehouse.dataplane.file_set import Bundle
-from gatehouse.dataplane.xds.resources import Resources
+from gatehouse.dataplane.delivery import DataPlaneReport, Delivery, InstanceCapabilities
+from gatehouse.dataplane.file_set import FileSet
+from gatehouse.dataplane.xds.resources import ResourceSet
 
 Unsupported = tuple[tuple[str, str], ...]
 """Names of routes, or ``port/…`` and ``policy/…``, and why they are not served as asked."""
@@ -44,7 +44,7 @@ class Rendered(msgspec.Struct, frozen=True, eq=False):
     """Has it delivered."""
 
 
-class Line(Protocol):
+class Pipeline(Protocol):
     """What the publisher asks of a kind of data plane."""
 
     def render(self, gateway: ir.Gateway) -> Rendered | None:
@@ -71,7 +71,7 @@ class _Line(Generic[Able, Content]):
     def __init__(
         self,
         delivery: Delivery[Content],
-        able: Callable[[Iterable[Equipment]], Able | None],
+        able: Callable[[Iterable[InstanceCapabilities]], Able | None],
         generator: Callable[[Able], Generate[Content]],
     ) -> None:
         self._delivery = delivery
@@ -103,10 +103,10 @@ class _Line(Generic[Able, Content]):
         self._delivery.withdraw(name)
 
 
-def nginx_line(delivery: Delivery[Bundle]) -> Line:
+def nginx_pipeline(delivery: Delivery[FileSet]) -> Pipeline:
     """Give the line to NGINX: files, for what the oldest connected NGINX can do."""
 
-    def able(equipment: Iterable[Equipment]) -> nginx.Capabilities | None:
+    def able(equipment: Iterable[InstanceCapabilities]) -> nginx.Capabilities | None:
         return nginx.Capabilities.common(
             nginx.Capabilities.parse(
                 each.proxy,
@@ -119,10 +119,10 @@ def nginx_line(delivery: Delivery[Bundle]) -> Line:
             for each in equipment
         )
 
-    def generator(capabilities: nginx.Capabilities) -> Generate[Bundle]:
+    def generator(capabilities: nginx.Capabilities) -> Generate[FileSet]:
         made = nginx.Generator(capabilities)
 
-        def generate(gateway: ir.Gateway) -> tuple[Bundle, Unsupported]:
+        def generate(gateway: ir.Gateway) -> tuple[FileSet, Unsupported]:
             generated = made.generate(gateway)
             return generated.bundle, generated.unsupported
 
@@ -131,10 +131,10 @@ def nginx_line(delivery: Delivery[Bundle]) -> Line:
     return _Line(delivery, able, generator)
 
 
-def envoy_line(delivery: Delivery[Resources]) -> Line:
+def envoy_pipeline(delivery: Delivery[ResourceSet]) -> Pipeline:
     """Give the line to Envoy: resources."""
 
-    def able(equipment: Iterable[Equipment]) -> envoy.Capabilities | None:
+    def able(equipment: Iterable[InstanceCapabilities]) -> envoy.Capabilities | None:
         agents = [each.features for each in equipment]
         if not agents:
             return None
@@ -144,10 +144,10 @@ def envoy_line(delivery: Delivery[Resources]) -> Line:
             authenticators=all(features.ENVOY_AUTHENTICATOR in agent for agent in agents),
         )
 
-    def generator(capabilities: envoy.Capabilities) -> Generate[Resources]:
+    def generator(capabilities: envoy.Capabilities) -> Generate[ResourceSet]:
         made = envoy.Generator(capabilities)
 
-        def generate(gateway: ir.Gateway) -> tuple[Resources, Unsupported]:
+        def generate(gateway: ir.Gateway) -> tuple[ResourceSet, Unsupported]:
             generated = made.generate(gateway)
             return generated.resources, generated.unsupported
 

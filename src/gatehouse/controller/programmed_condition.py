@@ -6,11 +6,11 @@ from typing import Literal
 
 import msgspec
 
-from gatehouse.compiler.frontends.gateway_api import Programming
+from gatehouse.compiler.frontends.gateway_api import ProgrammedInput
 from gatehouse.dataplane.delivery import DataPlaneReport
 
 
-class Trouble(msgspec.Struct, frozen=True):
+class ProvisioningError(msgspec.Struct, frozen=True):
     """Why a data plane is not provisioned as its Gateway asks."""
 
     message: str
@@ -20,22 +20,22 @@ class Trouble(msgspec.Struct, frozen=True):
     """Whether all is as it should be but that there are fewer Pods: those may serve."""
 
 
-class Standing(msgspec.Struct, frozen=True):
+class ProgrammedState(msgspec.Struct, frozen=True):
     """Where one Gateway's data plane stands, and for which generation of the Gateway."""
 
-    state: Programming
+    state: ProgrammedInput
     generation: int = 0
     """The newest generation of the Gateway that was confirmed."""
 
 
-def judge(
-    before: Standing | None,
+def evaluate(
+    before: ProgrammedState | None,
     report: DataPlaneReport,
     generation: int,
-    trouble: Trouble | None = None,
+    trouble: ProvisioningError | None = None,
     *,
     served: bool,
-) -> Standing:
+) -> ProgrammedState:
     """Say where the data plane stands now.
 
     ``served``: every instance has confirmed a bundle that holds this generation of the Gateway,
@@ -47,35 +47,39 @@ def judge(
     """
     confirmed = before.generation if before else 0
     if report.unhealthy:
-        return Standing(Programming(programmed=False, message=report.unhealthy), confirmed)
+        return ProgrammedState(
+            ProgrammedInput(programmed=False, message=report.unhealthy), confirmed
+        )
     if report.error:
-        return Standing(
-            Programming(programmed=False, reason="Invalid", message=report.error), confirmed
+        return ProgrammedState(
+            ProgrammedInput(programmed=False, reason="Invalid", message=report.error), confirmed
         )
     held = before is not None and before.state.programmed and confirmed == generation
     if trouble and not held and not (trouble.fewer and served):
-        return Standing(_unprovisioned(trouble), confirmed)
+        return ProgrammedState(_unprovisioned(trouble), confirmed)
     if trouble and served:
-        return Standing(Programming(programmed=True, message=trouble.message), generation)
+        return ProgrammedState(
+            ProgrammedInput(programmed=True, message=trouble.message), generation
+        )
     if served:
-        return Standing(Programming(programmed=True), generation)
+        return ProgrammedState(ProgrammedInput(programmed=True), generation)
     if not report.instances:
         if trouble:
-            return Standing(_unprovisioned(trouble), confirmed)
+            return ProgrammedState(_unprovisioned(trouble), confirmed)
         message = "waiting for the data plane to connect"
-        return Standing(Programming(programmed=False, message=message), confirmed)
+        return ProgrammedState(ProgrammedInput(programmed=False, message=message), confirmed)
     if before is not None and held:
         return before
     message = "waiting for the data plane to confirm its configuration"
-    return Standing(Programming(programmed=False, message=message), confirmed)
+    return ProgrammedState(ProgrammedInput(programmed=False, message=message), confirmed)
 
 
-def _unprovisioned(trouble: Trouble) -> Programming:
+def _unprovisioned(trouble: ProvisioningError) -> ProgrammedInput:
     reason: Literal["NoResources", "Pending"] = "NoResources" if trouble.exhausted else "Pending"
-    return Programming(programmed=False, reason=reason, message=trouble.message)
+    return ProgrammedInput(programmed=False, reason=reason, message=trouble.message)
 
 
-def settled(report: DataPlaneReport) -> bool:
+def is_settled(report: DataPlaneReport) -> bool:
     """Whether nothing is on its way: confirmed, refused, or nobody is there to confirm."""
     stuck = report.error or report.unhealthy
     return report.programmed or bool(stuck) or not report.instances

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gatehouse.compiler.ir import gateway as ir
-from gatehouse.controller.pipelines import Line, Unsupported
+from gatehouse.controller.pipelines import Pipeline, Unsupported
 from gatehouse.dataplane.delivery import DataPlaneReport
 
 
@@ -24,7 +24,7 @@ class _Published(msgspec.Struct):
 class Publisher:
     """Renders Gateways and publishes what changed."""
 
-    def __init__(self, lines: Mapping[str, Line]) -> None:
+    def __init__(self, lines: Mapping[str, Pipeline]) -> None:
         """``lines``: by the controller's name that a GatewayClass gives."""
         self._lines = lines
         self._published: dict[str, _Published] = {}

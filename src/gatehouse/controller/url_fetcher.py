@@ -14,7 +14,7 @@ from gatehouse.compiler.frontends.gateway_api import Fetch, Fetched
 
 log = structlog.get_logger("gatehouse.fetching")
 
-LARGEST = 1 << 20
+MAX_BYTES = 1 << 20
 """Bytes that are taken of an answer."""
 
 TIMEOUT = 10.0
@@ -45,7 +45,7 @@ class Fetcher:
             if not any(other.key == fetch.key for other in wanted):
                 self._on_fetched(fetch, None)
         for fetch in wanted - self._tasks.keys():
-            self._tasks[fetch] = asyncio.create_task(_Following(fetch, self._on_fetched).run())
+            self._tasks[fetch] = asyncio.create_task(_PeriodicFetch(fetch, self._on_fetched).run())
 
     async def close(self) -> None:
         """Stop fetching."""
@@ -56,7 +56,7 @@ class Fetcher:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class _Following:
+class _PeriodicFetch:
     """Keeps one thing fresh."""
 
     def __init__(self, fetch: Fetch, on_fetched: OnFetched) -> None:
@@ -101,10 +101,10 @@ class _Following:
                 return self._last
             if response.status != 200:
                 raise ValueError(f"answered {response.status}")
-            content = await response.content.read(LARGEST + 1)
-            while len(content) <= LARGEST and not response.content.at_eof():
-                content += await response.content.read(LARGEST + 1 - len(content))
-            if len(content) > LARGEST:
-                raise ValueError(f"answered more than {LARGEST} bytes")
+            content = await response.content.read(MAX_BYTES + 1)
+            while len(content) <= MAX_BYTES and not response.content.at_eof():
+                content += await response.content.read(MAX_BYTES + 1 - len(content))
+            if len(content) > MAX_BYTES:
+                raise ValueError(f"answered more than {MAX_BYTES} bytes")
             self._tag = response.headers.get("ETag", "")
             return Fetched(content)

@@ -8,12 +8,12 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from gatehouse.dataplane.upstream_name import Name
+from gatehouse.dataplane.upstream_name import UpstreamName
 
 Content_contra = TypeVar("Content_contra", contravariant=True)
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class Rejection(msgspec.Struct, frozen=True):
     """A part of what was published that an instance does not take; it serves all else."""
 
     origins: tuple[str, ...]
@@ -39,13 +39,13 @@ class InstanceReport(msgspec.Struct, frozen=True):
     """What the proxy was built with, in its own names."""
     features: frozenset[str] = frozenset()
     """What its agent can do beyond writing files, such as ``endpoints`` and ``connectors``."""
-    refused: tuple[Refusal, ...] = ()
+    refused: tuple[Rejection, ...] = ()
     """Parts that it does not take; it has confirmed a version when it has all else of it."""
     unhealthy: str = ""
     """Why its proxy serves nothing; empty: nothing is known of that."""
 
 
-class Equipment(msgspec.Struct, frozen=True):
+class InstanceCapabilities(msgspec.Struct, frozen=True):
     """What instances have, as an :class:`InstanceReport` says it of one."""
 
     proxy: str
@@ -81,10 +81,10 @@ class DataPlaneReport(msgspec.Struct, frozen=True, dict=True):
         return frozenset(instance.confirmed for instance in self.instances)
 
     @cached_property
-    def equipment(self) -> frozenset[Equipment]:
+    def equipment(self) -> frozenset[InstanceCapabilities]:
         """What instances have, as far as they have said it; as a rule all have the same."""
         return frozenset(
-            Equipment(instance.proxy, instance.modules, instance.features)
+            InstanceCapabilities(instance.proxy, instance.modules, instance.features)
             for instance in self.instances
             if instance.proxy
         )
@@ -137,7 +137,7 @@ class HostReport(msgspec.Struct, frozen=True):
     """Why the host cannot be spoken to; empty: it can."""
     behind: int = 0
     """Upstreams that are not known to hold what they are to hold."""
-    empty: frozenset[Name] = frozenset()
+    empty: frozenset[UpstreamName] = frozenset()
     """Upstreams that were to be emptied, and are."""
 
     @property

@@ -10,7 +10,7 @@ import msgspec
 DIRECTORY = "gatehouse/endpoints"
 """Where a bundle has them; the file's name is the upstream's: in DNS, or in NGINX Plus' API."""
 
-STREAMS = "gatehouse/stream-upstreams"
+STREAM_DIRECTORY = "gatehouse/stream-upstreams"
 """Where a bundle has the configuration of an upstream of streams."""
 
 _FILE = re.compile(r".+\.json")
@@ -52,7 +52,7 @@ def path_of(name: str) -> str:
 
 def stream_file(name: str) -> str:
     """Give the path at which a bundle has the configuration of an upstream, if it is of streams."""
-    return f"{STREAMS}/{name}.conf"
+    return f"{STREAM_DIRECTORY}/{name}.conf"
 
 
 def decode(content: bytes) -> Endpoints:

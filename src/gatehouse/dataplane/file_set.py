@@ -16,7 +16,7 @@ import msgspec
 from gatehouse.incremental.table import Table
 
 
-def digest_of(content: bytes) -> str:
+def base64_sha256(content: bytes) -> str:
     """Give the standard base64 of the SHA-256 of ``content``, as NGINX Agent v3 writes hashes."""
     return base64.b64encode(hashlib.sha256(content).digest()).decode()
 
@@ -34,7 +34,7 @@ class File(msgspec.Struct, frozen=True):
     def make(cls, path: str, content: bytes | str, *, secret: bool = False) -> File:
         """Build a file, computing its digest."""
         data = content.encode() if isinstance(content, str) else content
-        return cls(path=path, content=data, digest=digest_of(data), secret=secret)
+        return cls(path=path, content=data, digest=base64_sha256(data), secret=secret)
 
     @property
     def key(self) -> str:
@@ -51,7 +51,7 @@ class File(msgspec.Struct, frozen=True):
         return f"File({self.path!r}, {len(self.content)} bytes, {self.digest})"
 
 
-class Bundle:
+class FileSet:
     """An immutable set of files with a version that depends on their paths and digests alone."""
 
     def __init__(self, files: Iterable[File] = ()) -> None:
@@ -69,18 +69,18 @@ class Bundle:
         A sum needs no order, and can follow a change without looking at what did not change.
         """
 
-    def changed(self, new: Iterable[File] = (), gone: Iterable[str] = ()) -> Bundle:
+    def changed(self, new: Iterable[File] = (), gone: Iterable[str] = ()) -> FileSet:
         """Give a bundle with ``new`` in it and without the paths ``gone``, sharing the rest."""
         added = {file.path: file for file in new}
         leaving = [path for path in gone if path in self.files and path not in added]
         before = [self.files[path] for path in (*added, *leaving) if path in self.files]
         total = self._total + sum(file.number for file in added.values())
-        made = Bundle.__new__(Bundle)
+        made = FileSet.__new__(FileSet)
         made._hold(self.files.updated(added, leaving), total - sum(file.number for file in before))
         return made
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Bundle) and self.version == other.version
+        return isinstance(other, FileSet) and self.version == other.version
 
     def __hash__(self) -> int:
         return hash(self.version)

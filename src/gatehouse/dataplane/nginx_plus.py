@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 
-from gatehouse.dataplane.upstream_name import Name
+from gatehouse.dataplane.upstream_name import UpstreamName
 
-HTTP_ONLY = frozenset({"route", "drain"})
+HTTP_ONLY_PARAMETERS = frozenset({"route", "drain"})
 """Parameters that the API refuses in the stream context."""
 
-FIXED = frozenset({"service", "backup"})
+IMMUTABLE_PARAMETERS = frozenset({"service", "backup"})
 """Parameters that a server has for life: another value takes another server."""
 
 _DURATION = re.compile(r"(\d+)(ms|[smhdwMy]?)")
@@ -84,7 +84,7 @@ def seconds(duration: str) -> float:
 class Upstream:
     """What an upstream is to hold, in whole."""
 
-    def __init__(self, name: Name, servers: Iterable[Server]) -> None:
+    def __init__(self, name: UpstreamName, servers: Iterable[Server]) -> None:
         self.name = name
         self.servers = tuple(servers)
         """Addresses are distinct."""
@@ -108,11 +108,16 @@ class Upstream:
         return hash(self.name)
 
 
-class Holdings:
+class DesiredUpstreams:
     """All upstreams of ours that a host is to hold; any other one is left alone."""
 
     def __init__(
-        self, upstreams: Mapping[Name, Upstream], *, drain: float, resync: float, timeout: float
+        self,
+        upstreams: Mapping[UpstreamName, Upstream],
+        *,
+        drain: float,
+        resync: float,
+        timeout: float,
     ) -> None:
         self.upstreams = upstreams
         self.drain, self.resync, self.timeout = drain, resync, timeout

@@ -9,7 +9,7 @@ import msgspec
 Context = Literal["http", "stream"]
 
 
-class Name(msgspec.Struct, frozen=True, order=True):
+class UpstreamName(msgspec.Struct, frozen=True, order=True):
     """Name of an upstream. The contexts ``http`` and ``stream`` are separate name spaces."""
 
     context: Context

@@ -36,7 +36,7 @@ class Grouping(msgspec.Struct, Generic[About, K, V, G, M], frozen=True):
     groups: Table[G, M]
 
 
-def grouped(
+def group_by(
     last: Grouping[About, K, V, G, M] | None,
     source: Table[K, V],
     groups_of: GroupsOf[About, K, V, G],
@@ -65,7 +65,7 @@ def grouped(
     )
 
 
-def there(_: object, __: object, ___: object) -> bool:
+def presence(_: object, __: object, ___: object) -> bool:
     """Make nothing of a group: that there is one is all."""
     return True
 
@@ -77,7 +77,7 @@ class Union(msgspec.Struct, Generic[K, V], frozen=True):
     whole: Table[K, V]
 
 
-def united(last: Union[K, V] | None, sources: tuple[Table[K, V], ...]) -> Union[K, V]:
+def union(last: Union[K, V] | None, sources: tuple[Table[K, V], ...]) -> Union[K, V]:
     """Unite tables; ``last``: what this gave before."""
     if len(sources) == 1:
         return Union(sources, sources[0])

@@ -23,7 +23,7 @@ ATTEMPTS = 4
 """How often a write is tried against an object that others write at the same time."""
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class WriteResult(msgspec.Struct, frozen=True):
     """What was done about one object."""
 
     kind: str
@@ -35,7 +35,7 @@ class Outcome(msgspec.Struct, frozen=True):
         return f"{self.kind} {self.namespace}/{self.name} {self.action}"
 
 
-class NotOurs(Exception):
+class NotOwnedError(Exception):
     """An object of the wanted name exists and belongs to somebody else; it was left alone."""
 
 
@@ -46,20 +46,20 @@ class _Unknown:
 UNKNOWN = _Unknown()
 
 
-def never(_current: Mapping[str, Any], _desired: Mapping[str, Any]) -> bool:
+def never_replace(_current: Mapping[str, Any], _desired: Mapping[str, Any]) -> bool:
     """Say that an object can always be changed into what is wanted."""
     return False
 
 
-async def ensure(
+async def create_or_update(
     client: Client,
     resource: Resource,
     desired: Mapping[str, Any],
     *,
     settle: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]] | None = None,
-    replaced: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] = never,
+    replaced: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] = never_replace,
     known: Mapping[str, Any] | _Unknown | None = UNKNOWN,
-) -> Outcome:
+) -> WriteResult:
     """Make an object have everything that ``desired`` states, leaving all else as it is.
 
     What an earlier statement had and this one has not is removed. ``settle(current, desired)``
@@ -69,7 +69,7 @@ async def ensure(
     behind, the server refuses what follows from it, and is asked.
     Raises NotOurs, or the ApiError of the request that failed.
     """
-    desired = signed(desired)
+    desired = with_applied_fields(desired)
     metadata = desired["metadata"]
     name, namespace = metadata["name"], metadata.get("namespace", "")
     attempt = 0
@@ -85,7 +85,7 @@ async def ensure(
             if attempt == ATTEMPTS or (isinstance(error, NotFound) and attempt > 1):
                 raise
         else:
-            return Outcome(resource.kind, namespace, name, action)
+            return WriteResult(resource.kind, namespace, name, action)
 
 
 async def _read(
@@ -110,7 +110,7 @@ async def _attempt(
         return "created"
     _check_ours(resource, desired, current)
     if settle is not None:
-        desired = signed(settle(current, desired))
+        desired = with_applied_fields(settle(current, desired))
     if replaced(current, desired):
         where = current["metadata"]
         await client.delete(
@@ -125,12 +125,12 @@ async def _attempt(
     return "updated"
 
 
-def signed(desired: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_applied_fields(desired: Mapping[str, Any]) -> Mapping[str, Any]:
     """Give ``desired`` with the annotation of its shape."""
     metadata = desired["metadata"]
     annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != APPLIED}
     bare = {**desired, "metadata": {**metadata, "annotations": annotations}}
-    found = msgspec.json.encode(shape(bare), order="deterministic").decode()
+    found = msgspec.json.encode(field_shape(bare), order="deterministic").decode()
     signed = {**metadata, "annotations": {**annotations, APPLIED: found}}
     return {**desired, "metadata": signed}
 
@@ -143,16 +143,16 @@ def _stated_before(current: Mapping[str, Any]) -> Any:
         return {}
 
 
-def shape(value: Any) -> Any:
+def field_shape(value: Any) -> Any:
     """Give the fields of a value without their values, but for names by which items are found."""
     match value:
         case Mapping():
             return {
-                key: inner if key == "name" and isinstance(inner, str) else shape(inner)
+                key: inner if key == "name" and isinstance(inner, str) else field_shape(inner)
                 for key, inner in value.items()
             }
         case list() | tuple():
-            return [shape(item) for item in value]
+            return [field_shape(item) for item in value]
         case _:
             return 0
 
@@ -190,13 +190,13 @@ def _check_ours(resource: Resource, desired: Mapping[str, Any], current: Mapping
     where = f"{resource.kind} {metadata.get('namespace', '')}/{metadata['name']}"
     label = (metadata.get("labels") or {}).get(MANAGED_BY)
     if label != MANAGER:
-        raise NotOurs(
+        raise NotOwnedError(
             f"{where} exists and is not ours (label {MANAGED_BY} is {label or 'missing'!r},"
             f" not {MANAGER!r}): remove it, or rename what it was to be made for"
         )
     theirs, mine = controller_of(current), controller_of(desired)
     if theirs and mine and (theirs["kind"], theirs["name"]) != (mine["kind"], mine["name"]):
-        raise NotOurs(
+        raise NotOwnedError(
             f"{where} exists and belongs to {theirs['kind']} {theirs['name']!r}:"
             f" {mine['kind']} {mine['name']!r} needs the same name"
         )

@@ -24,23 +24,23 @@ from gatehouse.kube.client import (
 
 log = structlog.get_logger("gatehouse.kube.events")
 
-REMEMBERED = 1024
+CACHE_SIZE = 1024
 """Different notes remembered for counting; the one not repeated for longest is forgotten first."""
 
 MESSAGE_LIMIT = 1024
 """Characters of ``message`` that API servers accept."""
 
-PAUSE = 1.0
+FLUSH_SECONDS = 1.0
 """Seconds between two rounds of writing: what repeats within is one write."""
 
-LATER = frozenset({0, 429, 503})
+RETRYABLE_STATUS = frozenset({0, 429, 503})
 """Statuses, 0 for no answer, with which a server asks for another attempt, whatever is written."""
 
 UNAVAILABLE_PAUSE = 5.0
 """Seconds before a server that could not be asked is asked again."""
 
 
-class Note(msgspec.Struct, frozen=True):
+class EventKey(msgspec.Struct, frozen=True):
     """What is said about an object; two equal notes are one Event with a count."""
 
     kind: str
@@ -58,7 +58,7 @@ class Note(msgspec.Struct, frozen=True):
         return self.namespace or "default"
 
 
-class Tally(msgspec.Struct):
+class EventCount(msgspec.Struct):
     """How often a note was made, when first and last, and how much of that is written."""
 
     first: datetime
@@ -67,18 +67,18 @@ class Tally(msgspec.Struct):
     written: int = 0
 
 
-class Ledger:
+class EventAggregator:
     """Counts notes. Pure: time comes with each note."""
 
-    def __init__(self, remembered: int = REMEMBERED) -> None:
+    def __init__(self, remembered: int = CACHE_SIZE) -> None:
         self._remembered = remembered
-        self._tallies: OrderedDict[Note, Tally] = OrderedDict()
+        self._tallies: OrderedDict[EventKey, EventCount] = OrderedDict()
 
-    def add(self, note: Note, now: datetime) -> None:
+    def add(self, note: EventKey, now: datetime) -> None:
         """Count one note."""
         tally = self._tallies.get(note)
         if tally is None:
-            self._tallies[note] = Tally(first=now, last=now)
+            self._tallies[note] = EventCount(first=now, last=now)
         else:
             tally.count += 1
             tally.last = now
@@ -86,12 +86,12 @@ class Ledger:
         while len(self._tallies) > self._remembered:
             self._tallies.popitem(last=False)
 
-    def unwritten(self) -> tuple[tuple[Note, Tally], ...]:
+    def unwritten(self) -> tuple[tuple[EventKey, EventCount], ...]:
         """Give what has to be written, the oldest first."""
         return tuple((n, t) for n, t in self._tallies.items() if t.written < t.count)
 
 
-def event_object(note: Note, tally: Tally, component: str) -> Object:
+def event_object(note: EventKey, tally: EventCount, component: str) -> Object:
     """Make the core/v1 Event of a note. Its name follows from the note and its first time."""
     first, last = _stamp(tally.first), _stamp(tally.last)
     seed = msgspec.json.encode((note, first, component))
@@ -135,14 +135,14 @@ class Recorder:
         client: Client,
         component: str,
         *,
-        pause: float = PAUSE,
+        pause: float = FLUSH_SECONDS,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._client = client
         self._component = component
         self._pause = pause
         self._wall = wall
-        self._ledger = Ledger()
+        self._ledger = EventAggregator()
         self._woken = asyncio.Event()
 
     def record(
@@ -154,7 +154,7 @@ class Recorder:
     ) -> None:
         """Note something about ``obj``. Returns at once, raises nothing, may be called often."""
         metadata = obj.get("metadata", {})
-        note = Note(
+        note = EventKey(
             kind=obj.get("kind", ""),
             api_version=obj.get("apiVersion", ""),
             namespace=metadata.get("namespace", ""),
@@ -191,7 +191,7 @@ class Recorder:
             try:
                 await self._write(event_object(note, tally, self._component), first_write)
             except ApiError as error:
-                if isinstance(error, Unavailable) and error.status in LATER:
+                if isinstance(error, Unavailable) and error.status in RETRYABLE_STATUS:
                     raise
                 log.warning("event dropped", object=note.name, reason=note.reason, error=str(error))
             tally.written = count

@@ -13,13 +13,13 @@ import structlog
 from gatehouse.apis.resources import Resource
 from gatehouse.kube.backoff import Backoff
 from gatehouse.kube.client import ApiError, Client, Forbidden, Gone, NotFound
-from gatehouse.kube.store import Changes, Mirror, Name, Object
+from gatehouse.kube.store import Changes, Name, Object, Store
 
 log = structlog.get_logger("gatehouse.kube.informer")
 
 OnChanges = Callable[[Resource, Changes], None]
 
-SHORT_WATCH = 1.0
+MIN_WATCH_SECONDS = 1.0
 """Seconds. A watch that ends sooner without any event counts as failed, lest a server that closes
 every watch at once be asked thousands of times a second."""
 
@@ -27,7 +27,7 @@ REFUSALS_BEFORE_RELIST = 3
 """A server that answers a watch with an error this often in a row, without calling the version
 gone, may have lost its history (a store put back to a backup): only a new list helps then."""
 
-PATIENCE = 3
+MAX_FORBIDDEN_RETRIES = 3
 """Refusals in a row after which an optional kind counts as forbidden: while an installation is
 upgraded, roles may be written a moment after the process that needs them starts."""
 
@@ -51,7 +51,7 @@ class Informer:
         namespace: str | None = None,
         label_selector: str = "",
         optional: bool = False,
-        patience: int = PATIENCE,
+        patience: int = MAX_FORBIDDEN_RETRIES,
         metadata_only: bool = False,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -68,7 +68,7 @@ class Informer:
         self._refusals = 0
         self._backoff = backoff or Backoff()
         self._clock = clock
-        self._mirror = Mirror()
+        self._mirror = Store()
         self.synced = asyncio.Event()
         """Set when the first list is in ``objects``, and never cleared."""
         self.trouble = ""
@@ -161,7 +161,7 @@ class Informer:
                 self._backoff.reset()
                 self._found()
                 self._publish(self._mirror.receive(events))
-        if not received and self._clock() - started < SHORT_WATCH:
+        if not received and self._clock() - started < MIN_WATCH_SECONDS:
             await self._pause(None)
         else:
             self._backoff.reset()

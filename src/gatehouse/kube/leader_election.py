@@ -47,7 +47,7 @@ class Create(msgspec.Struct, frozen=True):
     """There is no Lease: make it, ours."""
 
 
-class Take(msgspec.Struct, frozen=True):
+class Acquire(msgspec.Struct, frozen=True):
     """The Lease is free or dead: write ourselves into it."""
 
 
@@ -59,7 +59,7 @@ class Wait(msgspec.Struct, frozen=True):
     """Somebody else holds the Lease and is alive, as far as we can tell."""
 
 
-Decision = Create | Take | Renew | Wait
+Decision = Create | Acquire | Renew | Wait
 
 
 def observe(lease: Mapping[str, Any] | None, before: Observed, now: float) -> Observed:
@@ -83,14 +83,14 @@ def decide(
     stated = (lease.get("spec") or {}).get("leaseDurationSeconds")
     duration = float(stated) if isinstance(stated, int) and stated > 0 else timing.duration
     if not observed.holder or now - observed.changed_at >= duration:
-        return Take()
+        return Acquire()
     return Wait()
 
 
 def lease_spec(
     spec: Mapping[str, Any],
     identity: str,
-    decision: Create | Take | Renew,
+    decision: Create | Acquire | Renew,
     now: datetime,
     timing: Timing,
 ) -> Object:
@@ -105,7 +105,7 @@ def lease_spec(
     if not isinstance(decision, Renew):
         result["acquireTime"] = stamp
         earlier = spec.get("leaseTransitions")
-        taken = isinstance(decision, Take)
+        taken = isinstance(decision, Acquire)
         result["leaseTransitions"] = (earlier if isinstance(earlier, int) else 0) + int(taken)
     return result
 
@@ -198,7 +198,7 @@ class Elector:
         except NotFound:
             return None
 
-    async def _write(self, lease: Object | None, decision: Create | Take | Renew) -> None:
+    async def _write(self, lease: Object | None, decision: Create | Acquire | Renew) -> None:
         spec = (lease or {}).get("spec") or {}
         wanted = lease_spec(spec, self._identity, decision, self._wall(), self._timing)
         if lease is None:

@@ -37,7 +37,7 @@ def name_of(obj: Mapping[str, Any]) -> Name:
     return metadata.get("namespace") or "", metadata["name"]
 
 
-class Mirror:
+class Store:
     """The objects of one collection as of one resource version."""
 
     def __init__(self) -> None:

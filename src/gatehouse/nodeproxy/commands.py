@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-SECONDS = 10.0
+COMMAND_TIMEOUT_SECONDS = 10.0
 """No command takes so long; one that does is ended, and counts as failed."""
 
 
@@ -30,14 +30,16 @@ async def run(*words: str, given: str = "") -> str:
     except OSError as error:
         raise CommandError(f"{words[0]}: {error.strerror}") from error
     try:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(COMMAND_TIMEOUT_SECONDS):
             printed, said = await process.communicate(given.encode() or None)
     except BaseException as error:
         if process.returncode is None:
             process.kill()
             await process.wait()
         if isinstance(error, TimeoutError):
-            raise CommandError(f"{' '.join(words)}: no end after {SECONDS:.0f} s") from error
+            raise CommandError(
+                f"{' '.join(words)}: no end after {COMMAND_TIMEOUT_SECONDS:.0f} s"
+            ) from error
         raise
     if process.returncode:
         reason = said.decode(errors="replace").strip() or f"status {process.returncode}"

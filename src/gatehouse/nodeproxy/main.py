@@ -10,7 +10,7 @@ import structlog
 
 from gatehouse.nodeproxy import network_interface, proxies, socket_stats
 from gatehouse.nodeproxy.commands import CommandError
-from gatehouse.nodeproxy.metrics import Figures
+from gatehouse.nodeproxy.metrics import NodeMetrics
 from gatehouse.nodeproxy.node_network import Node
 from gatehouse.nodeproxy.options import Options
 from gatehouse.nodeproxy.supervisor import Supervisor
@@ -35,14 +35,14 @@ async def run(options: Options, stop: asyncio.Event) -> None:
     await node.ensure()
     await supervisor.prepare()
     await supervisor.adopt()
-    figures = Figures(options, node, supervisor, options.directory / proxies.FIGURES)
+    figures = NodeMetrics(options, node, supervisor, options.directory / proxies.FIGURES)
 
     def trouble() -> str:
         if node.trouble:
             return node.trouble
         if not supervisor.alive:
             return f"{proxy.kind} does not run"
-        deaf = socket_stats.deaf(options)
+        deaf = socket_stats.addresses_without_listener(options)
         return f"{proxy.kind} does not listen at {deaf}" if deaf else ""
 
     server = HealthServer(trouble, figures.text)

@@ -18,7 +18,7 @@ from gatehouse.nodeproxy.supervisor import Supervisor
 _PREFIX = "gatehouse_node_proxy"
 
 
-class Figures(Collector):
+class NodeMetrics(Collector):
     """The node's figures, and after them the proxy's own, if it is one that tells any."""
 
     def __init__(self, options: Options, node: Node, supervisor: Supervisor, proxy: Path) -> None:

@@ -12,7 +12,7 @@ _ESTABLISHED, _LISTEN = "01", "0A"
 """States of TCP as the kernel writes them."""
 
 
-def deaf(options: Options) -> str:
+def addresses_without_listener(options: Options) -> str:
     """Say at which addresses nobody listens; empty if somebody does at each."""
     found = in_state(_LISTEN, options)
     return ", ".join(str(each) for each, sockets in found.items() if not sockets)

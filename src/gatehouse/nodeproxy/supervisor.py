@@ -15,14 +15,14 @@ import structlog
 from gatehouse.nodeproxy.commands import run
 from gatehouse.nodeproxy.proxies import FIGURES, Proxy
 from gatehouse.runtime import procfs
-from gatehouse.runtime.watched_process import Watched, gone
+from gatehouse.runtime.watched_process import WatchedProcess, wait_until_gone
 
 log = structlog.get_logger("gatehouse.nodeproxy")
 
 PAUSE_FIRST, PAUSE_MAX = 0.2, 10.0
 """Seconds between starts of a proxy that keeps dying: doubled from first to maximum."""
 
-STEADY_SECONDS = 10.0
+RESTART_BACKOFF_RESET_SECONDS = 10.0
 """A proxy that lived this long died of something new: the pauses begin anew."""
 
 FAREWELL_SECONDS = 25.0
@@ -37,7 +37,7 @@ class Supervisor:
         """How often a proxy died and was replaced."""
         self._proxy = proxy
         self._directory = directory
-        self._process: Watched | None = None
+        self._process: WatchedProcess | None = None
 
     @property
     def alive(self) -> bool:
@@ -59,7 +59,7 @@ class Supervisor:
         for pid, file in _running(self._directory):
             with contextlib.suppress(ProcessLookupError):
                 if file == self._proxy.file and self._process is None:
-                    self._process = Watched(pid)
+                    self._process = WatchedProcess(pid)
                     log.info("proxy adopted", pid=pid)
                 else:
                     # It goes on with its connections, and its port is free at once.
@@ -84,7 +84,7 @@ class Supervisor:
                 log.warning("proxy died", pid=self._process.pid)
                 self._process = None
                 self.restarts += 1
-            steady = time.monotonic() - started > STEADY_SECONDS
+            steady = time.monotonic() - started > RESTART_BACKOFF_RESET_SECONDS
             pause = PAUSE_FIRST if steady else min(max(2 * pause, PAUSE_FIRST), PAUSE_MAX)
 
     def _start(self) -> None:
@@ -101,7 +101,7 @@ class Supervisor:
         except OSError as error:
             log.warning("proxy not started", reason=str(error))
             return
-        self._process = Watched(popen.pid, popen)
+        self._process = WatchedProcess(popen.pid, popen)
         log.info("proxy started", pid=popen.pid, kind=self._proxy.kind)
 
     async def quit(self) -> None:
@@ -111,10 +111,10 @@ class Supervisor:
             return
         process.signal(self._proxy.farewell)
         pids = frozenset({process.pid}) | procfs.children(process.pid)
-        if not await gone(pids, FAREWELL_SECONDS):
+        if not await wait_until_gone(pids, FAREWELL_SECONDS):
             log.warning("connections cut", pid=process.pid)
             process.signal(signal.SIGTERM)
-            if not await gone(pids, 2.0):
+            if not await wait_until_gone(pids, 2.0):
                 process.signal(signal.SIGKILL)
         await process.exited.wait()
         self._process = None

@@ -14,7 +14,7 @@ from envoy.service.ratelimit.v3 import rls_pb2
 
 ENTRIES = ("cluster", "schema", "rate", "burst")
 
-MOST = 10**9
+MAX_TOKENS = 10**9
 """Of a rate or a burst: Redis counts in doubles, by which a microsecond of that is still exact."""
 
 MOST_DESCRIPTORS = 64
@@ -24,7 +24,7 @@ class MalformedError(Exception):
     """A request that no bucket follows from; the message says why."""
 
 
-class Draw(msgspec.Struct, frozen=True):
+class TakeRequest(msgspec.Struct, frozen=True):
     """So many tokens of one bucket."""
 
     bucket: str
@@ -34,14 +34,16 @@ class Draw(msgspec.Struct, frozen=True):
     wanted: int = 1
 
 
-def draws(request: rls_pb2.RateLimitRequest) -> list[Draw]:
+def draws(request: rls_pb2.RateLimitRequest) -> list[TakeRequest]:
     """Give what a request draws, one of each descriptor. Raises MalformedError."""
     if not request.descriptors or len(request.descriptors) > MOST_DESCRIPTORS:
         raise MalformedError(f"{len(request.descriptors)} descriptors; 1 to {MOST_DESCRIPTORS}")
     return [_draw(request, each) for each in request.descriptors]
 
 
-def _draw(request: rls_pb2.RateLimitRequest, descriptor: ratelimit_pb2.RateLimitDescriptor) -> Draw:
+def _draw(
+    request: rls_pb2.RateLimitRequest, descriptor: ratelimit_pb2.RateLimitDescriptor
+) -> TakeRequest:
     found = {entry.key: entry.value for entry in descriptor.entries}
     if len(found) != len(descriptor.entries) or found.keys() != set(ENTRIES):
         names = ", ".join(entry.key for entry in descriptor.entries) or "none"
@@ -56,11 +58,11 @@ def _draw(request: rls_pb2.RateLimitRequest, descriptor: ratelimit_pb2.RateLimit
     parts = (request.domain, found["cluster"], found["schema"])
     bucket = ":".join(quote(part, safe="") for part in parts)
     rate, burst = _number(found, "rate"), _number(found, "burst")
-    return Draw(bucket, rate, burst, min(wanted, MOST + 1))
+    return TakeRequest(bucket, rate, burst, min(wanted, MAX_TOKENS + 1))
 
 
 def _number(found: dict[str, str], name: str) -> int:
     text = found[name]
-    if text.isascii() and text.isdecimal() and len(text) <= 10 and 1 <= int(text) <= MOST:
+    if text.isascii() and text.isdecimal() and len(text) <= 10 and 1 <= int(text) <= MAX_TOKENS:
         return int(text)
-    raise MalformedError(f"a descriptor's {name} is {text!r}; 1 to {MOST}")
+    raise MalformedError(f"a descriptor's {name} is {text!r}; 1 to {MAX_TOKENS}")

@@ -19,9 +19,9 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from gatehouse.ratelimit.metrics import Measuring
-from gatehouse.ratelimit.service import SERVICE, Answering
-from gatehouse.ratelimit.token_buckets import LANES, Buckets
-from gatehouse.runtime.certificate_watcher import ServerCertificate
+from gatehouse.ratelimit.service import SERVICE, RateLimitService
+from gatehouse.ratelimit.token_buckets import MAX_CONCURRENT_BATCHES, TokenBuckets
+from gatehouse.runtime.certificate_watcher import CertificateWatcher
 from gatehouse.runtime.health import HealthServer
 
 log = structlog.get_logger("gatehouse.counter")
@@ -70,9 +70,9 @@ async def run(
     Raises AddressError, OSError if an address or a file cannot be had, ssl.SSLError for bad files.
     """
     client = _client(options)
-    buckets: Buckets
+    buckets: TokenBuckets
     measuring = Measuring(lambda: buckets.outages.since is None)
-    buckets = Buckets(client, options.prefix, options.redis_timeout, measuring)
+    buckets = TokenBuckets(client, options.prefix, options.redis_timeout, measuring)
     state = health.aio.HealthServicer()
     server = _server(buckets, measuring, state)
     port = _bind(server, options)
@@ -99,7 +99,7 @@ async def run(
 
 
 @contextlib.asynccontextmanager
-async def _running(buckets: Buckets) -> AsyncIterator[None]:
+async def _running(buckets: TokenBuckets) -> AsyncIterator[None]:
     task = asyncio.create_task(buckets.run())
     try:
         yield
@@ -113,7 +113,7 @@ def _client(options: Options) -> redis.asyncio.Redis:
         return redis.asyncio.Redis.from_url(
             options.redis,
             socket_connect_timeout=options.redis_timeout,
-            max_connections=2 * LANES,
+            max_connections=2 * MAX_CONCURRENT_BATCHES,
             # One that Redis closed while it was idle is replaced; more is decided here.
             retry=Retry(NoBackoff(), 1),
             client_name="gatehouse-counter",
@@ -128,9 +128,9 @@ def _shown(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def _server(buckets: Buckets, measuring: Measuring, state: Any) -> grpc.aio.Server:
+def _server(buckets: TokenBuckets, measuring: Measuring, state: Any) -> grpc.aio.Server:
     server = grpc.aio.server(options=OPTIONS)
-    answering = Answering(buckets, measuring)
+    answering = RateLimitService(buckets, measuring)
     rls_pb2_grpc.add_RateLimitServiceServicer_to_server(answering, server)
     health_pb2_grpc.add_HealthServicer_to_server(state, server)
     return server
@@ -140,7 +140,7 @@ def _bind(server: grpc.aio.Server, options: Options) -> int:
     try:
         if options.tls_cert is None or options.tls_key is None:
             return server.add_insecure_port(options.listen)
-        certificate = ServerCertificate(options.tls_cert, options.tls_key, options.client_ca)
+        certificate = CertificateWatcher(options.tls_cert, options.tls_key, options.client_ca)
         return server.add_secure_port(options.listen, certificate.credentials())
     except RuntimeError as error:
         raise OSError(f"cannot listen on {options.listen}: {error}") from error

@@ -7,11 +7,11 @@ from collections.abc import Callable
 PAUSE_FIRST, PAUSE_MAX = 0.1, 5.0
 """Seconds between two looks; doubled each time."""
 
-STEADY_SECONDS = 10.0
+RECOVERY_SECONDS = 10.0
 """After so long without a failure the next one is the first."""
 
 
-class Outages:
+class RedisHealth:
     """What is known of a Redis: there, until it fails, and from when it was seen again."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -27,7 +27,7 @@ class Outages:
         if self.since is not None:
             self._pause = min(2 * self._pause, PAUSE_MAX)
             return False
-        steady = now - self._back > STEADY_SECONDS
+        steady = now - self._back > RECOVERY_SECONDS
         self._pause = PAUSE_FIRST if steady or not self._pause else min(2 * self._pause, PAUSE_MAX)
         self.since = now
         return True

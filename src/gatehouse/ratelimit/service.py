@@ -11,25 +11,25 @@ import structlog
 from envoy.service.ratelimit.v3 import rls_pb2, rls_pb2_grpc
 
 from gatehouse.ratelimit import descriptors
-from gatehouse.ratelimit.descriptors import Draw, MalformedError
+from gatehouse.ratelimit.descriptors import MalformedError, TakeRequest
 from gatehouse.ratelimit.metrics import Measuring
-from gatehouse.ratelimit.token_buckets import Buckets, Drawn
+from gatehouse.ratelimit.token_buckets import TakeResult, TokenBuckets
 
 log = structlog.get_logger("gatehouse.counter")
 
 SERVICE = "envoy.service.ratelimit.v3.RateLimitService"
 
-SAY_SECONDS = 60.0
+LOG_INTERVAL_SECONDS = 60.0
 """A request that is malformed is said so often at most: there is one like it for each of users'."""
 
 _Response = rls_pb2.RateLimitResponse
 _Limit = _Response.RateLimit
 
 
-class Answering(rls_pb2_grpc.RateLimitServiceServicer):  # type: ignore[misc] # has no types
+class RateLimitService(rls_pb2_grpc.RateLimitServiceServicer):  # type: ignore[misc] # has no types
     """Answers who asks. What cannot be counted passes: data planes have limits of their own."""
 
-    def __init__(self, buckets: Buckets, measuring: Measuring) -> None:
+    def __init__(self, buckets: TokenBuckets, measuring: Measuring) -> None:
         self._buckets = buckets
         self._measuring = measuring
         self._said = 0.0
@@ -52,7 +52,7 @@ class Answering(rls_pb2_grpc.RateLimitServiceServicer):  # type: ignore[misc] # 
             overall_code=_Response.OVER_LIMIT if over else _Response.OK, statuses=statuses
         )
 
-    def _status(self, draw: Draw, drawn: Drawn | None) -> Any:
+    def _status(self, draw: TakeRequest, drawn: TakeResult | None) -> Any:
         if drawn is None:
             self._measuring.drawn("unlimited")
             return _Response.DescriptorStatus(code=_Response.OK)
@@ -68,6 +68,6 @@ class Answering(rls_pb2_grpc.RateLimitServiceServicer):  # type: ignore[misc] # 
     def _refused(self, reason: str, peer: str) -> None:
         self._measuring.malformed()
         now = time.monotonic()
-        if not self._said or now - self._said > SAY_SECONDS:
+        if not self._said or now - self._said > LOG_INTERVAL_SECONDS:
             self._said = now
             log.warning("malformed request", reason=reason, peer=peer)

@@ -13,22 +13,22 @@ import redis.asyncio
 import structlog
 from redis.exceptions import NoScriptError
 
-from gatehouse.ratelimit.descriptors import Draw
+from gatehouse.ratelimit.descriptors import TakeRequest
 from gatehouse.ratelimit.metrics import Measuring
-from gatehouse.ratelimit.redis_health import Outages
+from gatehouse.ratelimit.redis_health import RedisHealth
 
 log = structlog.get_logger("gatehouse.counter")
 
 SCRIPT = (resources.files("gatehouse.ratelimit") / "bucket.lua").read_text(encoding="utf-8")
 
-TOGETHER = 256
+BATCH_SIZE = 256
 """Draws in one message to Redis."""
 
-LANES = 4
+MAX_CONCURRENT_BATCHES = 4
 """Messages to Redis at a time: the next ones need not wait for the way there and back."""
 
 
-class Drawn(msgspec.Struct, frozen=True):
+class TakeResult(msgspec.Struct, frozen=True):
     """What came of a draw."""
 
     passed: bool
@@ -38,40 +38,42 @@ class Drawn(msgspec.Struct, frozen=True):
     """Seconds until there will be enough; 0 if there were."""
 
 
-class Buckets:
+class TokenBuckets:
     """All buckets. While Redis is away nothing is counted, and nobody waits for it."""
 
     def __init__(
         self, client: redis.asyncio.Redis, prefix: str, seconds: float, measuring: Measuring
     ) -> None:
         """``prefix``: of all keys; ``seconds``: in which Redis must answer."""
-        self.outages = Outages(time.monotonic)
+        self.outages = RedisHealth(time.monotonic)
         self._client = client
         self._prefix = prefix
         self._seconds = seconds
         self._measuring = measuring
         self._sha = ""
-        self._queue: asyncio.Queue[tuple[Draw, asyncio.Future[Drawn | None]]] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[TakeRequest, asyncio.Future[TakeResult | None]]] = (
+            asyncio.Queue()
+        )
         self._away = asyncio.Event()
 
-    async def draw(self, draw: Draw) -> Drawn | None:
+    async def draw(self, draw: TakeRequest) -> TakeResult | None:
         """Draw; None: nobody knows, since Redis is away."""
         if self.outages.since is not None:
             return None
-        found: asyncio.Future[Drawn | None] = asyncio.get_running_loop().create_future()
+        found: asyncio.Future[TakeResult | None] = asyncio.get_running_loop().create_future()
         self._queue.put_nowait((draw, found))
         return await found
 
     async def run(self) -> None:
         """Take draws to Redis, and look for it while it is away, until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(LANES):
+            for _ in range(MAX_CONCURRENT_BATCHES):
                 group.create_task(self._lane())
             group.create_task(self._look())
 
     async def probe(self) -> bool:
         """See whether Redis can do what is needed of it."""
-        nothing = Draw("probe", 1, 1, 0)
+        nothing = TakeRequest("probe", 1, 1, 0)
         try:
             async with asyncio.timeout(self._seconds):
                 await self._all([nothing])
@@ -86,9 +88,9 @@ class Buckets:
     async def _lane(self) -> None:
         while True:
             batch = [await self._queue.get()]
-            while len(batch) < TOGETHER and not self._queue.empty():
+            while len(batch) < BATCH_SIZE and not self._queue.empty():
                 batch.append(self._queue.get_nowait())
-            results: Sequence[Drawn | None] = [None] * len(batch)
+            results: Sequence[TakeResult | None] = [None] * len(batch)
             try:
                 if self.outages.since is None:
                     async with asyncio.timeout(self._seconds):
@@ -109,7 +111,7 @@ class Buckets:
                 await asyncio.sleep(self.outages.pause)
                 await self.probe()
 
-    async def _all(self, draws: Sequence[Draw]) -> list[Drawn]:
+    async def _all(self, draws: Sequence[TakeRequest]) -> list[TakeResult]:
         """Draw. May raise anything; what was drawn by then stays so."""
         try:
             return await self._sent(draws)
@@ -118,13 +120,13 @@ class Buckets:
             self._sha = await self._client.script_load(SCRIPT)
             return await self._sent(draws)
 
-    async def _sent(self, draws: Sequence[Draw]) -> list[Drawn]:
+    async def _sent(self, draws: Sequence[TakeRequest]) -> list[TakeResult]:
         async with self._client.pipeline(transaction=False) as pipe:
             for each in draws:
                 key = f"{self._prefix}:{each.bucket}"
                 pipe.evalsha(self._sha or "0" * 40, 1, key, each.rate, each.burst, each.wanted)
             results: list[Any] = await pipe.execute()
-        return [Drawn(bool(passed), left, wait / 1000) for passed, left, wait in results]
+        return [TakeResult(bool(passed), left, wait / 1000) for passed, left, wait in results]
 
     def _failed(self, error: Exception) -> None:
         self._measuring.failed()

@@ -12,7 +12,7 @@ import structlog
 log = structlog.get_logger("gatehouse.certificate")
 
 
-class ServerCertificate:
+class CertificateWatcher:
     """Reads the files again when one changed; gRPC asks at every handshake, from its threads.
 
     It answers None while nothing changed: handing out a new configuration at each handshake has

@@ -6,7 +6,7 @@ import asyncio
 from typing import Protocol
 
 
-class Awaited(Protocol):
+class PendingDeadline(Protocol):
     """Something that must happen within a time. Equal values are the same occasion."""
 
     @property
@@ -14,14 +14,14 @@ class Awaited(Protocol):
         """Return the time limit."""
 
 
-class Patience:
+class DeadlineWaiter:
     """Waits for something to happen, and for what a client is given time for, no longer."""
 
     def __init__(self) -> None:
-        self._awaited: Awaited | None = None
+        self._awaited: PendingDeadline | None = None
         self._until: float | None = None
 
-    async def wait(self, woken: asyncio.Event, awaited: Awaited | None) -> bool:
+    async def wait(self, woken: asyncio.Event, awaited: PendingDeadline | None) -> bool:
         """Wait until ``woken`` is set; returns False if time ran out first."""
         now = asyncio.get_running_loop().time()
         if awaited != self._awaited:

@@ -31,7 +31,7 @@ def children(pid: int) -> frozenset[int]:
         text = (_PROC / str(pid) / "task" / str(pid) / "children").read_text(encoding="ascii")
     except OSError:
         return frozenset()
-    return frozenset(child for child in map(int, text.split()) if alive(child))
+    return frozenset(child for child in map(int, text.split()) if is_alive(child))
 
 
 def zombies(pid: int) -> list[tuple[int, int]]:
@@ -46,13 +46,13 @@ def zombies(pid: int) -> list[tuple[int, int]]:
     return found
 
 
-def alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     """Whether a process exists and is no zombie."""
     fields = _stat(pid)
     return bool(fields) and fields[0] not in ("Z", "X")
 
 
-def in_session(leader: int) -> frozenset[int]:
+def pids_in_session(leader: int) -> frozenset[int]:
     """The live processes of the session that ``leader`` opened, whether or not it lives."""
     found = set()
     for entry in _PROC.iterdir():

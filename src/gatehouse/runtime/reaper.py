@@ -7,9 +7,9 @@ import contextlib
 import os
 
 from gatehouse.runtime import procfs
-from gatehouse.runtime.watched_process import Watched
+from gatehouse.runtime.watched_process import WatchedProcess
 
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 
 
 def reap() -> list[int]:
@@ -21,7 +21,7 @@ def reap() -> list[int]:
     own = os.getsid(0)
     reaped = []
     for pid, session in procfs.zombies(os.getpid()):
-        if session == own or pid in Watched.started:
+        if session == own or pid in WatchedProcess.started:
             continue
         with contextlib.suppress(ChildProcessError):
             if os.waitpid(pid, os.WNOHANG)[0]:
@@ -29,8 +29,8 @@ def reap() -> list[int]:
     return reaped
 
 
-async def reap_always() -> None:
+async def reap_forever() -> None:
     """Do so until cancelled. Costs nothing worth mentioning where there are none."""
     while True:
         reap()
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)

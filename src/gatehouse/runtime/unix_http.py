@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 
-async def ask(socket: Path, path: str) -> str | None:
+async def get(socket: Path, path: str) -> str | None:
     """Get a page, on a new connection; None: there is no answer, or no page."""
     try:
         async with asyncio.timeout(1.0):

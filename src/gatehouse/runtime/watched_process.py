@@ -12,7 +12,7 @@ from typing import ClassVar
 from gatehouse.runtime import procfs
 
 
-class Watched:
+class WatchedProcess:
     """A live process, which need not be a child of ours."""
 
     started: ClassVar[set[int]] = set()
@@ -51,10 +51,10 @@ class Watched:
                 signal.pidfd_send_signal(self._pidfd, number)
 
 
-async def gone(pids: frozenset[int], seconds: float) -> bool:
+async def wait_until_gone(pids: frozenset[int], seconds: float) -> bool:
     """Wait until none of ``pids`` is alive, at most ``seconds``."""
     deadline = asyncio.get_running_loop().time() + seconds
-    while any(procfs.alive(pid) for pid in pids):
+    while any(procfs.is_alive(pid) for pid in pids):
         if asyncio.get_running_loop().time() > deadline:
             return False
         await asyncio.sleep(0.01)

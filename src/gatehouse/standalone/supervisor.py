@@ -21,10 +21,10 @@ log = structlog.get_logger("gatehouse.up")
 FIRST_RESTART, LAST_RESTART = 0.2, 10.0
 """Seconds before a process that died is started again; doubles while it keeps dying."""
 
-STEADY = 30.0
+RESTART_BACKOFF_RESET_SECONDS = 30.0
 """A process that lived this many seconds is taken to be sound again."""
 
-GRACE = 40.0
+GRACE_SECONDS = 40.0
 """Seconds a process has to end; the node needs 30 s for its data planes."""
 
 LEFTOVER_GRACE = 5.0
@@ -95,7 +95,7 @@ class Supervisor:
             status = await child.wait()
             if self._stopping.is_set():
                 return
-            if time.monotonic() - started > STEADY:
+            if time.monotonic() - started > RESTART_BACKOFF_RESET_SECONDS:
                 delay = FIRST_RESTART
             log.warning("process died", part=part.name, status=status, restart_in=delay)
             deaths += 1
@@ -126,10 +126,10 @@ class Supervisor:
         with contextlib.suppress(ProcessLookupError):
             child.send_signal(signal.SIGHUP if self._leaving.is_set() else signal.SIGTERM)
         try:
-            async with asyncio.timeout(GRACE):
+            async with asyncio.timeout(GRACE_SECONDS):
                 await child.wait()
         except TimeoutError:
-            log.warning("killed", part=part.name, after_seconds=GRACE)
+            log.warning("killed", part=part.name, after_seconds=GRACE_SECONDS)
             child.kill()
             await child.wait()
         log.info("stopped", part=part.name)

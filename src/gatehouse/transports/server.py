@@ -11,17 +11,17 @@ import grpc.aio
 import structlog
 
 from gatehouse.dataplane.delivery import DataPlaneReport
-from gatehouse.dataplane.file_set import Bundle
-from gatehouse.dataplane.xds.resources import Resources
-from gatehouse.runtime.certificate_watcher import ServerCertificate
+from gatehouse.dataplane.file_set import FileSet
+from gatehouse.dataplane.xds.resources import ResourceSet
+from gatehouse.runtime.certificate_watcher import CertificateWatcher
 from gatehouse.transports.agents.call_auth import (
-    Callers,
+    CallAuthorizer,
     Identify,
-    Trespass,
+    UnauthorizedRequest,
     by_certificate,
     by_token,
 )
-from gatehouse.transports.agents.certificate_auth import IdentifyMachine, ShownCertificates
+from gatehouse.transports.agents.certificate_auth import CertificateAuthenticator, IdentifyMachine
 from gatehouse.transports.agents.fleet import Fleet
 from gatehouse.transports.agents.token_auth import (
     Authenticate,
@@ -35,7 +35,14 @@ from gatehouse.transports.mpi import services as mpi
 from gatehouse.transports.xds import services as xds
 from gatehouse.transports.xds.fleet import Fleet as EnvoyFleet
 
-__all__ = ["Authenticate", "Denied", "Identity", "AgentServer", "Trespass", "Unavailable"]
+__all__ = [
+    "Authenticate",
+    "Denied",
+    "Identity",
+    "AgentServer",
+    "UnauthorizedRequest",
+    "Unavailable",
+]
 
 log = structlog.get_logger("gatehouse.agents")
 
@@ -69,7 +76,7 @@ class Envoys:
         self.on_report: Callable[[str], None] = lambda _gateway: None
         self.fleet = EnvoyFleet(lambda gateway: self.on_report(gateway))
 
-    def publish(self, gateway: str, resources: Resources) -> None:
+    def publish(self, gateway: str, resources: ResourceSet) -> None:
         """Make ``resources`` what every instance of ``gateway`` is to have; latest wins."""
         self.fleet.publish(gateway, resources)
 
@@ -102,7 +109,7 @@ class AgentServer:
         """
         self.on_report: Callable[[str], None] = lambda _gateway: None
         self._fleet = Fleet(apply_deadline, time.monotonic, lambda gateway: self.on_report(gateway))
-        self.on_trespass: Callable[[Trespass], None] = lambda _trespass: None
+        self.on_trespass: Callable[[UnauthorizedRequest], None] = lambda _trespass: None
         """Called when an agent was refused what is not its gateway's. Must not raise or block."""
         self.envoys = Envoys()
         """The data planes that are Envoys, on the same port."""
@@ -121,7 +128,7 @@ class AgentServer:
         ``client_ca`` has no certificate.
         """
         return await self._listen(
-            bind, self._by_token, ServerCertificate(tls_cert, tls_key, client_ca)
+            bind, self._by_token, CertificateWatcher(tls_cert, tls_key, client_ca)
         )
 
     async def start_outside(
@@ -131,12 +138,12 @@ class AgentServer:
 
         They are who the certificate that they must show says, one of the authorities in ``ca``.
         """
-        by_name = by_certificate(ShownCertificates(identify))
-        return await self._listen(bind, by_name, ServerCertificate(tls_cert, tls_key, ca))
+        by_name = by_certificate(CertificateAuthenticator(identify))
+        return await self._listen(bind, by_name, CertificateWatcher(tls_cert, tls_key, ca))
 
-    async def _listen(self, bind: str, identify: Identify, certificate: ServerCertificate) -> int:
+    async def _listen(self, bind: str, identify: Identify, certificate: CertificateWatcher) -> int:
         server = grpc.aio.server(options=OPTIONS)
-        callers = Callers(identify, lambda trespass: self.on_trespass(trespass))
+        callers = CallAuthorizer(identify, lambda trespass: self.on_trespass(trespass))
         for dialect in (
             mpi.Services(self._fleet, callers, self._config_dir),
             commander.Services(self._fleet, callers),
@@ -161,7 +168,7 @@ class AgentServer:
             self.envoys.fleet.end_all()
             await asyncio.gather(*(server.stop(grace) for server in servers))
 
-    def publish(self, gateway: str, bundle: Bundle) -> None:
+    def publish(self, gateway: str, bundle: FileSet) -> None:
         """Make ``bundle`` the one that every instance of ``gateway`` is to have; latest wins."""
         self._fleet.publish(gateway, bundle)
 

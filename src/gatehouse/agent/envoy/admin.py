@@ -7,14 +7,14 @@ from collections import Counter
 from pathlib import Path
 from urllib.parse import quote
 
-SECONDS = 5.0
+ADMIN_TIMEOUT_SECONDS = 5.0
 """A busy Envoy answers late, one that has 5,000 clusters to warm too."""
 
 
 _ACTIVE = r"^(listener|http)\..*\.downstream_(cx|rq)_active$"
 
 
-class Admin:
+class AdminClient:
     """Asks one Envoy. Every question raises OSError if it is not answered."""
 
     def __init__(self, socket: Path) -> None:
@@ -25,7 +25,7 @@ class Admin:
         method = "POST" if post else "GET"
         head = f"{method} {path} HTTP/1.1\r\nHost: envoy\r\nConnection: close\r\n\r\n"
         try:
-            async with asyncio.timeout(SECONDS):
+            async with asyncio.timeout(ADMIN_TIMEOUT_SECONDS):
                 reader, writer = await asyncio.open_unix_connection(str(self._socket))
                 try:
                     writer.write(head.encode())

@@ -14,7 +14,7 @@ from envoy.service.discovery.v3 import discovery_pb2
 
 from gatehouse.agent.envoy.relay import Relay
 from gatehouse.dataplane.xds import delta
-from gatehouse.runtime.deadline import Patience
+from gatehouse.runtime.deadline import DeadlineWaiter
 
 log = structlog.get_logger("gatehouse.agent")
 
@@ -93,7 +93,7 @@ class Downstream:
 
     async def _read(
         self,
-        dialogue: delta.Dialogue,
+        dialogue: delta.DeltaStream,
         requests: AsyncIterator[discovery_pb2.DeltaDiscoveryRequest],
     ) -> None:
         async for message in requests:
@@ -104,9 +104,9 @@ class Downstream:
             self._flush()
 
     async def _write(
-        self, dialogue: delta.Dialogue, context: grpc.aio.ServicerContext[Any, Any]
+        self, dialogue: delta.DeltaStream, context: grpc.aio.ServicerContext[Any, Any]
     ) -> None:
-        patience = Patience()
+        patience = DeadlineWaiter()
         while self._relay.dialogue is dialogue:
             self._woken.clear()
             message = self._relay.next()

@@ -11,13 +11,13 @@ import structlog
 from gatehouse.agent import lifecycle, sidecars
 from gatehouse.agent.envoy import binary as binaries
 from gatehouse.agent.envoy import kube_metrics, paths
-from gatehouse.agent.envoy.admin import Admin
+from gatehouse.agent.envoy.admin import AdminClient
 from gatehouse.agent.envoy.bootstrap import bootstrap
 from gatehouse.agent.envoy.downstream import Downstream
 from gatehouse.agent.envoy.metrics import FAMILIES, page
 from gatehouse.agent.envoy.relay import Relay
-from gatehouse.agent.envoy.resource_store import Disk
-from gatehouse.agent.envoy.sidecar_manager import Company
+from gatehouse.agent.envoy.resource_store import ResourceStore
+from gatehouse.agent.envoy.sidecar_manager import SidecarManager
 from gatehouse.agent.envoy.supervisor import Supervisor
 from gatehouse.agent.envoy.upstream import Upstream
 from gatehouse.agent.options import Options
@@ -31,7 +31,7 @@ log = structlog.get_logger("gatehouse.agent")
 
 SIDECAR_FEATURES = (features.ENVOY_AUTHENTICATOR, features.ENVOY_REVIEWER)
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 """How often Envoy is asked whether it is ready."""
 
 
@@ -44,14 +44,14 @@ class Agent:
         self.places.prepare()
         binary = binaries.probe(binaries.find(options.envoy))
         log.info("envoy found", path=str(binary.path), version=binary.version)
-        self.disk = Disk(self.places.kept)
+        self.disk = ResourceStore(self.places.kept)
         self.relay = Relay(self.disk.take(), SIDECAR_FEATURES)
-        self.admin = Admin(self.places.admin)
+        self.admin = AdminClient(self.places.admin)
         self.supervisor = Supervisor(binary, self.places, options.workers)
         self.supervisor.on_change = self._forget_readiness
         self.upstream = Upstream(options, self.relay, self._wake)
-        owners = sidecars.of(sidecars.OF_ENVOY, self.places.run, options.drain_seconds)
-        self.company = Company(owners, self.places, self.relay, self._flush)
+        owners = sidecars.create(sidecars.ENVOY_SIDECARS, self.places.run, options.drain_seconds)
+        self.company = SidecarManager(owners, self.places, self.relay, self._flush)
         self.downstream = Downstream(self.relay, self._flush)
         self.health = HealthServer(self.not_ready, self.metrics)
         self._options = options
@@ -104,7 +104,7 @@ class Agent:
         """Ask Envoy now and then whether it is ready, until cancelled."""
         while True:
             self._answer = await self.admin.ready()
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     def not_ready(self) -> str:
         """Why traffic should not come here yet; empty if it should."""
@@ -126,7 +126,7 @@ class Agent:
         yield Figure(f"{name}_resources", "What the relay holds for Envoy.", self.relay.held)
         about = "Envoys that died."
         yield Figure(f"{name}_envoy_restarts", about, self.supervisor.restarts, "counter")
-        yield from sidecars.figures(self.company.owners)
+        yield from sidecars.metrics(self.company.owners)
 
     async def metrics(self) -> bytes:
         """Give what /metrics answers, after asking Envoy and the reviewer."""
@@ -142,7 +142,7 @@ class Agent:
         except OSError:
             text = ""
         text = kube_metrics.renamed(text)
-        text += await unix_http.ask(self.places.run / reviewing.REVIEWER, "/metrics") or ""
+        text += await unix_http.get(self.places.run / reviewing.REVIEWER, "/metrics") or ""
         return page(self.figures(), text, labels)
 
 
@@ -153,12 +153,12 @@ async def run(options: Options, stop: asyncio.Event) -> None:
     Raises EnvoyMissingError, or OSError if a directory or an address cannot be had.
     """
     agent = Agent(options)
-    lifecycle.begin(options)
+    lifecycle.warn_ignored_options(options)
     await agent.downstream.start(agent.places.relay)
     agent.supervisor.adopt()
     agent.write_bootstrap()
     await agent.company.begin()
-    await lifecycle.live(options, agent.health, _parts(agent), stop)
+    await lifecycle.run_until_stopped(options, agent.health, _parts(agent), stop)
     await agent.supervisor.quit(agent.admin, options.welcome_seconds, options.drain_seconds)
     for companion in agent.company.owners:
         await companion.quit()
@@ -169,7 +169,7 @@ async def run(options: Options, stop: asyncio.Event) -> None:
 
 async def _parts(agent: Agent) -> None:
     async with asyncio.TaskGroup() as group:
-        lifecycle.tend(group, "envoy", agent.supervisor, agent.company.owners)
+        lifecycle.start_supervision(group, "envoy", agent.supervisor, agent.company.owners)
         group.create_task(agent.company.run())
         group.create_task(agent.upstream.run())
         group.create_task(agent.keep())

@@ -58,7 +58,7 @@ class Places(msgspec.Struct, frozen=True):
     def prepare(self) -> None:
         """Make the directories; raises OSError."""
         for path in (self.root, self.run, self.own):
-            secure_files.directory(path)
+            secure_files.make_private_dir(path)
         self.relay.unlink(missing_ok=True)
         self.system_trust.unlink(missing_ok=True)
         if trusted := system_trust.bundle():

@@ -24,14 +24,14 @@ import msgspec
 from envoy.config.core.v3 import base_pb2
 from envoy.service.discovery.v3 import discovery_pb2
 
-from gatehouse.agent.envoy.resource_cache import Holdings, Kept
-from gatehouse.agent.envoy.sidecar_resources import Descriptions
+from gatehouse.agent.envoy.resource_cache import AcceptedChange, ResourceCache
+from gatehouse.agent.envoy.sidecar_resources import SidecarResources
 from gatehouse.dataplane import features
 from gatehouse.dataplane.xds import delta
 from gatehouse.dataplane.xds.ads_session import WILDCARDS
-from gatehouse.dataplane.xds.nacks import Refusal
-from gatehouse.dataplane.xds.resources import COMPANION, LISTENER, Key, Resource, Resources
-from gatehouse.dataplane.xds.snapshot_cache import EVERYTHING
+from gatehouse.dataplane.xds.nacks import Nack
+from gatehouse.dataplane.xds.resources import LISTENER, SIDECAR_CONFIG, Key, Resource, ResourceSet
+from gatehouse.dataplane.xds.snapshot_cache import WILDCARD
 from gatehouse.dataplane.xds.subscription import InFlight, Subscription
 
 """Said to the control plane beside what Envoy says of itself."""
@@ -39,7 +39,7 @@ from gatehouse.dataplane.xds.subscription import InFlight, Subscription
 REASONS_MAX = 100
 """Refused resources whose reasons stand in the text of an answer."""
 
-Ask: TypeAlias = discovery_pb2.DeltaDiscoveryRequest
+DeltaRequest: TypeAlias = discovery_pb2.DeltaDiscoveryRequest
 
 
 class _Unanswered(msgspec.Struct):
@@ -54,7 +54,7 @@ class _Unanswered(msgspec.Struct):
 class Relay:
     """The state of a relay; see the module's docstring."""
 
-    def __init__(self, kept: Resources, companions: Sequence[str] = ()) -> None:
+    def __init__(self, kept: ResourceSet, companions: Sequence[str] = ()) -> None:
         """Begin with what Envoy and companions took last.
 
         ``companions``: those that the agent can run, as the control plane is told beside what
@@ -65,15 +65,15 @@ class Relay:
         self.doubtful = False
         """Whether the control plane believes that Envoy has what it has not, so that it is to be
         asked anew."""
-        self.dialogue: delta.Dialogue | None = None
-        self.asks: list[Ask] = []
+        self.dialogue: delta.DeltaStream | None = None
+        self.asks: list[DeltaRequest] = []
         """What is to be said to the control plane, in order; to be taken away."""
-        described = kept.by_type.get(COMPANION, {})
-        self._descriptions = Descriptions(described.values())
-        theirs = [(COMPANION, name) for name in described]
-        self._holdings = Holdings(kept, kept.changed(gone=theirs))
+        described = kept.by_type.get(SIDECAR_CONFIG, {})
+        self._descriptions = SidecarResources(described.values())
+        theirs = [(SIDECAR_CONFIG, name) for name in described]
+        self._holdings = ResourceCache(kept, kept.changed(gone=theirs))
         self._features = (features.RELAY, *companions)
-        self._interest: dict[str, set[str]] = {COMPANION: {EVERYTHING}} if companions else {}
+        self._interest: dict[str, set[str]] = {SIDECAR_CONFIG: {WILDCARD}} if companions else {}
         self._introduced: set[str] = set()
         """Types asked for on the present stream to the control plane."""
         self._unanswered: dict[str, _Unanswered] = {}
@@ -99,7 +99,7 @@ class Relay:
         """Take in what the control plane says."""
         type_url = response.type_url
         asked = self._interest.get(type_url, set())
-        whole = EVERYTHING in asked
+        whole = WILDCARD in asked
         new = [
             Resource(type_url, each.name, each.resource.value, each.version)
             for each in response.resources
@@ -107,7 +107,7 @@ class Relay:
             if whole or each.name in asked
         ]
         gone = [name for name in response.removed_resources if whole or name in asked]
-        if type_url == COMPANION:
+        if type_url == SIDECAR_CONFIG:
             self._descriptions.hear(response.nonce, new, gone)
             return
         self._holdings.say(type_url, new, gone)
@@ -129,18 +129,18 @@ class Relay:
             return
         self._holdings.keep(verdict.taken, verdict.gone)
         if verdict.nonce:
-            self._answer(COMPANION, verdict.nonce, verdict.refused)
+            self._answer(SIDECAR_CONFIG, verdict.nonce, verdict.refused)
 
     # Towards Envoy
 
-    def opened(self) -> delta.Dialogue:
+    def opened(self) -> delta.DeltaStream:
         """Begin a stream from Envoy; an older one is over."""
-        self.dialogue = delta.Dialogue(self._holdings.publication)
+        self.dialogue = delta.DeltaStream(self._holdings.publication)
         self._seasoned = False
         self._unwanted.clear()
         return self.dialogue
 
-    def closed(self, dialogue: delta.Dialogue) -> None:
+    def closed(self, dialogue: delta.DeltaStream) -> None:
         """Take note that a stream from Envoy ended."""
         if self.dialogue is dialogue:
             self.dialogue = None
@@ -202,7 +202,7 @@ class Relay:
         """Whether there is something to keep."""
         return bool(self._holdings.changes)
 
-    def changes(self) -> list[Kept]:
+    def changes(self) -> list[AcceptedChange]:
         """Give what is to be kept, in order, once."""
         changes, self._holdings.changes = self._holdings.changes, []
         return changes
@@ -233,7 +233,7 @@ class Relay:
         interest = self._interest.setdefault(state.type_url, set())
         wanted = {name for name in names if name in state.names}
         if state.wildcard:
-            wanted.add(EVERYTHING)
+            wanted.add(WILDCARD)
         if new := wanted - interest:
             interest |= new
             self._ask(state.type_url, new)
@@ -249,11 +249,11 @@ class Relay:
             if asked := names & interest:
                 interest -= asked
                 self._ask(type_url, (), asked)
-            if EVERYTHING not in interest:
+            if WILDCARD not in interest:
                 self._holdings.drop([(type_url, name) for name in names])
 
     def _ask(self, type_url: str, names: Iterable[str], left: Iterable[str] = ()) -> None:
-        ask = Ask(
+        ask = DeltaRequest(
             type_url=type_url,
             resource_names_subscribe=sorted(names),
             resource_names_unsubscribe=sorted(left),
@@ -266,7 +266,7 @@ class Relay:
         self.asks.append(ask)
 
     def _versions(self, type_url: str) -> Mapping[str, str]:
-        if type_url == COMPANION:
+        if type_url == SIDECAR_CONFIG:
             return self._descriptions.versions()
         state = self._subscription(type_url)
         has = [name for name, version in state.known.items() if version] if state else ()
@@ -318,7 +318,7 @@ class Relay:
             response.refused.update(named)
 
     def _answer(self, type_url: str, nonce: str, refused: Mapping[str, str]) -> None:
-        ask = Ask(type_url=type_url, response_nonce=nonce)
+        ask = DeltaRequest(type_url=type_url, response_nonce=nonce)
         if refused:
             ask.error_detail.CopyFrom(delta.status_of(_refusal(refused)))
         self.asks.append(ask)
@@ -367,6 +367,6 @@ def _reason(state: Subscription, held: Resource | None) -> str:
     return refused.reason or "no reason given"
 
 
-def _refusal(reasons: Mapping[str, str]) -> Refusal:
+def _refusal(reasons: Mapping[str, str]) -> Nack:
     told = [f"{name}: {reason}" for name, reason in sorted(reasons.items())]
-    return Refusal("\n".join(told[:REASONS_MAX]), reasons)
+    return Nack("\n".join(told[:REASONS_MAX]), reasons)

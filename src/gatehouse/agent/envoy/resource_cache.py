@@ -18,24 +18,24 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from gatehouse.dataplane.xds.resources import Key, Resource, Resources
-from gatehouse.dataplane.xds.snapshot_cache import EVERYTHING, Publication
-from gatehouse.dataplane.xds.subscription import BY_NAME, UNSURE
+from gatehouse.dataplane.xds.resources import Key, Resource, ResourceSet
+from gatehouse.dataplane.xds.snapshot_cache import WILDCARD, SnapshotCache
+from gatehouse.dataplane.xds.subscription import NON_WILDCARD, UNKNOWN_VERSION
 
 
-class Kept(msgspec.Struct, frozen=True):
+class AcceptedChange(msgspec.Struct, frozen=True):
     """A change of what Envoy took last."""
 
     new: tuple[Resource, ...] = ()
     gone: tuple[Key, ...] = ()
 
 
-class Holdings:
+class ResourceCache:
     """See the module's docstring."""
 
-    def __init__(self, kept: Resources, held: Resources) -> None:
+    def __init__(self, kept: ResourceSet, held: ResourceSet) -> None:
         """Begin with what is on the disk, of which ``held`` is for Envoy."""
-        self.publication = Publication(complete=False)
+        self.publication = SnapshotCache(complete=False)
         """What is held, as Envoy is told it."""
         self.publication.amend(held, ())
         self.good = kept
@@ -43,7 +43,7 @@ class Holdings:
         """Names by type."""
         self.heard: set[str] = set()
         """Types of which the control plane has spoken."""
-        self.changes: list[Kept] = []
+        self.changes: list[AcceptedChange] = []
         """What is to be kept, in order; to be taken away."""
 
     def held(self, type_url: str, name: str) -> Resource | None:
@@ -59,7 +59,7 @@ class Holdings:
         """Take in the control plane's word."""
         left = [(type_url, name) for name in gone]
         self._hold(new, left)
-        self.publication.learn(left if type_url in BY_NAME else [*left, (type_url, EVERYTHING)])
+        self.publication.learn(left if type_url in NON_WILDCARD else [*left, (type_url, WILDCARD)])
         self.publication.forget(each.key for each in new)
         self.open[type_url].update(gone, (each.name for each in new))
         self.heard.add(type_url)
@@ -91,7 +91,7 @@ class Holdings:
 
     def keep(self, new: Iterable[Resource], gone: Iterable[Key]) -> None:
         """Take note that Envoy took something, which need not be held any more."""
-        change = Kept(
+        change = AcceptedChange(
             tuple(each for each in new if self._kept(each.key) != each.version),
             tuple(key for key in gone if self.good.get(*key) is not None),
         )
@@ -105,7 +105,7 @@ class Holdings:
         found = {key: self.held(*key) for key in keys}
         gone = [key for key, each in found.items() if each is None]
         # Who asks for a name is answered whenever it does; who asks for all forgets it once.
-        self.publication.forget(key for key in gone if key[0] not in BY_NAME)
+        self.publication.forget(key for key in gone if key[0] not in NON_WILDCARD)
         self.keep([each for each in found.values() if each is not None], gone)
 
     def refuse(self, has: Mapping[Key, str]) -> None:
@@ -135,13 +135,13 @@ class Holdings:
         any case; of others, only of those that it hears of here. ``has``: the names that Envoy has.
         """
         opened, good = self.open[type_url], self.good.by_type.get(type_url, {})
-        whole = EVERYTHING in asked
+        whole = WILDCARD in asked
         versions: dict[str, str] = {}
         for name in {*good, *opened, *has}:
             if name in good and name not in opened and (whole or name in asked):
                 versions[name] = good[name].version
             elif whole and name not in asked:
-                versions[name] = UNSURE
+                versions[name] = UNKNOWN_VERSION
         return versions
 
     def _kept(self, key: Key) -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import structlog
 
-from gatehouse.agent.envoy.resource_cache import Kept
-from gatehouse.dataplane.xds.resources import Resource, Resources
+from gatehouse.agent.envoy.resource_cache import AcceptedChange
+from gatehouse.dataplane.xds.resources import Resource, ResourceSet
 
 log = structlog.get_logger("gatehouse.agent")
 
@@ -22,7 +22,7 @@ CREATE TABLE IF NOT EXISTS resources (
 """
 
 
-class Disk:
+class ResourceStore:
     """The file at ``path``, of one process and one thread at a time. Readable by its owner only."""
 
     def __init__(self, path: Path) -> None:
@@ -37,7 +37,7 @@ class Disk:
                 Path(f"{path}{suffix}").unlink(missing_ok=True)
             self._connection, self._found = self._open()
 
-    def _open(self) -> tuple[sqlite3.Connection, Resources]:
+    def _open(self) -> tuple[sqlite3.Connection, ResourceSet]:
         # SQLite gives its other files the mode of this one, which may hold private keys.
         os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
         self._path.chmod(0o600)
@@ -50,14 +50,14 @@ class Disk:
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(_SCHEMA)
         rows = connection.execute("SELECT type_url, name, body, version FROM resources")
-        return connection, Resources(Resource(*row) for row in rows)
+        return connection, ResourceSet(Resource(*row) for row in rows)
 
-    def take(self) -> Resources:
+    def take(self) -> ResourceSet:
         """Give what was there when it was opened; once, since it need not stay in memory."""
-        found, self._found = self._found, Resources()
+        found, self._found = self._found, ResourceSet()
         return found
 
-    def write(self, changes: Iterable[Kept]) -> None:
+    def write(self, changes: Iterable[AcceptedChange]) -> None:
         """Keep changes, all or none; raises OSError."""
         gone = "DELETE FROM resources WHERE type_url = ? AND name = ?"
         new = "INSERT OR REPLACE INTO resources VALUES (?, ?, ?, ?)"

@@ -13,22 +13,22 @@ import structlog
 from gatehouse.agent import secure_files
 from gatehouse.agent.envoy.paths import Places
 from gatehouse.agent.envoy.relay import Relay
-from gatehouse.agent.sidecars import Companion, CompanionError, RefusedError
+from gatehouse.agent.sidecars import ConfigRejectedError, SidecarError, SidecarProcess
 from gatehouse.dataplane.xds import sidecar_configs
 from gatehouse.dataplane.xds.resources import Resource
 
 log = structlog.get_logger("gatehouse.agent")
 
-AGAIN_SECONDS = 10.0
+RETRY_SECONDS = 10.0
 """After so long a companion that failed is tried again."""
 
 
-class Company:
+class SidecarManager:
     """The companions of one Envoy. ``flush``: called when there is something to answer."""
 
     def __init__(
         self,
-        owners: Sequence[Companion],
+        owners: Sequence[SidecarProcess],
         places: Places,
         relay: Relay,
         flush: Callable[[], None],
@@ -65,7 +65,7 @@ class Company:
                 await self._tell()
                 continue
             try:
-                async with asyncio.timeout(AGAIN_SECONDS if self._failed else None):
+                async with asyncio.timeout(RETRY_SECONDS if self._failed else None):
                     await self._woken.wait()
             except TimeoutError:
                 # What was refused because of a failure is to be heard again.
@@ -93,24 +93,24 @@ class Company:
         self._sweep(wanted)
         self._flush()
 
-    async def _serve(self, owner: Companion, wanted: dict[str, Resource]) -> dict[str, str]:
+    async def _serve(self, owner: SidecarProcess, wanted: dict[str, Resource]) -> dict[str, str]:
         """Have a companion do what is wanted; gives what it does not, and why."""
         served = self._served[owner.name]
         if not (wanted or served or owner.running):
             return {}
         try:
             await owner.serve(*self._directories(wanted))
-        except RefusedError:
+        except ConfigRejectedError:
             good = {name: each for name, each in served.items() if name in wanted}
             return await self._serve_each(owner, good, wanted)
-        except CompanionError as error:
+        except SidecarError as error:
             self._failed = True
             return dict.fromkeys(wanted, str(error))
         self._served[owner.name] = dict(wanted)
         return {}
 
     async def _serve_each(
-        self, owner: Companion, good: dict[str, Resource], wanted: dict[str, Resource]
+        self, owner: SidecarProcess, good: dict[str, Resource], wanted: dict[str, Resource]
     ) -> dict[str, str]:
         """Have it do all that it does not refuse."""
         refused: dict[str, str] = {}
@@ -120,12 +120,12 @@ class Company:
                 try:
                     await owner.serve(*self._directories(tried))
                     good = tried
-                except CompanionError as error:
+                except SidecarError as error:
                     refused[name] = str(error)
-                    self._failed |= not isinstance(error, RefusedError)
+                    self._failed |= not isinstance(error, ConfigRejectedError)
         try:
             await owner.serve(*self._directories(good))
-        except CompanionError as error:
+        except SidecarError as error:
             self._failed = True
             log.warning(f"{owner.name} does not serve", reason=str(error))
         self._served[owner.name] = good
@@ -147,10 +147,10 @@ class Company:
             described = sidecar_configs.files(found)
             made = directory.with_suffix(".new")
             shutil.rmtree(made, ignore_errors=True)
-            secure_files.directory(made)
+            secure_files.make_private_dir(made)
             for path, content in described.items():
-                secure_files.directory((made / path).parent)
-                secure_files.write(made / path, content)
+                secure_files.make_private_dir((made / path).parent)
+                secure_files.write_private_file(made / path, content)
             # What a machine trusts is named alike in all that proxies and companions are told.
             trusted = made / self._places.system_trust.name
             if not trusted.exists():

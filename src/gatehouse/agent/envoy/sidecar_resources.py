@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from gatehouse.dataplane.xds.resources import COMPANION, Key, Resource
-from gatehouse.dataplane.xds.subscription import UNSURE
+from gatehouse.dataplane.xds.resources import SIDECAR_CONFIG, Key, Resource
+from gatehouse.dataplane.xds.subscription import UNKNOWN_VERSION
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class SidecarResult(msgspec.Struct, frozen=True):
     """What became of what the control plane described last."""
 
     nonce: str
@@ -21,7 +21,7 @@ class Verdict(msgspec.Struct, frozen=True):
     """Reasons, by name, as far as that response told of these."""
 
 
-class Descriptions:
+class SidecarResources:
     """The newest descriptions, and those that companions took last."""
 
     def __init__(self, kept: Iterable[Resource]) -> None:
@@ -36,7 +36,7 @@ class Descriptions:
         agreed = {
             name: each.version for name, each in self._good.items() if self.wanted.get(name) == each
         }
-        return dict.fromkeys((*self._good, *self.wanted), UNSURE) | agreed
+        return dict.fromkeys((*self._good, *self.wanted), UNKNOWN_VERSION) | agreed
 
     def forget_stream(self) -> None:
         """Take note that nobody awaits an answer any more."""
@@ -50,7 +50,9 @@ class Descriptions:
         self.wanted = kept | told
         self._nonce, self._names = nonce, frozenset(told) | left
 
-    def judged(self, told: Mapping[str, Resource], refused: Mapping[str, str]) -> Verdict | None:
+    def judged(
+        self, told: Mapping[str, Resource], refused: Mapping[str, str]
+    ) -> SidecarResult | None:
         """Take note of what companions did with ``told``; None: there is something newer by now."""
         if told is not self.wanted:
             return None
@@ -60,8 +62,8 @@ class Descriptions:
             if each is not None
         }
         taken = tuple(each for name, each in good.items() if self._good.get(name) != each)
-        gone = tuple((COMPANION, name) for name in self._good.keys() - good.keys())
+        gone = tuple((SIDECAR_CONFIG, name) for name in self._good.keys() - good.keys())
         nonce, self._nonce = self._nonce, ""
         self.wanted = self._good = good
         reasons = {name: why for name, why in refused.items() if name in self._names}
-        return Verdict(nonce, taken, gone, reasons)
+        return SidecarResult(nonce, taken, gone, reasons)

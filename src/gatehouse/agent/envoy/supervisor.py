@@ -13,17 +13,21 @@ from pathlib import Path
 
 import structlog
 
-from gatehouse.agent.envoy.admin import Admin
+from gatehouse.agent.envoy.admin import AdminClient
 from gatehouse.agent.envoy.binary import EnvoyBinary
 from gatehouse.agent.envoy.paths import Places
 from gatehouse.agent.error_log import ErrorLog
-from gatehouse.agent.timeouts import PAUSE_FIRST, PAUSE_MAX, STEADY_SECONDS
+from gatehouse.agent.timeouts import (
+    RESTART_BACKOFF_INITIAL_SECONDS,
+    RESTART_BACKOFF_MAX_SECONDS,
+    RESTART_BACKOFF_RESET_SECONDS,
+)
 from gatehouse.runtime import procfs
-from gatehouse.runtime.watched_process import Watched, gone
+from gatehouse.runtime.watched_process import WatchedProcess, wait_until_gone
 
 log = structlog.get_logger("gatehouse.agent")
 
-WELCOME_SECONDS = 3.0
+SHUTDOWN_DELAY_SECONDS = 3.0
 """How long new connections are taken after the end was announced, by clients that have not heard of
 it; less if there are none."""
 
@@ -40,7 +44,7 @@ class Supervisor:
     """Owns the Envoy. ``workers``: the number of its threads, or ``auto``."""
 
     def __init__(self, binary: EnvoyBinary, places: Places, workers: str) -> None:
-        self.process: Watched | None = None
+        self.process: WatchedProcess | None = None
         self.restarts = 0
         """How often an Envoy died and was replaced, for metrics."""
         self.error_log = ErrorLog(places.log)
@@ -57,10 +61,10 @@ class Supervisor:
 
     def adopt(self) -> bool:
         """Take over an Envoy that an earlier agent started, if one runs."""
-        for pid in running(self._places.bootstrap):
+        for pid in find_running(self._places.bootstrap):
             with contextlib.suppress(ProcessLookupError):
                 if self.process is None:
-                    self.process = Watched(pid)
+                    self.process = WatchedProcess(pid)
                     log.info("envoy adopted", pid=pid)
                 else:
                     # Two would share the ports, one of them without a relay.
@@ -82,8 +86,14 @@ class Supervisor:
                 self.process = None
                 self.restarts += 1
                 self.on_change()
-            steady = time.monotonic() - started > STEADY_SECONDS
-            pause = PAUSE_FIRST if steady else min(max(2 * pause, PAUSE_FIRST), PAUSE_MAX)
+            steady = time.monotonic() - started > RESTART_BACKOFF_RESET_SECONDS
+            pause = (
+                RESTART_BACKOFF_INITIAL_SECONDS
+                if steady
+                else min(
+                    max(2 * pause, RESTART_BACKOFF_INITIAL_SECONDS), RESTART_BACKOFF_MAX_SECONDS
+                )
+            )
 
     def _start(self) -> None:
         concurrency = [] if self._workers == "auto" else ["--concurrency", self._workers]
@@ -110,11 +120,11 @@ class Supervisor:
         except OSError as error:
             log.warning("envoy not started", reason=str(error))
             return
-        self.process = Watched(popen.pid, popen)
+        self.process = WatchedProcess(popen.pid, popen)
         log.info("envoy started", pid=popen.pid)
         self.on_change()
 
-    async def quit(self, admin: Admin, welcome: float, drain: float) -> None:
+    async def quit(self, admin: AdminClient, welcome: float, drain: float) -> None:
         """Let Envoy finish what it serves, ``drain`` seconds at most; then end it.
 
         Call after :meth:`run`. ``welcome``: seconds for which new connections are taken however few
@@ -134,24 +144,24 @@ class Supervisor:
             task.cancel()
         await asyncio.gather(draining, ended, return_exceptions=True)
         process.signal(signal.SIGTERM)
-        if not await gone(frozenset({process.pid}), 5.0):
+        if not await wait_until_gone(frozenset({process.pid}), 5.0):
             process.signal(signal.SIGKILL)
         await process.exited.wait()
 
 
-async def _drain(admin: Admin, welcome: float, seconds: float) -> None:
+async def _drain(admin: AdminClient, welcome: float, seconds: float) -> None:
     """Send clients away without breaking anything off; returns when nothing is on its way."""
     try:
         await admin.fail_health_checks()
         await admin.shed()
-        await asyncio.gather(_idle(admin, WELCOME_SECONDS), asyncio.sleep(welcome))
+        await asyncio.gather(_idle(admin, SHUTDOWN_DELAY_SECONDS), asyncio.sleep(welcome))
         await admin.close_listeners()
         await _idle(admin, seconds)
     except OSError as error:
         log.warning("envoy cannot be drained", reason=str(error))
 
 
-async def _idle(admin: Admin, seconds: float) -> None:
+async def _idle(admin: AdminClient, seconds: float) -> None:
     """Wait until nothing has been on its way for a while, at most ``seconds``."""
     now = asyncio.get_running_loop().time
     end, busy = now() + seconds, now()
@@ -161,7 +171,7 @@ async def _idle(admin: Admin, seconds: float) -> None:
         await asyncio.sleep(0.1)
 
 
-def running(bootstrap: Path) -> list[int]:
+def find_running(bootstrap: Path) -> list[int]:
     """Give the pids of Envoys that were started with this file, in their order."""
     found = []
     for entry in Path("/proc").iterdir():

@@ -11,9 +11,9 @@ import structlog
 from envoy.service.discovery.v3 import discovery_pb2
 
 from gatehouse.agent.channel import Token, open_channel
-from gatehouse.agent.envoy.relay import Ask, Relay
+from gatehouse.agent.envoy.relay import DeltaRequest, Relay
 from gatehouse.agent.options import Options
-from gatehouse.agent.reconnect import Backoff, Reconnecting
+from gatehouse.agent.reconnect import Backoff, ReconnectLoop
 from gatehouse.dataplane.xds import delta
 
 log = structlog.get_logger("gatehouse.agent")
@@ -27,7 +27,7 @@ class Upstream:
     """Keeps one stream to the control plane. ``wake``: called when Envoy may have to be told."""
 
     def __init__(self, options: Options, relay: Relay, wake: Callable[[], None]) -> None:
-        self._reconnecting = Reconnecting(options.server_host, BACKOFF)
+        self._reconnecting = ReconnectLoop(options.server_host, BACKOFF)
         self._options = options
         self._relay = relay
         self._wake = wake
@@ -56,12 +56,12 @@ class Upstream:
         try:
             method: Any = channel.stream_stream(
                 METHOD,
-                request_serializer=Ask.SerializeToString,
+                request_serializer=DeltaRequest.SerializeToString,
                 response_deserializer=discovery_pb2.DeltaDiscoveryResponse.FromString,
             )
             call = method(metadata=self._metadata())
             # Of a call that is refused there is none; one that is taken up may have nothing to say.
-            if delta.WELCOME in tuple(await call.initial_metadata() or ()):
+            if delta.INITIAL_RESPONSE in tuple(await call.initial_metadata() or ()):
                 self._reconnecting.welcomed()
             self._relay.connected()
             asking = asyncio.create_task(self._say(call))

@@ -15,33 +15,33 @@ from gatehouse.agent.nginx import confirmation, upstreams
 from gatehouse.agent.nginx.apply_steps import OnStep, Step, Steps
 from gatehouse.agent.nginx.manifests import Entry, Manifest
 from gatehouse.agent.nginx.paths import Places
-from gatehouse.agent.nginx.revision_store import Generations
+from gatehouse.agent.nginx.revision_store import RevisionStore
 from gatehouse.agent.nginx.staging import ApplyError, Stager
 from gatehouse.agent.nginx.supervisor import Supervisor
-from gatehouse.agent.nginx.upstreams import NotTakenError, Upstreams
-from gatehouse.agent.sidecars import Companion, CompanionError
+from gatehouse.agent.nginx.upstreams import UpdateRejectedError, Upstreams
+from gatehouse.agent.sidecars import SidecarError, SidecarProcess
 
 log = structlog.get_logger("gatehouse.agent")
 
-QUIET_SECONDS = 5.0
+SEED_REMOVAL_IDLE_SECONDS = 5.0
 """How long nothing is to be applied before a reload only leaves out what is needed no more."""
 
-STEP_SECONDS = 10.0
+RESYNC_SECONDS = 10.0
 STEP_MAX = 60.0
 """Seconds between looks at what NGINX has: always, and after failures."""
 
 EMPTY = Manifest(version="", entries=())
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class ApplyResult(msgspec.Struct, frozen=True):
     """How an attempt to apply ended, in the words of the field's agent."""
 
     message: str
     error: str = ""
 
 
-def _failed(error: Exception) -> Outcome:
-    return Outcome("Config apply failed", str(error) or type(error).__name__)
+def _failed(error: Exception) -> ApplyResult:
+    return ApplyResult("Config apply failed", str(error) or type(error).__name__)
 
 
 Fetch = Callable[[Sequence[Entry]], Awaitable[None]]
@@ -55,10 +55,10 @@ class Applier:
         self,
         stager: Stager,
         places: Places,
-        generations: Generations,
+        generations: RevisionStore,
         supervisor: Supervisor,
         known: Upstreams,
-        companions: Sequence[Companion],
+        companions: Sequence[SidecarProcess],
         on_step: OnStep = lambda _step: None,
     ) -> None:
         self.confirmed: str | None = None
@@ -75,7 +75,9 @@ class Applier:
         self._places = places
         self._generations = generations
         self._supervisor = supervisor
-        self._confirm = functools.partial(confirmation.confirm, supervisor, places.version_socket)
+        self._confirm = functools.partial(
+            confirmation.wait_confirmed, supervisor, places.version_socket
+        )
         self._live = known
         self._companions = companions
         self._turn = asyncio.Lock()
@@ -112,7 +114,7 @@ class Applier:
             await self._recover(current, error)
             return
         self.seen = manifest.served
-        with contextlib.suppress(NotTakenError):
+        with contextlib.suppress(UpdateRejectedError):
             await self._bring(manifest)
         log.info("serving", version=manifest.version)
         former = [number for number in self._generations.numbers() if number < current]
@@ -125,7 +127,7 @@ class Applier:
         """Go back to what was served, if the agent was killed before it knew that this is not."""
         proven = self._generations.proven()
         log.warning("not serving", generation=current, proven=proven, reason=error)
-        if proven in (None, current) or error.startswith(confirmation.LATE):
+        if proven in (None, current) or error.startswith(confirmation.TIMEOUT_MESSAGE):
             return
         self._live.adopt(self._generations.manifest(proven))
         await self._go_back(proven, confirmation.BASE_SECONDS)
@@ -136,7 +138,10 @@ class Applier:
             await asyncio.sleep(1.0)
             async with self._turn:
                 current = self._generations.current()
-                if current is None or time.monotonic() - self._applied_at < QUIET_SECONDS:
+                if (
+                    current is None
+                    or time.monotonic() - self._applied_at < SEED_REMOVAL_IDLE_SECONDS
+                ):
                     continue
                 manifest = self._generations.manifest(current)
                 if not self._live.outlived(manifest):
@@ -147,7 +152,7 @@ class Applier:
 
     async def keep_in_step(self) -> None:
         """Set right, again and again, what others change in a running NGINX, until cancelled."""
-        pause = STEP_SECONDS
+        pause = RESYNC_SECONDS
         while True:
             await asyncio.sleep(pause)
             async with self._turn:
@@ -156,11 +161,11 @@ class Applier:
                     continue
                 try:
                     await self._bring(self._generations.manifest(current))
-                    pause = STEP_SECONDS
-                except NotTakenError:
+                    pause = RESYNC_SECONDS
+                except UpdateRejectedError:
                     pause = min(2 * pause, STEP_MAX)
 
-    async def exclusively(self, act: Callable[[], Awaitable[Outcome]]) -> Outcome:
+    async def exclusively(self, act: Callable[[], Awaitable[ApplyResult]]) -> ApplyResult:
         """Do something else to NGINX, when nothing is being applied."""
         async with self._turn:
             return await act()
@@ -169,9 +174,9 @@ class Applier:
         """See to it that NGINX has the endpoints of a generation whose text it has."""
         try:
             await self._live.settle(manifest)
-        except (NotTakenError, OSError, ValueError) as error:
+        except (UpdateRejectedError, OSError, ValueError) as error:
             log.warning("endpoints not in step", reason=str(error))
-            raise NotTakenError(str(error)) from error
+            raise UpdateRejectedError(str(error)) from error
         if manifest.served == self.seen:
             self.confirmed = manifest.version
 
@@ -215,17 +220,17 @@ class Applier:
                 # Better late, for it asks at once, than not at all.
                 log.warning("nginx begins without the newest endpoints", reason=str(error))
 
-    async def apply(self, manifest: Manifest, fetch: Fetch) -> Outcome:
+    async def apply(self, manifest: Manifest, fetch: Fetch) -> ApplyResult:
         """Apply ``manifest``; never raises for what a configuration can cause."""
         async with self._turn:
             if manifest.version == self.confirmed and self._is_current(manifest):
-                return Outcome("Config apply successful, no files to change")
+                return ApplyResult("Config apply successful, no files to change")
             self.applies += 1
             outcome = await self._apply(manifest, fetch)
             self.failures += bool(outcome.error)
             return outcome
 
-    async def _apply(self, manifest: Manifest, fetch: Fetch) -> Outcome:
+    async def _apply(self, manifest: Manifest, fetch: Fetch) -> ApplyResult:
         self.steps.begin()
         try:
             missing = await asyncio.to_thread(self._generations.missing, manifest.entries)
@@ -233,13 +238,13 @@ class Applier:
             self.steps.reached(Step.FETCHED)
             log.info("fetched", files=len(missing), bytes=sum(each.size for each in missing))
             updated = await self._update(manifest)
-        except (ApplyError, NotTakenError, ValueError) as error:
+        except (ApplyError, UpdateRejectedError, ValueError) as error:
             # What was fetched stays: it need not be fetched again.
             return _failed(error)
         except OSError as error:
             await asyncio.to_thread(self._generations.sweep, self._generations.numbers())
             return _failed(error)
-        return Outcome("Config apply successful") if updated else await self._reload(manifest)
+        return ApplyResult("Config apply successful") if updated else await self._reload(manifest)
 
     async def _update(self, manifest: Manifest) -> bool:
         """Bring endpoints to NGINX without a reload, if nothing else differs and it takes them."""
@@ -265,7 +270,7 @@ class Applier:
         log.info("endpoints applied", version=manifest.version, seconds=self.steps.seconds)
         return True
 
-    async def _reload(self, manifest: Manifest) -> Outcome:
+    async def _reload(self, manifest: Manifest) -> ApplyResult:
         try:
             staged, seconds = await self._stage(manifest)
             await self._accompany_also(staged)
@@ -274,19 +279,21 @@ class Applier:
         except (ApplyError, OSError, ValueError) as error:
             return _failed(error)
         self._applied_at = time.monotonic()
-        outcome = await self._go_live(staged, manifest.version, confirmation.patience(seconds))
+        outcome = await self._go_live(
+            staged, manifest.version, confirmation.timeout_seconds(seconds)
+        )
         if outcome.error:
             self._live.retained()
             return outcome
         try:
             await self._live.loaded(self._generations.manifest(staged))
-        except NotTakenError as error:
+        except UpdateRejectedError as error:
             return _failed(error)
         self.confirmed = manifest.version
         self._applied_at = time.monotonic()
         return outcome
 
-    async def _go_live(self, staged: int, version: str, seconds: float) -> Outcome:
+    async def _go_live(self, staged: int, version: str, seconds: float) -> ApplyResult:
         previous = self._generations.current()
         position = self._supervisor.error_log.position()
         try:
@@ -307,14 +314,14 @@ class Applier:
             await asyncio.to_thread(self._generations.keep, staged, previous)
             self.steps.reached(Step.SWEPT)
             log.info("applied", version=version, seconds=self.steps.seconds)
-            return Outcome("Config apply successful")
+            return ApplyResult("Config apply successful")
         log.warning("apply failed", version=version, reason=error)
         self.steps.reached(Step.REFUSED)
         assert previous is not None
         if why := await self._go_back(previous, seconds):
             text = f"config apply error: {error}\nrollback error: {why}"
-            return Outcome("Config apply failed, rollback failed", text)
-        return Outcome("Config apply failed, rollback successful", error)
+            return ApplyResult("Config apply failed, rollback failed", text)
+        return ApplyResult("Config apply failed, rollback successful", error)
 
     async def _go_back(self, previous: int, seconds: float) -> str:
         """Have the former generation served again; returns why it is not, empty when it is."""
@@ -340,7 +347,7 @@ class Applier:
             if await self._confirm(manifest.served, old, position, seconds):
                 return False
         self.seen = manifest.served
-        with contextlib.suppress(NotTakenError):
+        with contextlib.suppress(UpdateRejectedError):
             await self._bring(manifest)
         return True
 
@@ -350,7 +357,7 @@ class Applier:
         try:
             for companion in self._companions:
                 await companion.serve(*directories)
-        except CompanionError as error:
+        except SidecarError as error:
             await self._abandon()
             raise ApplyError(str(error)) from error
 
@@ -364,7 +371,7 @@ class Applier:
         for companion in self._companions:
             try:
                 await companion.serve(*map(self._generations.directory, self._current()))
-            except CompanionError as error:
+            except SidecarError as error:
                 log.warning(f"{companion.name} does not serve", reason=str(error))
 
     def _current(self) -> list[int]:

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Mailbox(Generic[T]):
+class CoalescingQueue(Generic[T]):
     """Holds what is in progress and the newest of what came since."""
 
     def __init__(self) -> None:

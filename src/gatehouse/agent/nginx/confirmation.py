@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gatehouse.agent.error_log import emergencies
-from gatehouse.agent.nginx.master import is_retired
+from gatehouse.agent.nginx.master import has_stopped_accepting
 from gatehouse.agent.nginx.supervisor import Supervisor
 from gatehouse.runtime import unix_http
 
@@ -18,27 +18,27 @@ MAX_SECONDS = 30.0
 
 POLL_SECONDS = 0.02
 
-LATE = "the reload was not confirmed within"
+TIMEOUT_MESSAGE = "the reload was not confirmed within"
 """What is said where nothing speaks against it; it may still come."""
 
-NEEDED = 3
+REQUIRED_REPLIES = 3
 """How many new connections in a row must be answered with the new version."""
 
 
-def patience(test_seconds: float) -> float:
+def timeout_seconds(test_seconds: float) -> float:
     """How long to wait, given how long ``nginx -t`` took on the same files."""
     return min(BASE_SECONDS + 3 * test_seconds, MAX_SECONDS)
 
 
 async def served_version(socket: Path) -> tuple[str, int] | None:
     """Ask which version is served, and by which worker; None: no answer."""
-    words = (await unix_http.ask(socket, "/version") or "").rstrip("\n").split(" ")
+    words = (await unix_http.get(socket, "/version") or "").rstrip("\n").split(" ")
     if len(words) != 2 or not words[1].isdecimal():
         return None
     return words[0], int(words[1])
 
 
-async def confirm(
+async def wait_confirmed(
     supervisor: Supervisor,
     socket: Path,
     version: str,
@@ -65,18 +65,18 @@ async def confirm(
                 seen = True
                 on_first()
             agreed += 1
-            if agreed == NEEDED:
+            if agreed == REQUIRED_REPLIES:
                 return ""
         else:
             agreed = 0
             await asyncio.sleep(POLL_SECONDS)
-    return complaints[0] if complaints else f"{LATE} {seconds:.1f} s"
+    return complaints[0] if complaints else f"{TIMEOUT_MESSAGE} {seconds:.1f} s"
 
 
 async def _agrees(supervisor: Supervisor, socket: Path, version: str, old: frozenset[int]) -> bool:
     master = supervisor.master
     # The master starts new workers 100 ms before it retires the old; until then both accept.
-    if master is None or not all(is_retired(worker) for worker in old):
+    if master is None or not all(has_stopped_accepting(worker) for worker in old):
         return False
     answer = await served_version(socket)
     return answer is not None and answer[0] == version and answer[1] in master.workers() - old

@@ -30,13 +30,13 @@ ADDRESS_TTL = 86_400
 _ZONE = dns.name.from_text(f"{ZONE}.")
 
 
-def question(upstream: str) -> dns.message.Message:
+def encode_srv_query(upstream: str) -> dns.message.Message:
     """Give the question for the servers of an upstream."""
     name = dns.name.from_text(f"{SERVICE}.{upstream}.{ZONE}.")
     return dns.message.make_query(name, dns.rdatatype.SRV)
 
 
-def servers(asked: dns.message.Message, endpoints: Endpoints) -> tuple[bytes, bytes]:
+def encode_srv_response(asked: dns.message.Message, endpoints: Endpoints) -> tuple[bytes, bytes]:
     """Give the answer to a question of :func:`question`, for a datagram and for a stream."""
     response = _response(asked)
     if endpoints:
@@ -66,7 +66,7 @@ def _response(query: dns.message.Message) -> dns.message.Message:
     return response
 
 
-def other(data: bytes) -> bytes:
+def encode_default_response(data: bytes) -> bytes:
     """Answer what no upstream is named like: the address of a target, or that there is none.
 
     About an upstream that is not known nothing is said: at "no such name" NGINX would drop the

@@ -13,8 +13,8 @@ import structlog
 
 from gatehouse.agent.nginx.manifests import Manifest
 from gatehouse.agent.nginx.nameserver import Nameserver
-from gatehouse.agent.nginx.revision_store import Generations
-from gatehouse.agent.nginx.upstreams import Reader
+from gatehouse.agent.nginx.revision_store import RevisionStore
+from gatehouse.agent.nginx.upstreams import EndpointReader
 from gatehouse.dataplane.endpoints import Endpoints
 
 log = structlog.get_logger("gatehouse.agent")
@@ -26,15 +26,15 @@ LOADED_SECONDS = 2.0
 """The same for workers that begin, who ask at once."""
 
 
-class Live:
+class DNSUpstreams:
     """The endpoints of the generation that is served, and how much of them NGINX has learned.
 
     Implements :class:`~gatehouse.agent.nginx.upstreams.Upstreams`.
     """
 
-    def __init__(self, nameserver: Nameserver, generations: Generations) -> None:
+    def __init__(self, nameserver: Nameserver, generations: RevisionStore) -> None:
         self._nameserver = nameserver
-        self._reader = Reader(generations)
+        self._reader = EndpointReader(generations)
         self._learned: set[str] = set()
         self._before: dict[str, Endpoints] = {}
 

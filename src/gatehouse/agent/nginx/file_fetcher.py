@@ -11,8 +11,8 @@ import grpc.aio
 
 from gatehouse.agent.nginx import instance_info
 from gatehouse.agent.nginx.manifests import Entry
-from gatehouse.agent.nginx.mpi_client import Connection
-from gatehouse.agent.nginx.revision_store import Generations
+from gatehouse.agent.nginx.mpi_client import MPIClient
+from gatehouse.agent.nginx.revision_store import RevisionStore
 from gatehouse.agent.nginx.staging import ApplyError
 from gatehouse.agent.options import CONFIG_DIR
 from gatehouse.wire.mpi.v1 import files_pb2
@@ -45,7 +45,7 @@ class Fetcher:
     """Fetches over whichever connection there is at the moment, so it outlives one."""
 
     def __init__(
-        self, connection: Callable[[], Connection | None], generations: Generations
+        self, connection: Callable[[], MPIClient | None], generations: RevisionStore
     ) -> None:
         self._connection = connection
         self._generations = generations
@@ -87,7 +87,7 @@ class Fetcher:
         raise ApplyError(f"{entry.path} could not be fetched: {reason}")
 
 
-async def _get(connection: Connection, entry: Entry, correlation: str) -> bytes:
+async def _get(connection: MPIClient, entry: Entry, correlation: str) -> bytes:
     request = files_pb2.GetFileRequest(
         message_meta=instance_info.meta(correlation),
         file_meta=files_pb2.FileMeta(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gatehouse.agent.nginx.manifests import Entry, Manifest, entry_of
 from gatehouse.agent.options import CONFIG_DIR
-from gatehouse.agent.secure_files import Refused
+from gatehouse.agent.secure_files import UnsafePathError
 from gatehouse.wire.mpi.v1 import files_pb2
 
 
@@ -26,7 +26,7 @@ class Overviews:
                 continue
             about = file.file_meta
             if file.HasField("external_data_source"):
-                raise Refused(f"{about.name}: external data sources are not fetched")
+                raise UnsafePathError(f"{about.name}: external data sources are not fetched")
             said = (about.name, about.hash, about.size, about.permissions)
             found[said] = known.get(said) or self._entry(*said)
         self._known = found
@@ -38,5 +38,5 @@ class Overviews:
         entry = entry_of(name, digest, size, permissions)
         if not name.startswith(self._allowed):
             allowed = ", ".join(directory.removesuffix("/") for directory in self._allowed)
-            raise Refused(f"{name}: not in an allowed directory ({allowed})")
+            raise UnsafePathError(f"{name}: not in an allowed directory ({allowed})")
         return entry

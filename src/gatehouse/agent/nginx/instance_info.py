@@ -54,7 +54,7 @@ def resource_id(options: Options) -> str:
         return made
 
 
-class Describer:
+class InstanceInfo:
     """Makes the messages that describe this agent; reads what changes at each call."""
 
     def __init__(

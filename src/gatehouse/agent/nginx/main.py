@@ -12,14 +12,14 @@ from gatehouse.agent.nginx import binary as binaries
 from gatehouse.agent.nginx import paths
 from gatehouse.agent.nginx.apply import Applier
 from gatehouse.agent.nginx.apply_steps import OnStep
-from gatehouse.agent.nginx.dns_upstreams import Live
-from gatehouse.agent.nginx.instance_info import Describer
+from gatehouse.agent.nginx.dns_upstreams import DNSUpstreams
+from gatehouse.agent.nginx.instance_info import InstanceInfo
 from gatehouse.agent.nginx.metrics import Measurements
-from gatehouse.agent.nginx.mpi_session import Link
+from gatehouse.agent.nginx.mpi_session import MPISession
 from gatehouse.agent.nginx.nameserver import Nameserver
 from gatehouse.agent.nginx.plus import metrics as plus_metrics
 from gatehouse.agent.nginx.plus.upstreams import PlusUpstreams
-from gatehouse.agent.nginx.revision_store import Generations
+from gatehouse.agent.nginx.revision_store import RevisionStore
 from gatehouse.agent.nginx.staging import Stager
 from gatehouse.agent.nginx.supervisor import Supervisor
 from gatehouse.agent.nginx.upstreams import Upstreams
@@ -44,11 +44,11 @@ class Agent:
         self.plus = binary.plus
         if self.plus:
             self.places.prepare_plus()
-        self.generations = Generations(options.root)
+        self.generations = RevisionStore(options.root)
         self.nameserver = Nameserver()
         self.supervisor = Supervisor(binary, self.places)
         drain = options.drain_seconds
-        self.companions = sidecars.of(sidecars.OF_NGINX, self.places.run, drain)
+        self.companions = sidecars.create(sidecars.NGINX_SIDECARS, self.places.run, drain)
         self.applier = Applier(
             Stager(
                 binary,
@@ -67,10 +67,10 @@ class Agent:
         )
         self.resolving = binary.numbers >= binaries.RESOLVING and not self.plus
         socket = self.places.api_socket
-        describer = Describer(
+        describer = InstanceInfo(
             options, binary, self.supervisor, socket, endpoints=self.resolving or self.plus
         )
-        self.link = Link(
+        self.link = MPISession(
             options, describer, self.applier, self.generations, socket if self.plus else None
         )
         self.supervisor.on_change = self.link.touch
@@ -105,7 +105,7 @@ class Agent:
         }
         for total, (about, value) in totals.items():
             yield Figure(f"{name}_{total}", about, value, "counter")
-        yield from sidecars.figures(self.companions)
+        yield from sidecars.metrics(self.companions)
 
     async def _plus_figures(self) -> Iterable[Figure]:
         """What NGINX Plus counts; the open-source NGINX does not."""
@@ -115,7 +115,7 @@ class Agent:
         if self.plus:
             places = self.places
             return PlusUpstreams(places.api_socket, places.states, self.generations)
-        return Live(self.nameserver, self.generations)
+        return DNSUpstreams(self.nameserver, self.generations)
 
     async def start_nameserver(self) -> None:
         """Listen where the NGINX that may still run asks; raises OSError."""
@@ -144,10 +144,10 @@ async def run(options: Options, stop: asyncio.Event, on_step: OnStep = lambda _s
     Raises NginxMissingError, or OSError if a directory or the health address cannot be had.
     """
     agent = Agent(options, on_step)
-    lifecycle.begin(options)
+    lifecycle.warn_ignored_options(options)
     await agent.start_nameserver()
     await agent.applier.begin()
-    await lifecycle.live(options, agent.health, _parts(agent), stop)
+    await lifecycle.run_until_stopped(options, agent.health, _parts(agent), stop)
     await asyncio.sleep(options.welcome_seconds)
     await agent.supervisor.quit(options.drain_seconds)
     for companion in agent.companions:
@@ -158,7 +158,7 @@ async def run(options: Options, stop: asyncio.Event, on_step: OnStep = lambda _s
 
 async def _parts(agent: Agent) -> None:
     async with asyncio.TaskGroup() as group:
-        lifecycle.tend(group, "nginx", agent.supervisor, agent.companions)
+        lifecycle.start_supervision(group, "nginx", agent.supervisor, agent.companions)
         await agent.applier.settle()
         tending = agent.applier.keep_in_step if agent.plus else agent.applier.shed_seeds
         group.create_task(tending())

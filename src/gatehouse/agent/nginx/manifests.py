@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 import msgspec
 
 from gatehouse.agent.options import CONFIG_DIR
-from gatehouse.agent.secure_files import Refused
+from gatehouse.agent.secure_files import UnsafePathError
 from gatehouse.dataplane.endpoints import Endpoints
 
 
@@ -54,15 +54,15 @@ def entry_of(name: str, digest: str, size: int, permissions: str) -> Entry:
     relative = PurePosixPath(name.removeprefix(prefix))
     written = name.removeprefix(prefix)
     if not name.startswith(prefix) or str(relative) != written or ".." in relative.parts:
-        raise Refused(f"{name}: not a plain path under {CONFIG_DIR}")
+        raise UnsafePathError(f"{name}: not a plain path under {CONFIG_DIR}")
     if relative.is_absolute() or len(relative.parts) < 2 or "\0" in written:
         # Files beside ``nginx.conf`` itself would be the agent's own.
-        raise Refused(f"{name}: only files in directories of {CONFIG_DIR} are taken")
+        raise UnsafePathError(f"{name}: only files in directories of {CONFIG_DIR} are taken")
     try:
         raw = base64.b64decode(digest, validate=True)
     except binascii.Error:
         raw = b""
     if len(raw) != hashlib.sha256().digest_size:
-        raise Refused(f"{name}: hash {digest!r} is not the base64 of a SHA-256")
+        raise UnsafePathError(f"{name}: hash {digest!r} is not the base64 of a SHA-256")
     readable = permissions[-1:] not in ("", "0")
     return Entry(written, raw.hex(), size, secret=not readable)

@@ -11,10 +11,10 @@ from pathlib import Path
 from gatehouse.agent.nginx.binary import NginxBinary
 from gatehouse.agent.nginx.paths import Places
 from gatehouse.runtime import procfs
-from gatehouse.runtime.watched_process import Watched
+from gatehouse.runtime.watched_process import WatchedProcess
 
 
-class Master(Watched):
+class Master(WatchedProcess):
     """A live master. It is in a session of its own and outlives the agent."""
 
     def workers(self) -> frozenset[int]:
@@ -42,7 +42,7 @@ def start(binary: NginxBinary, places: Places) -> Master:
     return Master(popen.pid, popen)
 
 
-def recorded_pid(places: Places) -> int | None:
+def read_pid_file(places: Places) -> int | None:
     """The pid in the pid file; None if there is none."""
     try:
         return int(places.pid.read_text(encoding="ascii"))
@@ -52,7 +52,7 @@ def recorded_pid(places: Places) -> int | None:
 
 def adopt(places: Places) -> Master | None:
     """Take over the master of an earlier agent, if it lives."""
-    pid = recorded_pid(places)
+    pid = read_pid_file(places)
     if pid is None or not _is_master(pid, places.main_conf):
         return None
     try:
@@ -71,19 +71,19 @@ def _is_master(pid: int, main_conf: Path) -> bool:
     )
 
 
-def is_retired(worker: int) -> bool:
+def has_stopped_accepting(worker: int) -> bool:
     """Whether a worker accepts no more connections: gone, or draining."""
-    return not procfs.alive(worker) or "shutting down" in procfs.command_line(worker)
+    return not procfs.is_alive(worker) or "shutting down" in procfs.command_line(worker)
 
 
-def kill_orphans(leader: int) -> frozenset[int]:
+def kill_orphaned_workers(leader: int) -> frozenset[int]:
     """Kill what a dead master left: its workers would keep the ports with a stale configuration.
 
     They are found by the session, which nobody but that master and its children was in.
     """
-    if procfs.alive(leader):
+    if procfs.is_alive(leader):
         return frozenset()
-    orphans = procfs.in_session(leader)
+    orphans = procfs.pids_in_session(leader)
     for pid in orphans:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -59,7 +59,7 @@ class Measurements(Collector):
 
     async def text(self) -> bytes:
         """Give what /metrics answers, after asking NGINX."""
-        body = await unix_http.ask(self._status, "/status")
+        body = await unix_http.get(self._status, "/status")
         self._nginx = (*_nginx(body or ""), *await self._more())
         return generate_latest(self._registry)
 

@@ -24,7 +24,7 @@ Requests = grpc.aio.StreamStreamCall[
 Metadata = tuple[tuple[str, str], ...]
 
 
-class Connection:
+class MPIClient:
     """One channel with the credentials of the moment it was made."""
 
     def __init__(self, options: Options, token: Token | None, resource_id: str) -> None:

@@ -13,17 +13,17 @@ import msgspec
 import structlog
 
 from gatehouse.agent.channel import Token
-from gatehouse.agent.nginx.apply import EMPTY, Applier, Outcome
-from gatehouse.agent.nginx.coalescing_queue import Mailbox
+from gatehouse.agent.nginx.apply import EMPTY, Applier, ApplyResult
+from gatehouse.agent.nginx.coalescing_queue import CoalescingQueue
 from gatehouse.agent.nginx.file_fetcher import Fetcher
 from gatehouse.agent.nginx.file_overview import Overviews
-from gatehouse.agent.nginx.instance_info import Describer, meta
-from gatehouse.agent.nginx.mpi_client import Connection, Requests
+from gatehouse.agent.nginx.instance_info import InstanceInfo, meta
+from gatehouse.agent.nginx.mpi_client import MPIClient, Requests
 from gatehouse.agent.nginx.plus import actions
-from gatehouse.agent.nginx.revision_store import Generations
+from gatehouse.agent.nginx.revision_store import RevisionStore
 from gatehouse.agent.options import Options
-from gatehouse.agent.reconnect import Backoff, Reconnecting
-from gatehouse.agent.secure_files import Refused
+from gatehouse.agent.reconnect import Backoff, ReconnectLoop
+from gatehouse.agent.secure_files import UnsafePathError
 from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 
 log = structlog.get_logger("gatehouse.agent")
@@ -51,19 +51,19 @@ async def _outgoing(answers: Answers) -> AsyncIterator[command_pb2.DataPlaneResp
         yield answer
 
 
-class Link:
+class MPISession:
     """Keeps connected to one control plane and does what it asks."""
 
     def __init__(
         self,
         options: Options,
-        describer: Describer,
+        describer: InstanceInfo,
         applier: Applier,
-        generations: Generations,
+        generations: RevisionStore,
         plus_api: Path | None = None,
     ) -> None:
         """``plus_api``: the socket of NGINX Plus' API; None: it is another NGINX."""
-        self._reconnecting = Reconnecting(options.server_host, BACKOFF)
+        self._reconnecting = ReconnectLoop(options.server_host, BACKOFF)
         self._plus_api = plus_api
         self._acting: set[asyncio.Task[None]] = set()
         self._options = options
@@ -71,10 +71,10 @@ class Link:
         self._applier = applier
         proven = options.token_path is not None or options.token
         self._token = Token(options.token_path, options.token) if proven else None
-        self._connection: Connection | None = None
+        self._connection: MPIClient | None = None
         self._fetcher = Fetcher(lambda: self._connection, generations)
         self._overviews = Overviews(options.allowed_directories)
-        self._mailbox: Mailbox[ApplyRequest] = Mailbox()
+        self._mailbox: CoalescingQueue[ApplyRequest] = CoalescingQueue()
         self._arrived = asyncio.Event()
         self._changed = asyncio.Event()
         self._answers: Answers = asyncio.Queue()
@@ -93,7 +93,7 @@ class Link:
         await self._reconnecting.run(self._connect_once)
 
     async def _connect_once(self) -> None:
-        connection = Connection(self._options, self._token, self._describer.resource_id)
+        connection = MPIClient(self._options, self._token, self._describer.resource_id)
         self._connection = connection
         beside: list[asyncio.Task[None]] = []
         try:
@@ -135,7 +135,7 @@ class Link:
         self._answers = answers
         return answers
 
-    async def _report_overview(self, connection: Connection) -> None:
+    async def _report_overview(self, connection: MPIClient) -> None:
         # Nothing while an apply runs: what is served then is about to change.
         served = EMPTY if self._mailbox.in_progress else self._applier.served()
         await connection.update_overview(
@@ -144,7 +144,7 @@ class Link:
             )
         )
 
-    async def _report_changes(self, connection: Connection) -> None:
+    async def _report_changes(self, connection: MPIClient) -> None:
         reported: command_pb2.InstanceHealth | None = None
         while True:
             health = self._describer.health()
@@ -164,7 +164,7 @@ class Link:
                 await asyncio.wait_for(self._changed.wait(), 5.0)
 
     async def _send_health(
-        self, connection: Connection, healths: Iterable[command_pb2.InstanceHealth]
+        self, connection: MPIClient, healths: Iterable[command_pb2.InstanceHealth]
     ) -> None:
         await connection.update_health(
             command_pb2.UpdateDataPlaneHealthRequest(message_meta=meta(), instance_healths=healths)
@@ -180,25 +180,25 @@ class Link:
             case "health_request":
                 self._changed.set()
                 text = "Successfully sent health status update"
-                self._answer(correlation, _TYPE.HEALTH_REQUEST, Outcome(text))
+                self._answer(correlation, _TYPE.HEALTH_REQUEST, ApplyResult(text))
             case "status_request":
                 self._changed.set()
                 text = "Successfully sent status update"
-                self._answer(correlation, _TYPE.STATUS_REQUEST, Outcome(text))
+                self._answer(correlation, _TYPE.STATUS_REQUEST, ApplyResult(text))
             case other:
                 error = f"{other} is not supported by this agent"
-                failed = Outcome("Unable to handle request", error)
+                failed = ApplyResult("Unable to handle request", error)
                 self._answer(correlation, _TYPE.UNSPECIFIED_REQUEST, failed)
 
     def _offer(self, correlation: str, overview: files_pb2.FileOverview) -> None:
         version = overview.config_version
         if version.instance_id and version.instance_id != self._describer.nginx_id:
-            failed = Outcome("Unable to handle request", "Instance ID not found")
+            failed = ApplyResult("Unable to handle request", "Instance ID not found")
             self._answer(correlation, _TYPE.UNSPECIFIED_REQUEST, failed)
             return
         replaced = self._mailbox.offer(ApplyRequest(correlation, version.version, overview))
         if replaced is not None:
-            outcome = Outcome("Config apply failed", f"superseded by {version.version}")
+            outcome = ApplyResult("Config apply failed", f"superseded by {version.version}")
             self._answer(replaced.correlation, _TYPE.CONFIG_APPLY_REQUEST, outcome)
         self._arrived.set()
 
@@ -209,7 +209,7 @@ class Link:
         elif self._plus_api is None or asked.WhichOneof("action") is None:
             refused = "the instance is not NGINX Plus, or nothing that it can do is asked"
         if refused:
-            self._answer(correlation, _TYPE.API_ACTION_REQUEST, Outcome("", refused))
+            self._answer(correlation, _TYPE.API_ACTION_REQUEST, ApplyResult("", refused))
             return
         task = asyncio.create_task(self._act(correlation, asked.nginx_plus_action))
         self._acting.add(task)
@@ -222,7 +222,7 @@ class Link:
             outcome = await self._applier.exclusively(lambda: actions.act(socket, action))
         except Exception as error:
             log.exception("action broke")
-            outcome = Outcome("", f"{type(error).__name__}: {error}")
+            outcome = ApplyResult("", f"{type(error).__name__}: {error}")
         self._answer(correlation, _TYPE.API_ACTION_REQUEST, outcome)
 
     async def apply_requests(self) -> None:
@@ -238,24 +238,24 @@ class Link:
                 self._answer(request.correlation, _TYPE.CONFIG_APPLY_REQUEST, outcome)
                 self._changed.set()
 
-    async def _apply(self, request: ApplyRequest) -> Outcome:
+    async def _apply(self, request: ApplyRequest) -> ApplyResult:
         try:
             manifest = self._overviews.read(request.overview)
             return await self._applier.apply(
                 manifest, lambda missing: self._fetcher.fetch(missing, request.correlation)
             )
-        except Refused as error:
-            return Outcome("Config apply failed", str(error))
+        except UnsafePathError as error:
+            return ApplyResult("Config apply failed", str(error))
         except Exception as error:
             # Whatever it is, the control plane must hear of it, and the next request be taken.
             log.exception("apply broke", version=request.version)
-            return Outcome("Config apply failed", f"{type(error).__name__}: {error}")
+            return ApplyResult("Config apply failed", f"{type(error).__name__}: {error}")
 
     def _answer(
         self,
         correlation: str,
         kind: command_pb2.DataPlaneResponse.RequestType,
-        outcome: Outcome,
+        outcome: ApplyResult,
     ) -> None:
         status = _STATUS.COMMAND_STATUS_OK
         if outcome.error:

@@ -109,7 +109,7 @@ class _Pace:
 
 class _Name:
     def __init__(self, name: str) -> None:
-        self._question = dns_messages.question(name)
+        self._question = dns_messages.encode_srv_query(name)
         self.key = self._question.to_wire()[12:]
         self.endpoints: Endpoints | None = None
         self.version = 0
@@ -120,7 +120,7 @@ class _Name:
         if endpoints != self.endpoints:
             self.endpoints = endpoints
             self.version += 1
-            self.datagram, self.stream = dns_messages.servers(self._question, endpoints)
+            self.datagram, self.stream = dns_messages.encode_srv_response(self._question, endpoints)
 
     def asker(self, source: object) -> _Asker:
         found = self.askers.get(source)
@@ -260,7 +260,7 @@ class Nameserver:
         self.questions += 1
         name = self._questions.get(data[12:])
         if name is None:
-            answer = dns_messages.other(data)
+            answer = dns_messages.encode_default_response(data)
             if answer:
                 respond(answer)
             return

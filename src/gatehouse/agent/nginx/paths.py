@@ -57,12 +57,12 @@ class Places(msgspec.Struct, frozen=True):
     def prepare(self) -> None:
         """Make the directories; raises OSError."""
         for path in (self.root, self.run, self.run / "temp"):
-            secure_files.directory(path)
+            secure_files.make_private_dir(path)
 
     def prepare_plus(self) -> None:
         """Make the directories that only NGINX Plus needs; raises OSError."""
-        secure_files.directory(self.api_socket.parent)
-        secure_files.directory(self.states)
+        secure_files.make_private_dir(self.api_socket.parent)
+        secure_files.make_private_dir(self.states)
 
     def remove_sockets(self) -> None:
         """Remove sockets a killed NGINX left: those that nobody listens on any more."""

@@ -23,7 +23,7 @@ import structlog
 
 from gatehouse.agent import secure_files
 from gatehouse.agent.nginx.manifests import Entry, Manifest
-from gatehouse.agent.secure_files import Refused
+from gatehouse.agent.secure_files import UnsafePathError
 
 log = structlog.get_logger("gatehouse.agent")
 
@@ -34,7 +34,7 @@ MAIN = "nginx.conf"
 SYSTEM_TRUST = "system.pem"
 """The agent's own files, which bundles refer to: the main file, and whom everybody trusts."""
 
-OPENED_LATE = "gatehouse/secrets"
+RUNTIME_FILES = "gatehouse/secrets"
 """The directory of files that NGINX opens when a request needs them, not when it starts."""
 
 
@@ -56,12 +56,12 @@ class _Made(msgspec.Struct, frozen=True):
             entry.path: entry
             for entry in self.manifest.entries
             if entry.path.partition("/")[0] not in self.own
-            and not entry.path.startswith(f"{OPENED_LATE}/")
+            and not entry.path.startswith(f"{RUNTIME_FILES}/")
             and not entry.secret
         }
 
 
-class Generations:
+class RevisionStore:
     """The store under one root. Only one process may use it; all methods are synchronous."""
 
     def __init__(self, root: Path) -> None:
@@ -82,8 +82,8 @@ class Generations:
     def prepare(self) -> None:
         """Make the directories and remove what an interrupted run left half-made."""
         for directory in (self._objects, self._generations):
-            secure_files.refuse_links(self._root, directory.name)
-            secure_files.directory(directory)
+            secure_files.reject_symlinks(self._root, directory.name)
+            secure_files.make_private_dir(directory)
         # What cannot be removed is in nobody's way; the disk may be read-only for a while.
         shutil.rmtree(self._spare, ignore_errors=True)
         for path in self._generations.iterdir():
@@ -140,12 +140,12 @@ class Generations:
         Raises OSError that names the file; nothing is left of it then.
         """
         if hashlib.sha256(content).hexdigest() != entry.digest:
-            raise Refused(f"{entry.path}: content of {len(content)} bytes has another hash")
-        secure_files.refuse_links(self._root, self._objects.name)
+            raise UnsafePathError(f"{entry.path}: content of {len(content)} bytes has another hash")
+        secure_files.reject_symlinks(self._root, self._objects.name)
         # A name of its own: who was told to stop writing may still be at it.
         staged = self._objects / f".{entry.digest}-{next(self._writes)}"
         try:
-            secure_files.write(staged, content, 0o600 if entry.secret else 0o644)
+            secure_files.write_private_file(staged, content, 0o600 if entry.secret else 0o644)
             staged.rename(self._objects / entry.digest)
             if self._loose is not None:
                 self._loose.add(entry.digest)
@@ -170,7 +170,7 @@ class Generations:
         taken = (int(each.name) for each in self._generations.iterdir() if each.name.isdigit())
         number = max(taken, default=0) + 1
         for store in (self._objects, self._generations):
-            secure_files.refuse_links(self._root, store.name)
+            secure_files.reject_symlinks(self._root, store.name)
         staged = self._generations / f".{number}"
         if not self._amended(staged, manifest, own):
             shutil.rmtree(staged, ignore_errors=True)
@@ -191,7 +191,7 @@ class Generations:
         try:
             shutil.rmtree(staged, ignore_errors=True)
             self._spare.rename(staged)
-            for top in (*made.own, MANIFEST, OPENED_LATE):
+            for top in (*made.own, MANIFEST, RUNTIME_FILES):
                 _remove(staged / top)
             self._fill(staged, manifest, own, made.kept)
         except OSError as error:
@@ -207,13 +207,13 @@ class Generations:
         there: Mapping[str, Entry],
     ) -> None:
         """Have the files of a generation in a directory where ``there`` are some already."""
-        secure_files.directory(staged)
+        secure_files.make_private_dir(staged)
         wanted = {entry.path: entry for entry in manifest.entries}
         for path, entry in there.items():
             if wanted.get(path) != entry:
                 (staged / path).unlink()
         for above in {path.rpartition("/")[0] for path in (*wanted, *own)}:
-            secure_files.directory(staged / above)
+            secure_files.make_private_dir(staged / above)
         for entry in manifest.entries:
             if there.get(entry.path) == entry:
                 continue
@@ -226,8 +226,8 @@ class Generations:
             if isinstance(content, Path):
                 (staged / path).symlink_to(content)
             else:
-                secure_files.write(staged / path, content.encode())
-        secure_files.write(staged / MANIFEST, msgspec.json.encode(manifest))
+                secure_files.write_private_file(staged / path, content.encode())
+        secure_files.write_private_file(staged / MANIFEST, msgspec.json.encode(manifest))
 
     def _carry(self, staged: Path) -> None:
         """Add what NGINX opens at each request and old workers still know by its old name."""
@@ -235,8 +235,8 @@ class Generations:
         if current is None:
             return
         for entry in self.manifest(current).entries:
-            if entry.path.startswith(f"{OPENED_LATE}/") and not (staged / entry.path).exists():
-                secure_files.directory((staged / entry.path).parent)
+            if entry.path.startswith(f"{RUNTIME_FILES}/") and not (staged / entry.path).exists():
+                secure_files.make_private_dir((staged / entry.path).parent)
                 os.link(self.directory(current) / entry.path, staged / entry.path)
 
     def amend(self, number: int, manifest: Manifest) -> None:
@@ -252,7 +252,7 @@ class Generations:
             if entry == known[entry.path]:
                 continue
             parent = PurePosixPath(entry.path).parent
-            secure_files.refuse_links(self._root, f"generations/{number}/{parent}")
+            secure_files.reject_symlinks(self._root, f"generations/{number}/{parent}")
             new = directory / ".new"
             new.unlink(missing_ok=True)
             os.link(self._objects / entry.digest, new)
@@ -261,7 +261,7 @@ class Generations:
                 self._loose.add(known[entry.path].digest)
         new = directory / ".new"
         new.unlink(missing_ok=True)
-        secure_files.write(new, msgspec.json.encode(manifest))
+        secure_files.write_private_file(new, msgspec.json.encode(manifest))
         new.replace(directory / MANIFEST)
         if made is not None:
             self._made[number] = _Made(manifest, made.own)
@@ -325,7 +325,7 @@ class Generations:
         for entry in made.manifest.entries:
             if entry.secret:
                 (directory / entry.path).unlink()
-        _remove(directory / OPENED_LATE)
+        _remove(directory / RUNTIME_FILES)
         self._spared = None
         _remove(self._spare)
         directory.rename(self._spare)

@@ -14,7 +14,7 @@ from gatehouse.agent.nginx.binary import NginxBinary
 from gatehouse.agent.nginx.manifests import Manifest
 from gatehouse.agent.nginx.paths import Places
 from gatehouse.agent.nginx.plus import state_files
-from gatehouse.agent.nginx.revision_store import MAIN, SYSTEM_TRUST, Generations
+from gatehouse.agent.nginx.revision_store import MAIN, SYSTEM_TRUST, RevisionStore
 from gatehouse.dataplane.endpoints import Endpoints
 
 TEST_SECONDS = 60.0
@@ -32,7 +32,7 @@ class Stager:
         self,
         binary: NginxBinary,
         places: Places,
-        generations: Generations,
+        generations: RevisionStore,
         workers: str,
         shutdown: int,
         *,

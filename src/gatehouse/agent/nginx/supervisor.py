@@ -14,8 +14,12 @@ from gatehouse.agent.error_log import ErrorLog
 from gatehouse.agent.nginx import master as masters
 from gatehouse.agent.nginx.binary import NginxBinary
 from gatehouse.agent.nginx.paths import Places
-from gatehouse.agent.timeouts import PAUSE_FIRST, PAUSE_MAX, STEADY_SECONDS
-from gatehouse.runtime.watched_process import gone
+from gatehouse.agent.timeouts import (
+    RESTART_BACKOFF_INITIAL_SECONDS,
+    RESTART_BACKOFF_MAX_SECONDS,
+    RESTART_BACKOFF_RESET_SECONDS,
+)
+from gatehouse.runtime.watched_process import wait_until_gone
 
 log = structlog.get_logger("gatehouse.agent")
 
@@ -48,7 +52,7 @@ class Supervisor:
         if self.master is not None:
             log.info("nginx adopted", pid=self.master.pid)
             return True
-        leader = masters.recorded_pid(self._places)
+        leader = masters.read_pid_file(self._places)
         if leader is not None:
             await self._clear(leader)
         self._places.remove_sockets()
@@ -79,8 +83,14 @@ class Supervisor:
             if self.master is not None:
                 await self.master.exited.wait()
                 await self._bury(self.master)
-            steady = time.monotonic() - started > STEADY_SECONDS
-            pause = PAUSE_FIRST if steady else min(max(2 * pause, PAUSE_FIRST), PAUSE_MAX)
+            steady = time.monotonic() - started > RESTART_BACKOFF_RESET_SECONDS
+            pause = (
+                RESTART_BACKOFF_INITIAL_SECONDS
+                if steady
+                else min(
+                    max(2 * pause, RESTART_BACKOFF_INITIAL_SECONDS), RESTART_BACKOFF_MAX_SECONDS
+                )
+            )
 
     def _start(self) -> None:
         try:
@@ -102,8 +112,8 @@ class Supervisor:
 
     @staticmethod
     async def _clear(leader: int) -> None:
-        orphans = masters.kill_orphans(leader)
-        if orphans and not await gone(orphans, 5.0):
+        orphans = masters.kill_orphaned_workers(leader)
+        if orphans and not await wait_until_gone(orphans, 5.0):
             log.error("orphaned workers remain", pids=sorted(orphans))
 
     async def quit(self, drain: float) -> None:
@@ -116,10 +126,10 @@ class Supervisor:
             return
         pids = frozenset({master.pid}) | master.workers()
         master.signal(signal.SIGQUIT)
-        if not await gone(pids, drain):
+        if not await wait_until_gone(pids, drain):
             log.warning("drain cut short", pid=master.pid)
             master.signal(signal.SIGTERM)
-            if not await gone(pids, 2.0):
+            if not await wait_until_gone(pids, 2.0):
                 master.signal(signal.SIGKILL)
         await master.exited.wait()
         await self._clear(master.pid)

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from gatehouse.agent.nginx.manifests import Manifest
-from gatehouse.agent.nginx.revision_store import Generations
+from gatehouse.agent.nginx.revision_store import RevisionStore
 from gatehouse.dataplane.endpoints import Endpoints, decode, name_of
 
 KEYVALS = ("gatehouse/keyvals/", "gatehouse/stream-keyvals/")
 """Where a bundle has what key-value zones hold."""
 
 
-class NotTakenError(Exception):
+class UpdateRejectedError(Exception):
     """NGINX cannot be given something now; the message says what and why."""
 
 
@@ -58,10 +58,10 @@ class Upstreams(Protocol):
         """Set right what NGINX has otherwise than ``manifest``. Raises NotTakenError."""
 
 
-class Reader:
+class EndpointReader:
     """Reads the endpoints of manifests; each content once."""
 
-    def __init__(self, generations: Generations) -> None:
+    def __init__(self, generations: RevisionStore) -> None:
         self._generations = generations
         self._decoded: dict[str, Endpoints] = {}
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import structlog
 
-from gatehouse.apiserver.admission_policies.matching import GROUP, Asked, matches
+from gatehouse.apiserver.admission_policies.matching import GROUP, AdmissionAttributes, matches
 from gatehouse.apiserver.admission_policies.policy import CODES, Denial, Policy
 from gatehouse.apiserver.builtin.validation import selects
 from gatehouse.apiserver.errors import ApiError, Cause
 from gatehouse.apiserver.identity.users import SYSTEM
 from gatehouse.apiserver.objects.admission import NAMESPACES
 from gatehouse.apiserver.objects.registry import Registry
-from gatehouse.apiserver.objects.write_request import Call
+from gatehouse.apiserver.objects.write_request import WriteRequest
 from gatehouse.apiserver.storage.entries import Event
 from gatehouse.apiserver.storage.store import Store
 
@@ -55,7 +55,7 @@ class Policies:
         if event.now is not None:
             self._bindings[name] = event.now.value
 
-    def judge(self, call: Call, obj: Object | None, old: Object | None) -> tuple[str, ...]:
+    def judge(self, call: WriteRequest, obj: Object | None, old: Object | None) -> tuple[str, ...]:
         """Give warnings about a write; ``obj`` None: a deletion. Raises ApiError for a denial."""
         # What the server does for itself is nobody's request, and nobody must lock themselves out.
         own = call.user is SYSTEM or call.served.resource.group == GROUP
@@ -78,7 +78,7 @@ class Policies:
                     )
         return tuple(warnings)
 
-    def _concerns(self, policy: Policy, binding: Object, asked: Asked) -> bool:
+    def _concerns(self, policy: Policy, binding: Object, asked: AdmissionAttributes) -> bool:
         return matches(policy.constraints, asked, self._serves) and matches(
             binding.get("matchResources") or {}, asked, self._serves
         )
@@ -86,12 +86,14 @@ class Policies:
     def _serves(self, group: str, version: str, plural: str) -> bool:
         return self._registry.find(group, version, plural) is not None
 
-    def _asked(self, call: Call, obj: Object | None, old: Object | None) -> Asked:
+    def _asked(
+        self, call: WriteRequest, obj: Object | None, old: Object | None
+    ) -> AdmissionAttributes:
         resource = call.served.resource
         owner = self._store.latest(NAMESPACES + call.namespace) if call.namespace else None
         metadata = (obj or old or {}).get("metadata") or {}
         operation = "DELETE" if obj is None else "CREATE" if old is None else "UPDATE"
-        return Asked(
+        return AdmissionAttributes(
             operation,
             resource.group,
             resource.version,
@@ -106,7 +108,7 @@ class Policies:
         )
 
     def _denials(
-        self, policy: Policy, binding: Object, asked: Asked, call: Call
+        self, policy: Policy, binding: Object, asked: AdmissionAttributes, call: WriteRequest
     ) -> Iterator[Denial]:
         data = {
             "object": asked.object,
@@ -125,7 +127,7 @@ class Policies:
         for params in found:
             yield from policy.denials({**data, "params": params})
 
-    def _params(self, kind: Object, reference: Object, asked: Asked) -> list[Object]:
+    def _params(self, kind: Object, reference: Object, asked: AdmissionAttributes) -> list[Object]:
         served = self._registry.by_kind(kind.get("apiVersion", ""), kind.get("kind", ""))
         if served is None:
             return []
@@ -143,7 +145,7 @@ class Policies:
         ]
 
 
-def _request(asked: Asked, call: Call) -> Object:
+def _request(asked: AdmissionAttributes, call: WriteRequest) -> Object:
     resource = call.served.resource
     kind = {"group": asked.group, "version": asked.version, "kind": resource.kind}
     named = {"group": asked.group, "version": asked.version, "resource": asked.resource}
@@ -162,7 +164,7 @@ def _request(asked: Asked, call: Call) -> Object:
     }
 
 
-def _denied(call: Call, policy: str, binding: str, denial: Denial, name: str) -> ApiError:
+def _denied(call: WriteRequest, policy: str, binding: str, denial: Denial, name: str) -> ApiError:
     resource = call.served.resource
     qualified = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
     why = (

@@ -14,7 +14,7 @@ Object = dict[str, Any]
 GROUP = "admissionregistration.k8s.io"
 
 
-class Asked(msgspec.Struct, frozen=True):
+class AdmissionAttributes(msgspec.Struct, frozen=True):
     """A request as policies see it."""
 
     operation: str
@@ -36,7 +36,7 @@ Serves = Callable[[str, str, str], bool]
 """Whether a group serves a resource in a version."""
 
 
-def matches(constraints: Mapping[str, Any], asked: Asked, serves: Serves) -> bool:
+def matches(constraints: Mapping[str, Any], asked: AdmissionAttributes, serves: Serves) -> bool:
     """Whether a request is one of those that ``matchConstraints`` or ``matchResources`` choose."""
     rules = constraints.get("resourceRules")
     equivalent = constraints.get("matchPolicy") != "Exact"
@@ -50,7 +50,9 @@ def matches(constraints: Mapping[str, Any], asked: Asked, serves: Serves) -> boo
     )
 
 
-def _rule(rule: Mapping[str, Any], asked: Asked, serves: Serves, equivalent: bool) -> bool:
+def _rule(
+    rule: Mapping[str, Any], asked: AdmissionAttributes, serves: Serves, equivalent: bool
+) -> bool:
     whole = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
     names = rule.get("resourceNames")
     scope = rule.get("scope") or "*"
@@ -68,7 +70,7 @@ def _one_of(values: Any, wanted: str) -> bool:
     return "*" in (values or ()) or wanted in (values or ())
 
 
-def _version(versions: Any, asked: Asked, serves: Serves, equivalent: bool) -> bool:
+def _version(versions: Any, asked: AdmissionAttributes, serves: Serves, equivalent: bool) -> bool:
     if _one_of(versions, asked.version):
         return True
     # A request in one version of a resource is as good as the same request in another.
@@ -82,7 +84,7 @@ def _resource(pattern: str, whole: str) -> bool:
     return left in ("*", resource) and right in ("*", subresource)
 
 
-def _namespace(selector: Any, asked: Asked) -> bool:
+def _namespace(selector: Any, asked: AdmissionAttributes) -> bool:
     if not selector:
         return True
     if asked.resource == "namespaces" and not asked.group:
@@ -92,7 +94,7 @@ def _namespace(selector: Any, asked: Asked) -> bool:
     return selects(selector, _labels(asked.owner))
 
 
-def _object(selector: Any, asked: Asked) -> bool:
+def _object(selector: Any, asked: AdmissionAttributes) -> bool:
     if not selector:
         return True
     seen = [obj for obj in (asked.object, asked.before) if obj is not None]

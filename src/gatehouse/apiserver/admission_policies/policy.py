@@ -32,12 +32,12 @@ class _Validation:
         self.words = cel.compile_rule(words) if words else None
         self.message, self.reason = spec.get("message") or "", spec.get("reason") or "Invalid"
 
-    def denial(self, activation: Any) -> Denial | cel.Failure | None:
+    def denial(self, activation: Any) -> Denial | cel.EvaluationError | None:
         found = self.program.run(activation)
         if found is True:
             return None
-        if isinstance(found, cel.Failure):
-            return cel.Failure(f"expression '{self.text}' resulted in error: {found.text}")
+        if isinstance(found, cel.EvaluationError):
+            return cel.EvaluationError(f"expression '{self.text}' resulted in error: {found.text}")
         said = self.words.run(activation) if self.words is not None else None
         message = said.strip() if isinstance(said, str) and said.strip() else self.message
         return Denial(message.strip() or f"failed expression: {self.text}", self.reason)
@@ -67,7 +67,7 @@ class Policy:
         activation = cel.bind(**data)
         for name, condition in self._conditions:
             found = condition.run(activation)
-            if isinstance(found, cel.Failure):
+            if isinstance(found, cel.EvaluationError):
                 why = f"match condition '{name}' resulted in error: {found.text}"
                 yield from self._failed(why)
                 return
@@ -77,12 +77,12 @@ class Policy:
         for name, program in self._variables:
             value = program.run(cel.bind(**data, variables=variables))
             # One that fails matters only to the expressions that read it.
-            if not isinstance(value, cel.Failure):
+            if not isinstance(value, cel.EvaluationError):
                 variables[name] = value
         activation = cel.bind(**data, variables=variables)
         for validation in self._validations:
             verdict = validation.denial(activation)
-            if isinstance(verdict, cel.Failure):
+            if isinstance(verdict, cel.EvaluationError):
                 yield from self._failed(verdict.text)
             elif verdict is not None:
                 yield verdict

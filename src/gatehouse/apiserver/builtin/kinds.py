@@ -10,7 +10,7 @@ from gatehouse.apiserver.builtin import defaults, events, network_policies, sche
 from gatehouse.apiserver.builtin import validation as rules
 from gatehouse.apiserver.builtin.columns import COLUMNS
 from gatehouse.apiserver.objects import crds
-from gatehouse.apiserver.objects.served_resource import Alias, Check, Scale, Served
+from gatehouse.apiserver.objects.served_resource import Alias, Check, Scale, ServedResource
 from gatehouse.apiserver.rbac import validation
 
 DEPLOYMENT_SCALE = Scale(".spec.replicas", ".status.replicas", ".spec.selector")
@@ -29,9 +29,9 @@ def _kind(
     cluster: bool = False,
     version: str = "v1",
     **rest: Any,
-) -> Served:
+) -> ServedResource:
     package = group.split(".")[0] or "core"
-    return Served(
+    return ServedResource(
         resource=Resource(group, version, plural, kind, namespaced=not cluster),
         schema=_without_head(schemas.schema_of(f"{package}.{version}.{kind}")),
         storage_version=version,
@@ -50,11 +50,11 @@ def _rbac(kind: str) -> Check:
     return lambda obj, old: iter(validation.validate(kind, obj, old))
 
 
-def _review(group: str, plural: str, kind: str, *, namespaced: bool = False) -> Served:
+def _review(group: str, plural: str, kind: str, *, namespaced: bool = False) -> ServedResource:
     return _kind(group, plural, kind, cluster=not namespaced, kept=False, generation=False)
 
 
-KINDS: tuple[Served, ...] = (
+KINDS: tuple[ServedResource, ...] = (
     _kind(
         "",
         "namespaces",

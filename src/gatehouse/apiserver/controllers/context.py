@@ -10,9 +10,9 @@ import msgspec
 from gatehouse.apiserver.errors import ApiError
 from gatehouse.apiserver.objects.deletion import Deletion
 from gatehouse.apiserver.objects.registry import Registry
-from gatehouse.apiserver.objects.served_resource import Served
+from gatehouse.apiserver.objects.served_resource import ServedResource
 from gatehouse.apiserver.objects.verbs import Verbs
-from gatehouse.apiserver.objects.write_request import Call, Options
+from gatehouse.apiserver.objects.write_request import Options, WriteRequest
 from gatehouse.apiserver.storage.entries import Entry
 from gatehouse.apiserver.storage.store import Store
 
@@ -27,7 +27,7 @@ class Context(msgspec.Struct, frozen=True):
     verbs: Verbs
     deletion: Deletion
 
-    def kind(self, group: str, plural: str) -> Served:
+    def kind(self, group: str, plural: str) -> ServedResource:
         """Give a kind that is always served."""
         found = self.registry.stored(group, plural)
         assert found is not None, plural
@@ -37,22 +37,26 @@ class Context(msgspec.Struct, frozen=True):
         """Give all objects of a kind."""
         return (entry.value for _, entry in self.store.list(self.kind(group, plural).prefix))
 
-    def call(self, served: Served, obj: Object, manager: str, subresource: str = "") -> Call:
+    def call(
+        self, served: ServedResource, obj: Object, manager: str, subresource: str = ""
+    ) -> WriteRequest:
         """Give the call that writes an object."""
         metadata = obj["metadata"]
         options = Options(validation="Ignore", manager=manager)
-        return Call(
+        return WriteRequest(
             served, metadata.get("namespace", ""), metadata.get("name", ""), subresource, options
         )
 
-    def call_for(self, entry_key: str, manager: str = "gatehouse-controller") -> Call | None:
+    def call_for(
+        self, entry_key: str, manager: str = "gatehouse-controller"
+    ) -> WriteRequest | None:
         """Give the call for the object with a key in the store; None if its kind is gone."""
         served = self.registry.by_key(entry_key)
         if served is None:
             return None
         rest = entry_key[len(served.prefix) :]
         namespace, _, name = rest.rpartition("/")
-        return Call(served, namespace, name, "", Options("Ignore", manager=manager))
+        return WriteRequest(served, namespace, name, "", Options("Ignore", manager=manager))
 
     async def create(self, group: str, plural: str, obj: Object, manager: str) -> Entry | None:
         """Create an object; None if it was there already."""

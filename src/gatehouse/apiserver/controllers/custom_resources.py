@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from gatehouse.apiserver.controllers.context import Context, Object
-from gatehouse.apiserver.controllers.work_queue import Worker
+from gatehouse.apiserver.controllers.work_queue import WorkQueue
 from gatehouse.apiserver.objects import crds
 from gatehouse.apiserver.objects.admission import Admission
 from gatehouse.apiserver.objects.registry import Registry
-from gatehouse.apiserver.objects.verbs import thawed
-from gatehouse.apiserver.objects.write_request import Call
+from gatehouse.apiserver.objects.verbs import mutable_copy
+from gatehouse.apiserver.objects.write_request import WriteRequest
 from gatehouse.apiserver.storage.entries import Event
 from gatehouse.apiserver.storage.store import Store
 from gatehouse.apiserver.structural import schema_node
@@ -29,7 +29,7 @@ def serve(store: Store, registry: Registry, admission: Admission) -> None:
         # The registry keeps what it is given; the store's own values are not to be held for ever.
         served = []
         if event.now is not None and crds.established(event.now.value):
-            served = crds.served_by(thawed(event.now))
+            served = crds.served_by(mutable_copy(event.now))
         old = [
             each
             for each in registry.all()
@@ -40,7 +40,7 @@ def serve(store: Store, registry: Registry, admission: Admission) -> None:
         for each in old:
             schema_node.forget(each.schema)
 
-    def finish(_: Call, obj: Object, __: Object | None) -> None:
+    def finish(_: WriteRequest, obj: Object, __: Object | None) -> None:
         crds.complete_status(obj, registry)
 
     store.listen(PREFIX, changed)
@@ -54,7 +54,7 @@ class Cleanup:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.worker = Worker(
+        self.worker = WorkQueue(
             "definitions", self._work, lambda: [key for key, _ in context.store.list(PREFIX)]
         )
         context.store.listen(PREFIX, self._changed)

@@ -14,7 +14,7 @@ import msgspec
 
 from gatehouse.apiserver.controllers import rolling_update
 from gatehouse.apiserver.controllers.context import Context, Object
-from gatehouse.apiserver.controllers.work_queue import Worker
+from gatehouse.apiserver.controllers.work_queue import WorkQueue
 from gatehouse.apiserver.objects import timestamps
 from gatehouse.apiserver.objects.verbs import SUFFIX
 from gatehouse.apiserver.storage.entries import Event
@@ -39,7 +39,7 @@ class Deployments:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.worker = Worker("deployments", self._work, self._all)
+        self.worker = WorkQueue("deployments", self._work, self._all)
         for group, plural in (("apps", "deployments"), ("apps", "replicasets"), ("", "pods")):
             prefix = context.kind(group, plural).prefix
             context.store.listen(prefix, self._changed)
@@ -106,11 +106,13 @@ class Deployments:
         """Give a Deployment's ReplicaSets, older ones first."""
         return sorted(self._owned("apps", "replicasets", deployment), key=_revision)
 
-    def _held(self, one: Object) -> rolling_update.Held:
+    def _held(self, one: Object) -> rolling_update.ReplicaSetState:
         pods = self._owned("", "pods", one)
         available = sum(_available_in(one, pod) == 0 for pod in pods if not _ends(pod))
         replicas = one["spec"].get("replicas", 1)
-        return rolling_update.Held(one["metadata"]["name"], replicas, len(pods), available)
+        return rolling_update.ReplicaSetState(
+            one["metadata"]["name"], replicas, len(pods), available
+        )
 
     async def _forget(self, deployment: Object, newest: str) -> None:
         """Remove the oldest ReplicaSets without Pods, beyond those to be kept for a way back."""

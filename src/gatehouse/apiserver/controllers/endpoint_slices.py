@@ -9,26 +9,26 @@ import ipaddress
 from typing import Any
 
 from gatehouse.apiserver.controllers.context import Context, Object
-from gatehouse.apiserver.controllers.work_queue import Worker
+from gatehouse.apiserver.controllers.work_queue import WorkQueue
 from gatehouse.apiserver.errors import ApiError
 from gatehouse.apiserver.storage.entries import Event
 
 MANAGER = "endpointslice-controller.k8s.io"
 SERVICE_LABEL = "kubernetes.io/service-name"
 MANAGED_LABEL = "endpointslice.kubernetes.io/managed-by"
-MOST = 100
+MAX_ENDPOINTS_PER_SLICE = 100
 """Endpoints in one slice."""
 
 GROUP, PLURAL = "discovery.k8s.io", "endpointslices"
 
 
-class Slices:
+class EndpointSliceController:
     """Keeps slices of Services up with their Pods."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         services, pods = context.kind("", "services").prefix, context.kind("", "pods").prefix
-        self.worker = Worker(
+        self.worker = WorkQueue(
             "slices", self._work, lambda: [key for key, _ in context.store.list(services)]
         )
         context.store.listen(services, lambda event: self.worker.add(event.key))
@@ -79,8 +79,8 @@ class Slices:
     async def _write(
         self, service: Object, family: str, pods: list[Object], ports: list[Object]
     ) -> None:
-        for number in range(max(1, -(-len(pods) // MOST))):
-            part = pods[number * MOST : (number + 1) * MOST]
+        for number in range(max(1, -(-len(pods) // MAX_ENDPOINTS_PER_SLICE))):
+            part = pods[number * MAX_ENDPOINTS_PER_SLICE : (number + 1) * MAX_ENDPOINTS_PER_SLICE]
             made = wanted(service, family, part, ports, number)
             await self._put(made, create=not service["metadata"].get("deletionTimestamp"))
 
@@ -110,7 +110,7 @@ class Slices:
         for family in ("IPv4", "IPv6"):
             chosen = [pod for pod in pods if _family(pod["status"]["podIP"]) == family]
             if chosen or family in (service["spec"].get("ipFamilies") or ["IPv4"]):
-                for number in range(max(1, -(-len(chosen) // MOST))):
+                for number in range(max(1, -(-len(chosen) // MAX_ENDPOINTS_PER_SLICE))):
                     kept.add(_name(metadata["name"], family, number))
         prefix = f"{context.kind(GROUP, PLURAL).prefix}{metadata['namespace']}/"
         for key, entry in list(context.store.list(prefix)):

@@ -6,17 +6,17 @@ A graph of who owns whom is kept up with every change, so that a deletion costs 
 from __future__ import annotations
 
 from gatehouse.apiserver.controllers.context import Context, Object
-from gatehouse.apiserver.controllers.work_queue import Worker
+from gatehouse.apiserver.controllers.work_queue import WorkQueue
 from gatehouse.apiserver.objects.deletion import FOREGROUND, ORPHAN
 from gatehouse.apiserver.storage.entries import Event, MismatchError
 
 
-class Garbage:
+class GarbageCollector:
     """Deletes dependents whose owners are gone."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.worker = Worker("garbage", self._work, self._all)
+        self.worker = WorkQueue("garbage", self._work, self._all)
         self._keys: dict[str, str] = {}
         """Key by uid of everything that is there."""
         self._dependents: dict[str, set[str]] = {}

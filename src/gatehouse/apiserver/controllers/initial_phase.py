@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gatehouse.apiserver.controllers.context import Object
 from gatehouse.apiserver.objects.admission import Admission
-from gatehouse.apiserver.objects.write_request import Call
+from gatehouse.apiserver.objects.write_request import WriteRequest
 
 
 def begin(admission: Admission) -> None:
@@ -13,7 +13,7 @@ def begin(admission: Admission) -> None:
     admission.mutating.setdefault("pods", []).append(_pod)
 
 
-def _namespace(_: Call, obj: Object, old: Object | None) -> None:
+def _namespace(_: WriteRequest, obj: Object, old: Object | None) -> None:
     if old is None:
         finalizers = list((obj.get("spec") or {}).get("finalizers") or ())
         if "kubernetes" not in finalizers:
@@ -22,6 +22,6 @@ def _namespace(_: Call, obj: Object, old: Object | None) -> None:
         obj["status"] = {"phase": "Active"}
 
 
-def _pod(_: Call, obj: Object, old: Object | None) -> None:
+def _pod(_: WriteRequest, obj: Object, old: Object | None) -> None:
     if old is None:
         obj["status"] = {"phase": "Pending", "qosClass": "BestEffort"}

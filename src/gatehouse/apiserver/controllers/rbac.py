@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gatehouse.apiserver.controllers.context import Context, Object
-from gatehouse.apiserver.controllers.work_queue import Worker
+from gatehouse.apiserver.controllers.work_queue import WorkQueue
 from gatehouse.apiserver.objects.admission import Admission
-from gatehouse.apiserver.objects.write_request import Call
+from gatehouse.apiserver.objects.write_request import WriteRequest
 from gatehouse.apiserver.rbac import aggregation, defaults, escalation
 from gatehouse.apiserver.rbac.authorizer import Authorizer
 from gatehouse.apiserver.rbac.rules import GROUP
@@ -30,7 +30,7 @@ def follow(store: Store, authorizer: Authorizer, admission: Admission) -> None:
         now = event.now.value if event.now else None
         authorizer.set(KINDS[parts[2]], namespace, parts[-1], now)
 
-    def check(call: Call, obj: Object, old: Object | None) -> None:
+    def check(call: WriteRequest, obj: Object, old: Object | None) -> None:
         kind = call.served.resource.kind
         escalation.check_write(authorizer, call.user, kind, obj, old)
 
@@ -47,7 +47,7 @@ class Aggregation:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.worker = Worker("roles", self._work, lambda: ["all"])
+        self.worker = WorkQueue("roles", self._work, lambda: ["all"])
         context.store.listen(f"/{GROUP}/clusterroles/", lambda _: self.worker.add("all"))
 
     async def _work(self, _: str) -> None:

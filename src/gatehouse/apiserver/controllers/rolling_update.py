@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 
-class Held(msgspec.Struct, frozen=True):
+class ReplicaSetState(msgspec.Struct, frozen=True):
     """One ReplicaSet as it stands; older ones come first where there are several."""
 
     name: str
@@ -25,7 +25,7 @@ class Held(msgspec.Struct, frozen=True):
     available: int
 
 
-class Bounds(msgspec.Struct, frozen=True):
+class RolloutLimits(msgspec.Struct, frozen=True):
     """How far an update may stray from the number of replicas."""
 
     most: int
@@ -33,7 +33,7 @@ class Bounds(msgspec.Struct, frozen=True):
     """Of Pods that are available."""
 
 
-def bounds(spec: Mapping[str, Any]) -> Bounds:
+def bounds(spec: Mapping[str, Any]) -> RolloutLimits:
     """Give the bounds of a rolling update; shares are rounded up for more, down for fewer."""
     replicas = int(spec.get("replicas", 1))
     rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
@@ -42,10 +42,12 @@ def bounds(spec: Mapping[str, Any]) -> Bounds:
     if surge == 0 and missing == 0:
         # Otherwise nothing could ever move.
         missing = 1
-    return Bounds(replicas + surge, max(0, replicas - missing))
+    return RolloutLimits(replicas + surge, max(0, replicas - missing))
 
 
-def scales(spec: Mapping[str, Any], newest: Held, older: Sequence[Held]) -> dict[str, int]:
+def scales(
+    spec: Mapping[str, Any], newest: ReplicaSetState, older: Sequence[ReplicaSetState]
+) -> dict[str, int]:
     """Give the numbers to ask for next, by ReplicaSet; the same as now where nothing moves.
 
     ``spec`` is the Deployment's. Whatever this leads to is looked at again.
@@ -65,7 +67,9 @@ def scales(spec: Mapping[str, Any], newest: Held, older: Sequence[Held]) -> dict
     return {newest.name: grown, **_shrunk(newest, older, allowed, asked)}
 
 
-def _shrunk(newest: Held, older: Sequence[Held], allowed: Bounds, asked: int) -> dict[str, int]:
+def _shrunk(
+    newest: ReplicaSetState, older: Sequence[ReplicaSetState], allowed: RolloutLimits, asked: int
+) -> dict[str, int]:
     """Take Pods from older ReplicaSets: first those that serve nobody, then what is spare."""
     left = {each.name: each.replicas for each in older}
     spare = asked - allowed.least - max(0, newest.replicas - newest.available)

@@ -8,7 +8,7 @@ import random
 from gatehouse.apiserver.controllers.context import Object
 from gatehouse.apiserver.errors import Cause, invalid
 from gatehouse.apiserver.objects.admission import Admission
-from gatehouse.apiserver.objects.write_request import Call
+from gatehouse.apiserver.objects.write_request import WriteRequest
 from gatehouse.apiserver.storage.entries import Event
 from gatehouse.apiserver.storage.store import Store
 
@@ -18,7 +18,7 @@ NODE_PORTS = range(30000, 32768)
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-class Addresses:
+class ServiceIPAllocator:
     """Knows which addresses and ports are taken; by whom, so that a Service keeps its own."""
 
     def __init__(self, store: Store, admission: Admission, network: Network) -> None:
@@ -42,7 +42,7 @@ class Addresses:
             for port in _node_ports(event.now.value):
                 self._ports[port] = event.key
 
-    def _give(self, call: Call, obj: Object, old: Object | None) -> None:
+    def _give(self, call: WriteRequest, obj: Object, old: Object | None) -> None:
         spec = obj.get("spec")
         if not isinstance(spec, dict):
             return

@@ -15,7 +15,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0
 """Seconds until a key that failed is tried again; doubled every time."""
 
 
-class Worker:
+class WorkQueue:
     """Does ``work`` for every key that is added; a key added twice before its turn is one.
 
     It begins with ``everything``, and takes keys only while it runs.

@@ -17,7 +17,7 @@ Tree = dict[str, Any]
 SELF = "."
 
 
-def has(tree: Tree) -> bool:
+def contains_self(tree: Tree) -> bool:
     """Whether the path that leads to a tree belongs to the set."""
     return not tree or SELF in tree
 
@@ -57,15 +57,15 @@ def join(one: Tree, other: Tree) -> Tree:
     return _union(one, other) if other else one
 
 
-def minus(one: Tree, other: Tree) -> Tree | None:
+def subtract(one: Tree, other: Tree) -> Tree | None:
     """Give what is in one set and not in the other; None for nothing."""
-    member = has(one) and not has(other)
+    member = contains_self(one) and not contains_self(other)
     children: Tree = {}
     for step, inner in one.items():
         if step == SELF:
             continue
         theirs = other.get(step)
-        left = inner if theirs is None else minus(inner, theirs)
+        left = inner if theirs is None else subtract(inner, theirs)
         if left is not None:
             children[step] = left
     return tree(children, member=member)
@@ -73,7 +73,7 @@ def minus(one: Tree, other: Tree) -> Tree | None:
 
 def common(one: Tree, other: Tree) -> Tree | None:
     """Give what is in both sets; None for nothing."""
-    member = has(one) and has(other)
+    member = contains_self(one) and contains_self(other)
     children: Tree = {}
     for step, inner in one.items():
         theirs = other.get(step) if step != SELF else None
@@ -88,7 +88,7 @@ def difference(one: Tree, other: Tree) -> Tree:
     """Give :func:`minus` of two whole sets, either of which may be empty."""
     if not one or not other:
         return one
-    return minus({SELF: {}, **one}, {SELF: {}, **other}) or {}
+    return subtract({SELF: {}, **one}, {SELF: {}, **other}) or {}
 
 
 def intersection(one: Tree, other: Tree) -> Tree:
@@ -105,7 +105,7 @@ def paths(found: Tree, prefix: str = "") -> Iterator[str]:
         if step == SELF:
             continue
         path = prefix + _shown(step)
-        if has(inner):
+        if contains_self(inner):
             yield path
         yield from paths(inner, path)
 

@@ -6,10 +6,10 @@ import re
 from typing import Any
 
 from gatehouse.apiserver.objects.registry import Registry
-from gatehouse.apiserver.objects.served_resource import Served
+from gatehouse.apiserver.objects.served_resource import ServedResource
 
 Object = dict[str, Any]
-Groups = dict[str, dict[str, list[Served]]]
+Groups = dict[str, dict[str, list[ServedResource]]]
 
 
 class Discovery:
@@ -108,7 +108,7 @@ def _rank(version: str) -> tuple[int, int, int, str]:
     return (stage, -int(found[1]), -int(found[3] or 0), version)
 
 
-def _listed(served: Served) -> list[Object]:
+def _listed(served: ServedResource) -> list[Object]:
     found: list[Object] = [
         {
             "name": served.resource.plural,
@@ -141,7 +141,7 @@ def _group_of(kind: str) -> Object:
     return {"group": known[kind][0], "version": known[kind][1]}
 
 
-def _aggregated(served: Served) -> Object:
+def _aggregated(served: ServedResource) -> Object:
     resource = served.resource
     kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
     inner = [
@@ -168,7 +168,7 @@ def _aggregated(served: Served) -> Object:
     }
 
 
-def subresources(served: Served) -> list[tuple[str, tuple[str, ...], str]]:
+def subresources(served: ServedResource) -> list[tuple[str, tuple[str, ...], str]]:
     """Give name, verbs and kind of every subresource."""
     found: list[tuple[str, tuple[str, ...], str]] = []
     changed = ("get", "patch", "update")

@@ -16,7 +16,7 @@ from gatehouse.apiserver.errors import ApiError
 from gatehouse.apiserver.http import requests, responses, scale
 from gatehouse.apiserver.http.audit import Audit
 from gatehouse.apiserver.http.metrics import Metrics
-from gatehouse.apiserver.http.nonresource import Documents
+from gatehouse.apiserver.http.nonresource import NonResourceHandlers
 from gatehouse.apiserver.http.pod_logs import PodLogs
 from gatehouse.apiserver.http.requests import Target
 from gatehouse.apiserver.http.resources import Resources
@@ -48,7 +48,7 @@ class Limits(msgspec.Struct, frozen=True):
     writing: int = 200
 
 
-class Noted:
+class RequestRecord:
     """What is found out about a request while it is answered."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Noted:
         self.streamed = False
 
 
-class Parts(msgspec.Struct, frozen=True):
+class ServerContext(msgspec.Struct, frozen=True):
     """What answers are made with."""
 
     store: Store
@@ -70,7 +70,7 @@ class Parts(msgspec.Struct, frozen=True):
     authenticator: Authenticator
     authorizer: Authorizer
     tokens: Tokens
-    documents: Documents
+    documents: NonResourceHandlers
     metrics: Metrics
     logs: PodLogs
     audit: Audit | None = None
@@ -80,7 +80,7 @@ class Parts(msgspec.Struct, frozen=True):
 class Handler:
     """Answers every request."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServerContext) -> None:
         self._parts = parts
         self._reviews = Reviews(parts.authenticator, parts.authorizer)
         self._reading = self._writing = 0
@@ -90,30 +90,30 @@ class Handler:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request; failures become Status objects."""
-        noted, started, received = Noted(), time.perf_counter(), datetime.now(UTC)
+        noted, started, received = RequestRecord(), time.perf_counter(), datetime.now(UTC)
         code = 500
         try:
             response = await self._answer(request, noted)
             code = response.status
         except ApiError as error:
             code = error.code
-            response = responses.failure(error)
+            response = responses.error_response(error)
         except TimeoutError:
             code = 504
             message = "the request did not complete within the allotted time"
-            response = responses.failure(ApiError(504, "Timeout", message))
+            response = responses.error_response(ApiError(504, "Timeout", message))
         except UnavailableError as error:
             code = 503
-            response = responses.failure(errors.unavailable(f"storage: {error}"))
+            response = responses.error_response(errors.unavailable(f"storage: {error}"))
         except MismatchError as error:
             code = 409
-            response = responses.failure(errors.conflict("objects", "", str(error)))
+            response = responses.error_response(errors.conflict("objects", "", str(error)))
         except (web.HTTPException, asyncio.CancelledError):
             raise
         except Exception:
             log.exception("request failed", method=request.method, path=request.path)
             message = "Internal error occurred; see the server's log"
-            response = responses.failure(ApiError(500, "InternalError", message))
+            response = responses.error_response(ApiError(500, "InternalError", message))
         finally:
             seconds = None if noted.streamed else time.perf_counter() - started
             self._parts.metrics.observe(noted.verb, noted.target, code, seconds)
@@ -124,7 +124,7 @@ class Handler:
                 )  # fmt: skip
         return response
 
-    async def _answer(self, request: web.BaseRequest, noted: Noted) -> web.StreamResponse:
+    async def _answer(self, request: web.BaseRequest, noted: RequestRecord) -> web.StreamResponse:
         noted.verb = request.method.lower()
         requests.refuse_encoding(request)
         info = requests.info(request)
@@ -168,7 +168,7 @@ class Handler:
                 raise _refusal(user, needed)
         return wanted
 
-    def _authorize(self, user: User, info: RequestInfo, noted: Noted) -> None:
+    def _authorize(self, user: User, info: RequestInfo, noted: RequestRecord) -> None:
         wanted = Attributes(
             info.verb, info.group, info.resource, info.subresource, info.namespace, info.name
         )
@@ -177,7 +177,7 @@ class Handler:
             raise _refusal(user, wanted, noted.reason)
 
     async def _stream(
-        self, request: web.BaseRequest, target: Target, noted: Noted
+        self, request: web.BaseRequest, target: Target, noted: RequestRecord
     ) -> web.StreamResponse:
         noted.streamed = True
         gauge = self._parts.metrics.long_running.labels(noted.verb.upper())

@@ -65,7 +65,7 @@ class LogTimes:
         return begin + found + 1
 
 
-class Stamps:
+class TimestampWriter:
     """Puts its time in front of each line of a log that is read from ``place`` on."""
 
     def __init__(self, times: LogTimes, place: int) -> None:

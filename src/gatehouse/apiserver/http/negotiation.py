@@ -9,7 +9,7 @@ from aiohttp import web
 
 from gatehouse.apiserver.errors import ApiError
 from gatehouse.apiserver.http import tables
-from gatehouse.apiserver.objects.served_resource import Served
+from gatehouse.apiserver.objects.served_resource import ServedResource
 from gatehouse.apiserver.storage.entries import Entry
 
 Object = dict[str, Any]
@@ -17,10 +17,10 @@ Object = dict[str, Any]
 _WILD = ("application/json", "application/*", "*/*", "application/yaml")
 
 
-class Form(msgspec.Struct, frozen=True):
+class Representation(msgspec.Struct, frozen=True):
     """A representation that a client asked for."""
 
-    served: Served
+    served: ServedResource
     kind: str = ""
     """``Table``, ``PartialObjectMetadata``, or empty for the object itself."""
     rows_with: str = "Metadata"
@@ -61,11 +61,11 @@ class Form(msgspec.Struct, frozen=True):
         return self.served.list_kind or f"{self.served.resource.kind}List"
 
 
-def form_of(request: web.BaseRequest, served: Served) -> Form:
+def form_of(request: web.BaseRequest, served: ServedResource) -> Representation:
     """Choose a form by the Accept header. Raises ApiError 406."""
     accepted = request.headers.get("Accept", "")
     if not accepted or accepted == "application/json" or accepted == "*/*":
-        return Form(served)
+        return Representation(served)
     include = request.query.get("includeObject", "Metadata")
     for offer in accepted.split(","):
         media, *rest = (part.strip() for part in offer.split(";"))
@@ -73,9 +73,9 @@ def form_of(request: web.BaseRequest, served: Served) -> Form:
         kind = parameters.get("as", "").removesuffix("List")
         if kind in ("Table", "PartialObjectMetadata") and media == "application/json":
             if parameters.get("v") in ("v1", "v1beta1"):
-                return Form(served, kind, include)
+                return Representation(served, kind, include)
         elif media in _WILD and not kind:
-            return Form(served)
+            return Representation(served)
     message = (
         "only the following media types are accepted: application/json, "
         "application/json;as=Table;g=meta.k8s.io;v=v1, "

@@ -28,7 +28,7 @@ _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDis
 _ISSUER = "/.well-known/openid-configuration"
 
 
-class Documents:
+class NonResourceHandlers:
     """Answers for paths that name no resource."""
 
     def __init__(

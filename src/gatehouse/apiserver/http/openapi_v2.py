@@ -14,7 +14,7 @@ import yaml
 
 from gatehouse.apiserver.http.openapi_v3 import definition, definition_name, kind_of
 from gatehouse.apiserver.objects.registry import Registry
-from gatehouse.apiserver.objects.served_resource import Served
+from gatehouse.apiserver.objects.served_resource import ServedResource
 
 Object = dict[str, Any]
 
@@ -57,14 +57,14 @@ def _document(registry: Registry) -> Object:
     }
 
 
-def _url(served: Served) -> str:
+def _url(served: ServedResource) -> str:
     resource = served.resource
     base = f"/apis/{resource.group}" if resource.group else "/api"
     scope = "/namespaces/{namespace}" if resource.namespaced else ""
     return f"{base}/{resource.version}{scope}/{resource.plural}/{{name}}"
 
 
-def _patch(served: Served) -> Object:
+def _patch(served: ServedResource) -> Object:
     return {
         "parameters": [
             {"name": name, "in": "query", "type": "string"}

@@ -9,7 +9,7 @@ import msgspec
 
 from gatehouse.apiserver.builtin.schemas import reference_schema
 from gatehouse.apiserver.objects.registry import Registry
-from gatehouse.apiserver.objects.served_resource import Served
+from gatehouse.apiserver.objects.served_resource import ServedResource
 
 Object = dict[str, Any]
 
@@ -42,7 +42,7 @@ class OpenApi:
 
     def _all(self) -> dict[str, bytes]:
         if self._made != self._registry.generation:
-            groups: dict[str, list[Served]] = {}
+            groups: dict[str, list[ServedResource]] = {}
             for served in self._registry.all():
                 groups.setdefault(_path(served), []).append(served)
             self._documents = {
@@ -53,12 +53,12 @@ class OpenApi:
         return self._documents
 
 
-def _path(served: Served) -> str:
+def _path(served: ServedResource) -> str:
     group, version = served.resource.group, served.resource.version
     return f"apis/{group}/{version}" if group else f"api/{version}"
 
 
-def _document(served: list[Served]) -> Object:
+def _document(served: list[ServedResource]) -> Object:
     schemas: Object = {}
     for each in served:
         schemas[definition_name(each)] = definition(each, schemas, "#/components/schemas/")
@@ -70,7 +70,7 @@ def _document(served: list[Served]) -> Object:
     }
 
 
-def _urls(served: Served) -> dict[str, Object]:
+def _urls(served: ServedResource) -> dict[str, Object]:
     resource = served.resource
     base = f"/{_path(served)}"
     scope = "/namespaces/{namespace}" if resource.namespaced else ""
@@ -89,7 +89,7 @@ def _urls(served: Served) -> dict[str, Object]:
     }
 
 
-def _operation(served: Served, action: str, parameters: tuple[str, ...]) -> Object:
+def _operation(served: ServedResource, action: str, parameters: tuple[str, ...]) -> Object:
     return {
         "x-kubernetes-action": action,
         "x-kubernetes-group-version-kind": kind_of(served),
@@ -100,7 +100,7 @@ def _operation(served: Served, action: str, parameters: tuple[str, ...]) -> Obje
     }
 
 
-def _patch(served: Served) -> Object:
+def _patch(served: ServedResource) -> Object:
     patch = _operation(served, "patch", ("dryRun", "fieldManager", "fieldValidation", "force"))
     media = [*_MEDIA]
     if served.builtin:
@@ -109,13 +109,13 @@ def _patch(served: Served) -> Object:
     return patch
 
 
-def kind_of(served: Served) -> Object:
+def kind_of(served: ServedResource) -> Object:
     """Give group, version and kind as extensions of OpenAPI name them."""
     resource = served.resource
     return {"group": resource.group, "version": resource.version, "kind": resource.kind}
 
 
-def definition_name(served: Served) -> str:
+def definition_name(served: ServedResource) -> str:
     """Give the name of the kind's schema, which begins with the reversed group."""
     resource = served.resource
     if served.builtin:
@@ -134,7 +134,7 @@ def type_name(name: str) -> str:
     return f"io.k8s.api.{name}"
 
 
-def definition(served: Served, schemas: Object, prefix: str) -> Object:
+def definition(served: ServedResource, schemas: Object, prefix: str) -> Object:
     """Give a kind's schema; what built-in kinds refer to is added to ``schemas``."""
     head = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
     kinds = {"x-kubernetes-group-version-kind": [kind_of(served)]}

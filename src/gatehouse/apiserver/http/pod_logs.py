@@ -12,7 +12,7 @@ from aiohttp import web
 
 from gatehouse.apiserver import errors
 from gatehouse.apiserver.errors import ApiError
-from gatehouse.apiserver.http.log_timestamps import LogTimes, Stamps
+from gatehouse.apiserver.http.log_timestamps import LogTimes, TimestampWriter
 from gatehouse.apiserver.http.requests import Target, flag, number
 from gatehouse.apiserver.objects import timestamps
 from gatehouse.apiserver.storage.store import Store
@@ -20,7 +20,7 @@ from gatehouse.apiserver.storage.store import Store
 Find = Callable[[str, str], Path]
 """Gives the file of a Pod's log by namespace and name."""
 
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 """How often a log that is followed is looked at."""
 
 CHUNK = 64 * 1024
@@ -74,7 +74,7 @@ class PodLogs:
             start = await asyncio.to_thread(times.line_at, since) if since else 0
             if tail is not None:
                 start = max(start, await asyncio.to_thread(_start_of_tail, path, tail))
-            stamps = Stamps(times, start) if flag(request, "timestamps") else None
+            stamps = TimestampWriter(times, start) if flag(request, "timestamps") else None
             file.seek(start)
             await response.prepare(request)
             try:
@@ -86,7 +86,7 @@ class PodLogs:
                             data, left = data[:left], left - len(data[:left])
                         await response.write(data)
                     elif flag(request, "follow") and not self._stop.is_set():
-                        await asyncio.sleep(LOOK_SECONDS)
+                        await asyncio.sleep(POLL_SECONDS)
                     else:
                         break
             except (ConnectionResetError, asyncio.CancelledError):
@@ -102,7 +102,7 @@ def _since(request: web.BaseRequest) -> float | None:
     text = request.query.get("sinceTime", "")
     if not text:
         return None
-    moment = timestamps.moment(text)
+    moment = timestamps.parse_time(text)
     if moment is None:
         raise errors.bad_request(f"sinceTime: Invalid value: {text!r}: must be a time (RFC 3339)")
     return moment.timestamp()

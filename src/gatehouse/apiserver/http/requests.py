@@ -15,7 +15,7 @@ from gatehouse.apis.request_info import RequestInfo
 from gatehouse.apiserver.errors import ApiError, bad_request
 from gatehouse.apiserver.http import bodies
 from gatehouse.apiserver.objects.registry import Registry
-from gatehouse.apiserver.objects.served_resource import Served
+from gatehouse.apiserver.objects.served_resource import ServedResource
 from gatehouse.apiserver.objects.write_request import Options
 
 Object = dict[str, Any]
@@ -29,9 +29,9 @@ _NUMBER = re.compile(r"[0-9]{1,19}")
 class Target(msgspec.Struct, frozen=True):
     """An object, a collection, or a subresource."""
 
-    served: Served
+    served: ServedResource
     """What is stored."""
-    shown: Served
+    shown: ServedResource
     """What was asked for: the same, but for aliases."""
     namespace: str
     name: str

@@ -17,7 +17,7 @@ from gatehouse.apiserver.http.requests import APPLY, Target
 from gatehouse.apiserver.identity.users import User
 from gatehouse.apiserver.objects.deletion import Deletion
 from gatehouse.apiserver.objects.verbs import Verbs
-from gatehouse.apiserver.objects.write_request import Call
+from gatehouse.apiserver.objects.write_request import WriteRequest
 from gatehouse.apiserver.patches import json as json_patches
 from gatehouse.apiserver.patches import strategic
 from gatehouse.apiserver.storage.store import Store
@@ -67,9 +67,9 @@ class Resources:
         _kind_matches(body, target)
         await _no_duplicates(request, target, options.validation)
         body = _stored(body, target)
-        call = Call(target.served, target.namespace, "", "", options, user)
+        call = WriteRequest(target.served, target.namespace, "", "", options, user)
         written = await self._verbs.create(call, body)
-        return responses.written(written, form_of(request, target.shown), 201)
+        return responses.write_response(written, form_of(request, target.shown), 201)
 
     async def update(self, request: web.BaseRequest, target: Target, user: User) -> web.Response:
         """PUT of an object."""
@@ -86,7 +86,7 @@ class Resources:
         call = self._call(target, options, user)
         stored = _stored(body, target)
         written = await self._verbs.change(call, lambda _: _copied(stored))
-        return responses.written(written, form_of(request, target.shown), 200)
+        return responses.write_response(written, form_of(request, target.shown), 200)
 
     async def patch(
         self, request: web.BaseRequest, target: Target, user: User, *, may_create: Any
@@ -112,13 +112,13 @@ class Resources:
                 ),
             )
         code = 201 if written.created else 200
-        return responses.written(written, form_of(request, target.shown), code)
+        return responses.write_response(written, form_of(request, target.shown), code)
 
     async def delete(self, request: web.BaseRequest, target: Target, user: User) -> web.Response:
         """DELETE of an object."""
         options = await _delete_options(request)
         resource = target.served.resource
-        call = Call(
+        call = WriteRequest(
             target.served, target.namespace, target.name, "", requests.options(request), user
         )
         entry, gone = await self._deletion.delete(call, options)
@@ -130,7 +130,7 @@ class Resources:
             "uid": entry.value["metadata"]["uid"],
             **({"group": resource.group} if resource.group else {}),
         }
-        return responses.success(details)
+        return responses.ok_response(details)
 
     async def delete_collection(
         self, request: web.BaseRequest, target: Target, user: User
@@ -141,7 +141,7 @@ class Resources:
         found = [e for _, e in list(self._store.list(target.prefix)) if chosen(e.value)]
         for entry in found:
             metadata = entry.value["metadata"]
-            call = Call(
+            call = WriteRequest(
                 target.served,
                 metadata.get("namespace", ""),
                 metadata["name"],
@@ -158,8 +158,10 @@ class Resources:
         return responses.raw(form.encode_list(found, metadata))
 
     @staticmethod
-    def _call(target: Target, options: Any, user: User) -> Call:
-        return Call(target.served, target.namespace, target.name, target.subresource, options, user)
+    def _call(target: Target, options: Any, user: User) -> WriteRequest:
+        return WriteRequest(
+            target.served, target.namespace, target.name, target.subresource, options, user
+        )
 
 
 def _stored(body: Object, target: Target) -> Object:

@@ -8,8 +8,8 @@ import msgspec
 from aiohttp import web
 
 from gatehouse.apiserver.errors import ApiError
-from gatehouse.apiserver.http.negotiation import Form
-from gatehouse.apiserver.objects.write_request import Written
+from gatehouse.apiserver.http.negotiation import Representation
+from gatehouse.apiserver.objects.write_request import WriteResult
 from gatehouse.apiserver.storage.entries import Entry
 
 
@@ -23,7 +23,7 @@ def json(value: Any, code: int = 200, content_type: str = "application/json") ->
     return raw(msgspec.json.encode(value), code, content_type)
 
 
-def failure(error: ApiError) -> web.Response:
+def error_response(error: ApiError) -> web.Response:
     """Answer with a Status."""
     response = json(error.status(), error.code)
     if error.retry_after:
@@ -32,7 +32,7 @@ def failure(error: ApiError) -> web.Response:
     return response
 
 
-def written(result: Written, form: Form, code: int) -> web.Response:
+def write_response(result: WriteResult, form: Representation, code: int) -> web.Response:
     """Answer with what was written, as the client wants to see it."""
     revision = int(result.value["metadata"].get("resourceVersion") or 0)
     response = raw(form.encode(Entry(revision, result.value, result.data)), code)
@@ -42,7 +42,7 @@ def written(result: Written, form: Form, code: int) -> web.Response:
     return response
 
 
-def success(details: dict[str, Any] | None = None) -> web.Response:
+def ok_response(details: dict[str, Any] | None = None) -> web.Response:
     """Answer that all went well."""
     status: dict[str, Any] = {
         "kind": "Status",

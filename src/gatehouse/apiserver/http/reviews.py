@@ -12,7 +12,7 @@ from gatehouse.apiserver.identity.authentication import Authenticator
 from gatehouse.apiserver.identity.service_account_tokens import API_AUDIENCE, Tokens
 from gatehouse.apiserver.identity.users import User
 from gatehouse.apiserver.objects import timestamps
-from gatehouse.apiserver.objects.served_resource import Served
+from gatehouse.apiserver.objects.served_resource import ServedResource
 from gatehouse.apiserver.rbac.authorizer import Authorizer
 from gatehouse.apiserver.rbac.rules import Attributes
 
@@ -33,7 +33,7 @@ class Reviews:
             "selfsubjectrulesreviews": self._own_rules,
         }
 
-    def answer(self, served: Served, body: Any, user: User, namespace: str) -> Object:
+    def answer(self, served: ServedResource, body: Any, user: User, namespace: str) -> Object:
         """Give the review with its status. Raises ApiError."""
         resource = served.resource
         plural, kind, api_version = resource.plural, resource.kind, resource.api_version

@@ -14,7 +14,7 @@ from gatehouse.apiserver.identity.users import User
 from gatehouse.apiserver.objects import jsonpath
 from gatehouse.apiserver.objects.served_resource import Scale
 from gatehouse.apiserver.objects.verbs import Verbs
-from gatehouse.apiserver.objects.write_request import Call
+from gatehouse.apiserver.objects.write_request import WriteRequest
 from gatehouse.apiserver.patches import json as json_patches
 from gatehouse.apiserver.storage.store import Store
 
@@ -79,7 +79,7 @@ async def answer(
         current["metadata"]["resourceVersion"] = version or ""
         return current
 
-    call = Call(
+    call = WriteRequest(
         target.served, target.namespace, target.name, "scale", requests.options(request), user
     )
     written = await verbs.change(call, change)

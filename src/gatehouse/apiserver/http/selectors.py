@@ -9,7 +9,7 @@ from typing import Any
 
 from gatehouse.apis import request_info
 from gatehouse.apiserver.errors import bad_request
-from gatehouse.apiserver.objects.served_resource import Served
+from gatehouse.apiserver.objects.served_resource import ServedResource
 
 Object = dict[str, Any]
 Test = Callable[[Object], bool]
@@ -62,7 +62,7 @@ def _value(text: str) -> str:
     return text
 
 
-def fields(text: str, served: Served) -> Test | None:
+def fields(text: str, served: ServedResource) -> Test | None:
     """Parse a field selector; None for an empty one. Raises ApiError 400."""
     try:
         terms = request_info.field_terms(text)
@@ -75,7 +75,7 @@ def fields(text: str, served: Served) -> Test | None:
     return lambda obj: all(test(obj) for test in tests)
 
 
-def _field(path: str, operator: str, wanted: str, served: Served) -> Test:
+def _field(path: str, operator: str, wanted: str, served: ServedResource) -> Test:
     known = ("metadata.name", "metadata.namespace", *served.selectable)
     if path not in known:
         shown = ", ".join(f'"{name}"' for name in known)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gatehouse.apiserver.objects.served_resource import Served
+from gatehouse.apiserver.objects.served_resource import ServedResource
 
 Object = dict[str, Any]
 
@@ -13,7 +13,7 @@ _META = "meta.k8s.io/v1"
 
 
 def table(
-    served: Served, found: Iterable[Object], metadata: Object, *, headed: bool = True
+    served: ServedResource, found: Iterable[Object], metadata: Object, *, headed: bool = True
 ) -> Object:
     """Give a Table of rows."""
     columns = [
@@ -35,7 +35,7 @@ def table(
     }
 
 
-def rows(served: Served, objects: Iterable[Object], include: str) -> list[Object]:
+def rows(served: ServedResource, objects: Iterable[Object], include: str) -> list[Object]:
     """Give objects as rows; ``include``: Metadata, Object or None."""
     found = []
     for obj in objects:

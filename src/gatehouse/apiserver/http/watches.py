@@ -12,7 +12,7 @@ from aiohttp import web
 
 from gatehouse.apiserver import errors
 from gatehouse.apiserver.http.lists import selection
-from gatehouse.apiserver.http.negotiation import Form, form_of
+from gatehouse.apiserver.http.negotiation import Representation, form_of
 from gatehouse.apiserver.http.requests import Target, flag, number
 from gatehouse.apiserver.storage.entries import (
     CompactedError,
@@ -41,7 +41,7 @@ class Encoded:
     def __init__(self) -> None:
         self._lines: dict[tuple[int, str, str, str, str], bytes] = {}
 
-    def line(self, kind: str, form: Form, entry: Entry) -> bytes:
+    def line(self, kind: str, form: Representation, entry: Entry) -> bytes:
         """Give the line of a watch that says ``kind`` of ``entry``."""
         key = (entry.revision, kind, form.kind, form.rows_with, form.api_version)
         found = self._lines.get(key)
@@ -57,7 +57,7 @@ class Encoded:
 class View(msgspec.Struct, frozen=True):
     """What one watcher wants to see, and how."""
 
-    form: Form
+    form: Representation
     chosen: Callable[[Object], bool]
     bookmarks: bool
     encoded: Encoded

@@ -22,7 +22,7 @@ ISSUER = "https://kubernetes.default.svc"
 API_AUDIENCE = ISSUER
 DEFAULT_SECONDS, LEAST_SECONDS = 3600, 600
 LEEWAY = 5
-REMEMBERED = 10_000
+CACHE_SIZE = 10_000
 """Tokens whose signature need not be checked again."""
 
 Object = dict[str, Any]
@@ -141,7 +141,7 @@ class Tokens:
             options={"verify_aud": False, "require": ["exp", "iat", "sub", "aud"]},
         )
         self._verified[token] = claims
-        if len(self._verified) > REMEMBERED:
+        if len(self._verified) > CACHE_SIZE:
             self._verified.popitem(last=False)
         return claims
 

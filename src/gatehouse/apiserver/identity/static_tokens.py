@@ -76,7 +76,7 @@ def bootstrap(store: Store, token: str) -> User | str:
         return "the bootstrap token is not for authentication"
     ends = data.get("expiration")
     if ends:
-        moment = timestamps.moment(ends.decode(errors="replace"))
+        moment = timestamps.parse_time(ends.decode(errors="replace"))
         if moment is None or moment < datetime.now(UTC):
             return "the bootstrap token has expired"
     extra = data.get("auth-extra-groups", b"").decode()

@@ -11,15 +11,15 @@ from gatehouse.apiserver import errors
 from gatehouse.apiserver.errors import ApiError, Cause
 from gatehouse.apiserver.objects import metadata as rules
 from gatehouse.apiserver.objects.registry import Registry
-from gatehouse.apiserver.objects.served_resource import Served
-from gatehouse.apiserver.objects.write_request import Call
+from gatehouse.apiserver.objects.served_resource import ServedResource
+from gatehouse.apiserver.objects.write_request import WriteRequest
 from gatehouse.apiserver.storage.store import Store
 
 Object = dict[str, Any]
-PlugIn = Callable[[Call, Object, "Object | None"], None]
+PlugIn = Callable[[WriteRequest, Object, "Object | None"], None]
 """Looks at an object about to be written, and its state before; may change it or raise ApiError."""
 
-Policy = Callable[[Call, "Object | None", "Object | None"], tuple[str, ...]]
+Policy = Callable[[WriteRequest, "Object | None", "Object | None"], tuple[str, ...]]
 """Looks at a write's object (None: a deletion) and its state before; gives warnings or raises."""
 
 NAMESPACES = "/core/namespaces/"
@@ -27,7 +27,7 @@ _MALFORMED = (TypeError, AttributeError, KeyError, ValueError)
 """What code that reads a value of the wrong type raises."""
 
 
-def _no_policy(_: Call, __: Object | None, ___: Object | None) -> tuple[str, ...]:
+def _no_policy(_: WriteRequest, __: Object | None, ___: Object | None) -> tuple[str, ...]:
     return ()
 
 
@@ -43,7 +43,7 @@ class Admission:
         self.policy: Policy = _no_policy
         """Called with every valid object, and with every deletion."""
 
-    def prepare(self, call: Call, obj: Object, old: Object | None) -> tuple[str, ...]:
+    def prepare(self, call: WriteRequest, obj: Object, old: Object | None) -> tuple[str, ...]:
         """Prune ``obj`` and set its defaults, in place; gives warnings. Raises ApiError."""
         _place(call, obj["metadata"], old)
         if old is None:
@@ -54,7 +54,7 @@ class Admission:
             call.served.complete(obj)
         return warnings
 
-    def judge(self, call: Call, obj: Object, old: Object | None) -> tuple[str, ...]:
+    def judge(self, call: WriteRequest, obj: Object, old: Object | None) -> tuple[str, ...]:
         """Let plug-ins complete ``obj``, and validate it; gives warnings. Raises ApiError."""
         served = call.served
         with contextlib.suppress(*_MALFORMED):
@@ -77,12 +77,12 @@ class Admission:
             raise errors.invalid(resource.kind, resource.group, name, causes)
         return self.policy(call, obj, old)
 
-    def finish(self, call: Call, obj: Object, old: Object | None) -> None:
+    def finish(self, call: WriteRequest, obj: Object, old: Object | None) -> None:
         """Let plug-ins complete an object that is about to be written. Raises ApiError."""
         for plug_in in self.finishing.get(call.served.resource.plural, ()):
             plug_in(call, obj, old)
 
-    def known_fields(self, call: Call, obj: Object) -> tuple[str, ...]:
+    def known_fields(self, call: WriteRequest, obj: Object) -> tuple[str, ...]:
         """Remove fields that the kind does not have; gives warnings. Raises ApiError 400."""
         served, resource = call.served, call.served.resource
         obj["apiVersion"], obj["kind"] = served.storage_api_version, resource.kind
@@ -100,7 +100,7 @@ class Admission:
             warnings += [f'unknown field "{field}"' for field in unknown]
         return tuple(warnings)
 
-    def _namespace(self, call: Call) -> None:
+    def _namespace(self, call: WriteRequest) -> None:
         """Check that the namespace is there, and not about to go."""
         if not call.served.resource.namespaced:
             return
@@ -121,7 +121,7 @@ class Admission:
             raise ApiError(403, "Forbidden", message, kind=resource.plural, causes=[cause])
 
 
-def is_held(served: Served, obj: Object) -> bool:
+def deletion_blocked(served: ServedResource, obj: Object) -> bool:
     """Whether something must happen before a deleted object may go."""
     if obj["metadata"].get("finalizers"):
         return True
@@ -130,7 +130,7 @@ def is_held(served: Served, obj: Object) -> bool:
     return bool(obj["metadata"].get("deletionGracePeriodSeconds"))
 
 
-def _place(call: Call, metadata: Object, old: Object | None) -> None:
+def _place(call: WriteRequest, metadata: Object, old: Object | None) -> None:
     """Check that the object lies where the request says."""
     if old is not None and metadata.get("name", call.name) != call.name:
         message = (
@@ -160,7 +160,7 @@ _IN_BODY = re.compile(r": (\S+) in body should (be|match|have)")
 _TYPED = re.compile(r'must be of type (\S+): "(.*)"$')
 
 
-def _as_builtin(served: Served, cause: Cause) -> Cause:
+def _as_builtin(served: ServedResource, cause: Cause) -> Cause:
     """Say a violation as Kubernetes does for its own kinds; wrong types raise ApiError."""
     if cause.reason != "FieldValueTypeInvalid":
         return Cause(cause.reason, _IN_BODY.sub(r": must \2", cause.message), cause.field)
@@ -176,7 +176,7 @@ def _as_builtin(served: Served, cause: Cause) -> Cause:
     )
 
 
-def _undecodable(served: Served, why: str) -> ApiError:
+def _undecodable(served: ServedResource, why: str) -> ApiError:
     resource = served.resource
     return errors.bad_request(
         f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '

@@ -14,7 +14,7 @@ from gatehouse.apiserver.builtin.validation import invalid, required
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.objects import jsonpath, timestamps
 from gatehouse.apiserver.objects.registry import Registry
-from gatehouse.apiserver.objects.served_resource import Column, Scale, Served
+from gatehouse.apiserver.objects.served_resource import Column, Scale, ServedResource
 from gatehouse.apiserver.structural import schema_validation as structural
 
 Object = dict[str, Any]
@@ -24,7 +24,7 @@ FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 PRESERVE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
-def served_by(definition: Object) -> list[Served]:
+def served_by(definition: Object) -> list[ServedResource]:
     """Give what an accepted definition serves."""
     spec, names = definition["spec"], definition["spec"]["names"]
     storage = next(v["name"] for v in spec["versions"] if v.get("storage"))
@@ -35,7 +35,7 @@ def served_by(definition: Object) -> list[Served]:
     ]
 
 
-def _version(spec: Object, names: Object, version: Object, storage: str) -> Served:
+def _version(spec: Object, names: Object, version: Object, storage: str) -> ServedResource:
     subresources = version.get("subresources") or {}
     scale = subresources.get("scale")
     api_version = f"{spec['group']}/{version['name']}"
@@ -44,7 +44,7 @@ def _version(spec: Object, names: Object, version: Object, storage: str) -> Serv
         warning = (
             version.get("deprecationWarning") or f"{api_version} {names['kind']} is deprecated"
         )
-    return Served(
+    return ServedResource(
         resource=Resource(
             spec["group"],
             version["name"],

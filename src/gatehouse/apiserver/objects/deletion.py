@@ -11,9 +11,9 @@ from typing import Any
 from gatehouse.apiserver import errors
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.objects import crds
-from gatehouse.apiserver.objects.admission import Admission, is_held
-from gatehouse.apiserver.objects.verbs import ATTEMPTS, thawed
-from gatehouse.apiserver.objects.write_request import Call
+from gatehouse.apiserver.objects.admission import Admission, deletion_blocked
+from gatehouse.apiserver.objects.verbs import ATTEMPTS, mutable_copy
+from gatehouse.apiserver.objects.write_request import WriteRequest
 from gatehouse.apiserver.storage.entries import Entry, MismatchError
 from gatehouse.apiserver.storage.store import Store
 
@@ -31,7 +31,7 @@ class Deletion:
     def __init__(self, store: Store, admission: Admission) -> None:
         self._store, self._admission = store, admission
 
-    async def delete(self, call: Call, options: Object) -> tuple[Entry, bool]:
+    async def delete(self, call: WriteRequest, options: Object) -> tuple[Entry, bool]:
         """Delete an object; gives its last state, and whether it is gone. Raises ApiError."""
         resource = call.served.resource
         for _ in range(ATTEMPTS):
@@ -51,8 +51,10 @@ class Deletion:
                 await self._store.fresh()
         raise errors.conflict(resource.plural, resource.group, call.name)
 
-    async def _delete(self, call: Call, options: Object, current: Entry) -> tuple[Entry, bool]:
-        obj = thawed(current)
+    async def _delete(
+        self, call: WriteRequest, options: Object, current: Entry
+    ) -> tuple[Entry, bool]:
+        obj = mutable_copy(current)
         metadata = obj["metadata"]
         _mark_dependents(metadata, _policy(options, metadata))
         if call.served.resource.plural == crds.PLURAL and call.served.builtin:
@@ -71,7 +73,7 @@ class Deletion:
             metadata["deletionGracePeriodSeconds"] = 0
         if "All" in (options.get("dryRun") or ()):
             return current, True
-        if not is_held(call.served, obj):
+        if not deletion_blocked(call.served, obj):
             return await self._store.delete(call.key, current.revision), True
         if not metadata.get("deletionTimestamp"):
             moment = datetime.now(UTC) + timedelta(seconds=grace)
@@ -85,13 +87,13 @@ class Deletion:
             return current, False
         return await self._store.put(call.key, obj, current.revision), False
 
-    async def remove_finalizer(self, call: Call, finalizer: str) -> None:
+    async def remove_finalizer(self, call: WriteRequest, finalizer: str) -> None:
         """Take a finalizer of the server's own from an object, which may go with the last one."""
         for _ in range(ATTEMPTS):
             current = self._store.latest(call.key)
             if current is None:
                 return
-            obj = thawed(current)
+            obj = mutable_copy(current)
             holder = obj["metadata"]
             if call.served.resource.plural == "namespaces" and finalizer == "kubernetes":
                 holder = obj["spec"]
@@ -103,7 +105,9 @@ class Deletion:
             else:
                 holder.pop("finalizers")
             try:
-                if obj["metadata"].get("deletionTimestamp") and not is_held(call.served, obj):
+                if obj["metadata"].get("deletionTimestamp") and not deletion_blocked(
+                    call.served, obj
+                ):
                     await self._store.delete(call.key, current.revision)
                 else:
                     await self._store.put(call.key, obj, current.revision)
@@ -113,7 +117,7 @@ class Deletion:
             return
 
 
-def _preconditions(call: Call, options: Object, current: Entry) -> None:
+def _preconditions(call: WriteRequest, options: Object, current: Entry) -> None:
     metadata = current.value["metadata"]
     for field, shown in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
         wanted = (options.get("preconditions") or {}).get(field)
@@ -156,7 +160,7 @@ def _mark_dependents(metadata: Object, policy: str) -> None:
         metadata.pop("finalizers", None)
 
 
-def _grace(call: Call, options: Object, obj: Object) -> int:
+def _grace(call: WriteRequest, options: Object, obj: Object) -> int:
     """Give the seconds that the Pod of a node has to end; nothing else has any."""
     if call.served.resource.plural != "pods" or call.served.resource.group:
         return 0

@@ -11,7 +11,7 @@ import msgspec
 
 from gatehouse.apiserver.builtin.schemas import schema_of
 from gatehouse.apiserver.errors import Cause
-from gatehouse.apiserver.objects.served_resource import Served
+from gatehouse.apiserver.objects.served_resource import ServedResource
 from gatehouse.apiserver.structural import Compiled, compile_schema
 
 Object = dict[str, Any]
@@ -120,7 +120,7 @@ def json_type(value: Any) -> str:
     return "null"
 
 
-def check(served: Served, metadata: Object) -> Iterator[Cause]:
+def check(served: ServedResource, metadata: Object) -> Iterator[Cause]:
     """Give what is wrong with an object's metadata; its types are right."""
     yield from _name(served, metadata)
     for key, value in metadata.get("labels", {}).items():
@@ -140,7 +140,7 @@ def check(served: Served, metadata: Object) -> Iterator[Cause]:
         yield from _qualified(finalizer, f"metadata.finalizers[{index}]")
 
 
-def _name(served: Served, metadata: Object) -> Iterator[Cause]:
+def _name(served: ServedResource, metadata: Object) -> Iterator[Cause]:
     name = metadata.get("name")
     if not name:
         message = "Required value: name or generateName is required"

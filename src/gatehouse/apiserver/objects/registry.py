@@ -5,38 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gatehouse.apis.resources import Resource
-from gatehouse.apiserver.objects.served_resource import Served
+from gatehouse.apiserver.objects.served_resource import ServedResource
 
 
 class Registry:
     """Resources by group, version and plural name."""
 
-    def __init__(self, builtin: Iterable[Served]) -> None:
-        self._served: dict[tuple[str, str, str], Served] = {}
-        self._storage: dict[tuple[str, str], Served] = {}
+    def __init__(self, builtin: Iterable[ServedResource]) -> None:
+        self._served: dict[tuple[str, str, str], ServedResource] = {}
+        self._storage: dict[tuple[str, str], ServedResource] = {}
         self.generation = 0
         """Grows with every change: what was derived from the registry is stale then."""
         for served in builtin:
             self._add(served)
 
-    def find(self, group: str, version: str, plural: str) -> Served | None:
+    def find(self, group: str, version: str, plural: str) -> ServedResource | None:
         """Give what is served under these names."""
         return self._served.get((group, version, plural))
 
-    def of(self, resource: Resource) -> Served:
+    def of(self, resource: Resource) -> ServedResource:
         """Give what is served as ``resource``."""
         return self._served[(resource.group, resource.version, resource.plural)]
 
-    def stored(self, group: str, plural: str) -> Served | None:
+    def stored(self, group: str, plural: str) -> ServedResource | None:
         """Give the version in which objects of a resource are stored."""
         return self._storage.get((group, plural))
 
-    def by_key(self, key: str) -> Served | None:
+    def by_key(self, key: str) -> ServedResource | None:
         """Give what an object with this key in the store is."""
         _, group, plural, _ = key.split("/", 3)
         return self.stored("" if group == "core" else group, plural)
 
-    def by_kind(self, api_version: str, kind: str) -> Served | None:
+    def by_kind(self, api_version: str, kind: str) -> ServedResource | None:
         """Give the resource of a kind."""
         group, _, version = api_version.rpartition("/")
         for served in self.all():
@@ -45,16 +45,16 @@ class Registry:
                 return served
         return None
 
-    def all(self) -> Iterator[Served]:
+    def all(self) -> Iterator[ServedResource]:
         """Give every version of every resource."""
         return iter(tuple(self._served.values()))
 
-    def kept(self) -> Iterator[Served]:
+    def kept(self) -> Iterator[ServedResource]:
         """Give every resource whose objects are stored, once."""
         found = self._storage.values()
         return iter([served for served in found if served.kept and served.alias is None])
 
-    def replace(self, group: str, plural: str, versions: Iterable[Served]) -> None:
+    def replace(self, group: str, plural: str, versions: Iterable[ServedResource]) -> None:
         """Serve these versions of a resource, and no others."""
         for key in [key for key in self._served if key[0] == group and key[2] == plural]:
             del self._served[key]
@@ -63,7 +63,7 @@ class Registry:
             self._add(served)
         self.generation += 1
 
-    def _add(self, served: Served) -> None:
+    def _add(self, served: ServedResource) -> None:
         resource = served.resource
         self._served[(resource.group, resource.version, resource.plural)] = served
         if resource.version == served.storage_version:

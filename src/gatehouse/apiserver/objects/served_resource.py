@@ -57,7 +57,7 @@ def nothing_to_complete(_: Object) -> None:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Served:
+class ServedResource:
     """One version of one resource."""
 
     resource: Resource

@@ -18,7 +18,7 @@ def _written(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def moment(text: Any) -> datetime | None:
+def parse_time(text: Any) -> datetime | None:
     """Read a time; None if it is none."""
     if not isinstance(text, str):
         return None
@@ -30,7 +30,7 @@ def moment(text: Any) -> datetime | None:
 
 def age(text: Any) -> str:
     """Give how long ago a time was, such as ``5m30s``."""
-    since = moment(text)
+    since = parse_time(text)
     if since is None:
         return "<unknown>"
     return duration(int((datetime.now(UTC) - since).total_seconds()))

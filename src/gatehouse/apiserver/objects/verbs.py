@@ -11,8 +11,8 @@ import msgspec
 from gatehouse.apiserver import errors, fields
 from gatehouse.apiserver.errors import ApiError, Cause
 from gatehouse.apiserver.objects import timestamps, uids
-from gatehouse.apiserver.objects.admission import Admission, is_held
-from gatehouse.apiserver.objects.write_request import Call, Written
+from gatehouse.apiserver.objects.admission import Admission, deletion_blocked
+from gatehouse.apiserver.objects.write_request import WriteRequest, WriteResult
 from gatehouse.apiserver.storage.entries import Entry, MismatchError
 from gatehouse.apiserver.storage.store import Store
 
@@ -45,7 +45,7 @@ class Verbs:
     def __init__(self, store: Store, admission: Admission) -> None:
         self._store, self._admission = store, admission
 
-    async def create(self, call: Call, obj: Object) -> Written:
+    async def create(self, call: WriteRequest, obj: Object) -> WriteResult:
         """Create an object. Raises ApiError."""
         metadata = metadata_of(obj)
         if metadata.get("resourceVersion"):
@@ -62,7 +62,7 @@ class Verbs:
                     raise
         raise AssertionError("unreachable")
 
-    async def _create(self, call: Call, obj: Object) -> Written:
+    async def _create(self, call: WriteRequest, obj: Object) -> WriteResult:
         served = call.served
         metadata = obj["metadata"]
         for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "uid", "selfLink"):
@@ -87,16 +87,16 @@ class Verbs:
         if self._store.latest(key) is not None:
             raise errors.already_exists(served.resource.plural, served.resource.group, name)
         if call.options.dry_run:
-            return Written(obj, msgspec.json.encode(obj), warnings, created=True)
+            return WriteResult(obj, msgspec.json.encode(obj), warnings, created=True)
         try:
             entry = await self._store.put(key, obj, 0)
         except MismatchError as error:
             raise errors.already_exists(
                 served.resource.plural, served.resource.group, name
             ) from error
-        return Written(entry.value, entry.data, warnings, created=True)
+        return WriteResult(entry.value, entry.data, warnings, created=True)
 
-    async def change(self, call: Call, change: Change) -> Written:
+    async def change(self, call: WriteRequest, change: Change) -> WriteResult:
         """Replace an object by what ``change`` makes of a copy of it. Raises ApiError.
 
         Nothing is awaited between reading and writing, so that in one process no other write comes
@@ -110,7 +110,7 @@ class Verbs:
                 if current is None:
                     raise errors.not_found(resource.plural, resource.group, call.name)
                 try:
-                    return await self._change(call, current, change(thawed(current)))
+                    return await self._change(call, current, change(mutable_copy(current)))
                 except MismatchError:
                     await self._store.fresh()
                 except errors.ApiError as error:
@@ -118,7 +118,7 @@ class Verbs:
                         raise
         raise errors.conflict(resource.plural, resource.group, call.name)
 
-    async def apply(self, call: Call, applied: Object) -> Written:
+    async def apply(self, call: WriteRequest, applied: Object) -> WriteResult:
         """Server-side apply; creates the object if it is not there. Raises ApiError."""
         options, served = call.options, call.served
         metadata = metadata_of(applied)
@@ -153,9 +153,9 @@ class Verbs:
             written = await self.change(call, merged)
         # Decoding what was applied warned of fields that the merged object has no more.
         warnings = tuple(dict.fromkeys((*warnings, *written.warnings)))
-        return Written(written.value, written.data, warnings, written.created)
+        return WriteResult(written.value, written.data, warnings, written.created)
 
-    async def _change(self, call: Call, current: Entry, new: Object) -> Written:
+    async def _change(self, call: WriteRequest, current: Entry, new: Object) -> WriteResult:
         served, before = call.served, current.value
         metadata = metadata_of(new)
         self._preconditions(call, metadata, current)
@@ -178,16 +178,16 @@ class Verbs:
             obj["metadata"]["generation"] = before["metadata"].get("generation", 0) + 1
         self._admission.finish(call, obj, before)
         if obj == before or call.options.dry_run:
-            return Written(obj, msgspec.json.encode(obj), warnings)
+            return WriteResult(obj, msgspec.json.encode(obj), warnings)
         obj = _ordered(obj)
-        if obj["metadata"].get("deletionTimestamp") and not is_held(served, obj):
+        if obj["metadata"].get("deletionTimestamp") and not deletion_blocked(served, obj):
             entry = await self._store.delete(call.key, current.revision)
-            return Written(entry.value, entry.data, warnings)
+            return WriteResult(entry.value, entry.data, warnings)
         entry = await self._store.put(call.key, obj, current.revision)
-        return Written(entry.value, entry.data, warnings)
+        return WriteResult(entry.value, entry.data, warnings)
 
     @staticmethod
-    def _part(call: Call, new: Object, before: Object) -> Object:
+    def _part(call: WriteRequest, new: Object, before: Object) -> Object:
         """Give the object after the part that the request may write was taken over."""
         match call.subresource:
             case "status":
@@ -210,7 +210,7 @@ class Verbs:
         return new
 
     @staticmethod
-    def _preconditions(call: Call, metadata: Object, current: Entry) -> None:
+    def _preconditions(call: WriteRequest, metadata: Object, current: Entry) -> None:
         resource, have = call.served.resource, current.value["metadata"]
         version = metadata.get("resourceVersion")
         if version and version != have["resourceVersion"]:
@@ -235,7 +235,7 @@ def metadata_of(obj: Any) -> Object:
     return metadata
 
 
-def thawed(entry: Entry) -> Object:
+def mutable_copy(entry: Entry) -> Object:
     """Give a copy of an object that may be changed."""
     value: Object = msgspec.json.decode(entry.data)
     return value
@@ -255,7 +255,7 @@ def _ordered(obj: Object) -> Object:
     return {**head, **obj}
 
 
-def _part_owned(call: Call, obj: Object) -> Object:
+def _part_owned(call: WriteRequest, obj: Object) -> Object:
     """Give the part of an object whose fields a request can own: the status, or all but it."""
     if call.subresource == "status":
         kept = {key: obj["metadata"][key] for key in ("managedFields",) if key in obj["metadata"]}
@@ -275,7 +275,7 @@ def _keep_metadata(metadata: Object, old: Object) -> None:
             metadata.pop(field, None)
 
 
-def _own(call: Call, before: Object | None, obj: Object, *, cleared: bool = False) -> None:
+def _own(call: WriteRequest, before: Object | None, obj: Object, *, cleared: bool = False) -> None:
     """Record who owns what the write changed."""
     metadata = obj["metadata"]
     if before is not None and not cleared and "managedFields" not in metadata:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from gatehouse.apiserver.identity.users import SYSTEM, User
-from gatehouse.apiserver.objects.served_resource import Served
+from gatehouse.apiserver.objects.served_resource import ServedResource
 
 Object = dict[str, Any]
 
@@ -29,10 +29,10 @@ DEFAULTS = Options()
 
 
 @dataclasses.dataclass(frozen=True)
-class Call:
+class WriteRequest:
     """One request for one object."""
 
-    served: Served
+    served: ServedResource
     namespace: str = ""
     name: str = ""
     subresource: str = ""
@@ -45,7 +45,7 @@ class Call:
         return self.served.key(self.namespace, self.name)
 
 
-class Written(msgspec.Struct, frozen=True):
+class WriteResult(msgspec.Struct, frozen=True):
     """What came of a write, and what to warn of."""
 
     value: Object

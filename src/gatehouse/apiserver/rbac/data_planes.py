@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gatehouse.apiserver.errors import ApiError
 from gatehouse.apiserver.objects.admission import Admission
-from gatehouse.apiserver.objects.write_request import Call
+from gatehouse.apiserver.objects.write_request import WriteRequest
 from gatehouse.apiserver.rbac.authorizer import MASTERS, Authorizer
 from gatehouse.apiserver.rbac.coverage import covers
 from gatehouse.apiserver.rbac.defaults import CONTROLLER
@@ -26,14 +26,16 @@ _HARMLESS = ("status", "scale")
 def follow(authorizer: Authorizer, admission: Admission) -> None:
     """Check every write to the kinds that the node runs."""
 
-    def check(call: Call, obj: Object, old: Object | None) -> None:
+    def check(call: WriteRequest, obj: Object, old: Object | None) -> None:
         check_write(authorizer, call, obj, old)
 
     for plural in PLURALS:
         admission.finishing.setdefault(plural, []).append(check)
 
 
-def check_write(authorizer: Authorizer, call: Call, obj: Object, old: Object | None) -> None:
+def check_write(
+    authorizer: Authorizer, call: WriteRequest, obj: Object, old: Object | None
+) -> None:
     """Raise ApiError 403 if the user may not write ``obj``, which replaces ``old``.
 
     Only the controller and cluster administrators may write an object that has or had the label.
@@ -57,7 +59,7 @@ def _is_trusted(authorizer: Authorizer, user: User) -> bool:
     return covers(authorizer.rules_for(user, ""), EVERYTHING)
 
 
-def _forbidden(call: Call, obj: Object) -> ApiError:
+def _forbidden(call: WriteRequest, obj: Object) -> ApiError:
     resource, name = call.served.resource, obj["metadata"].get("name", "")
     message = (
         f'{resource.plural}.{resource.group} "{name}" is forbidden: '

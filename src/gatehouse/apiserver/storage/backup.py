@@ -18,11 +18,11 @@ import msgspec
 from gatehouse.apiserver.storage.factory import FILE, locked
 from gatehouse.apiserver.storage.sqlite.log import Log, Row
 
-JUMP = 1_000_000
+REVISION_GAP = 1_000_000
 """By how much revisions jump at a restore: more than could have been written since the backup."""
 
 FORMAT = "gatehouse-backup/v1"
-TOGETHER = 64
+MAX_CONCURRENT_WRITES = 64
 """Writes to etcd that are under way at a time."""
 
 
@@ -67,7 +67,7 @@ async def write(address: str, revision: int, records: Iterable[Record]) -> int:
         from gatehouse.apiserver.storage.etcd import backup
 
         found = [(record.key, record.value) for record in records]
-        if not await backup.write(address, revision + JUMP, found, TOGETHER):
+        if not await backup.write(address, revision + REVISION_GAP, found, MAX_CONCURRENT_WRITES):
             raise TransferError(f"{address} is not empty")
         return len(found)
     return await asyncio.to_thread(_write_sqlite, Path(address), revision, list(records))
@@ -85,7 +85,7 @@ def _write_sqlite(directory: Path, revision: int, records: list[Record]) -> int:
             for record in sorted(records, key=lambda record: record.revision):
                 row = Row(record.revision, record.key, record.revision, record.value)
                 log.append(row, True)
-            log.compact(revision + JUMP)
+            log.compact(revision + REVISION_GAP)
         finally:
             log.close()
         if failures:

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 MARK = b"gatehouse:aesgcm:"
 NONCE = 12
 
-SEALED = ("/core/secrets/",)
+ENCRYPTED_PREFIXES = ("/core/secrets/",)
 """Prefixes of the keys whose values are sealed."""
 
 
@@ -27,7 +27,7 @@ class EncryptionError(Exception):
     """A key file that is no good, or a value that none of its keys opens."""
 
 
-class Plain:
+class IdentityTransformer:
     """Values lie as they are; sealed ones cannot be read."""
 
     def seal(self, key: str, data: bytes) -> bytes:  # noqa: ARG002
@@ -45,7 +45,7 @@ class Plain:
         return False
 
 
-class Sealed(Plain):
+class AESGCMTransformer(IdentityTransformer):
     """Values of sensitive resources are encrypted."""
 
     def __init__(self, keys: dict[str, bytes]) -> None:
@@ -54,7 +54,7 @@ class Sealed(Plain):
 
     def seal(self, key: str, data: bytes) -> bytes:
         """Encrypt what belongs to a sensitive resource."""
-        if not key.startswith(SEALED):
+        if not key.startswith(ENCRYPTED_PREFIXES):
             return data
         nonce = os.urandom(NONCE)
         sealed = self._ciphers[self._first].encrypt(nonce, data, key.encode())
@@ -75,10 +75,12 @@ class Sealed(Plain):
 
     def stale(self, key: str, data: bytes) -> bool:
         """Whether a value lies there in the open, or sealed with another than the first key."""
-        return key.startswith(SEALED) and not data.startswith(MARK + self._first.encode() + b":")
+        return key.startswith(ENCRYPTED_PREFIXES) and not data.startswith(
+            MARK + self._first.encode() + b":"
+        )
 
 
-def load(path: Path) -> Sealed:
+def load(path: Path) -> AESGCMTransformer:
     """Read a key file. Raises EncryptionError."""
     keys: dict[str, bytes] = {}
     try:
@@ -99,7 +101,7 @@ def load(path: Path) -> Sealed:
         keys[name] = key
     if not keys:
         raise EncryptionError(f"{path} holds no key")
-    return Sealed(keys)
+    return AESGCMTransformer(keys)
 
 
 def generate() -> str:

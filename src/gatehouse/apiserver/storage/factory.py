@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from gatehouse.apiserver.storage import encryption
-from gatehouse.apiserver.storage.encryption import Plain
+from gatehouse.apiserver.storage.encryption import IdentityTransformer
 from gatehouse.apiserver.storage.entries import MismatchError, UnavailableError
 from gatehouse.apiserver.storage.sqlite.log import Log
 from gatehouse.apiserver.storage.sqlite.store import SqliteStore
@@ -24,7 +24,9 @@ FILE = "gatehouse.db"
 
 async def open_store(address: str, keys: Path | None = None) -> Store:
     """Open a directory (SQLite) or an etcd. Raises EncryptionError, UnavailableError, OSError."""
-    cipher: Plain = encryption.load(keys) if keys is not None else Plain()
+    cipher: IdentityTransformer = (
+        encryption.load(keys) if keys is not None else IdentityTransformer()
+    )
     if address.startswith("etcd://"):
         # Only who uses etcd pays for loading gRPC.
         from gatehouse.apiserver.storage.etcd.store import EtcdStore
@@ -33,7 +35,7 @@ async def open_store(address: str, keys: Path | None = None) -> Store:
     return _open_directory(Path(address), cipher)
 
 
-def _open_directory(directory: Path, cipher: Plain) -> Store:
+def _open_directory(directory: Path, cipher: IdentityTransformer) -> Store:
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     # Two processes would give the same revisions to different changes.
     with contextlib.ExitStack() as opened:
@@ -53,7 +55,7 @@ def locked(directory: Path) -> Iterator[None]:
         yield
 
 
-async def reseal(store: Store) -> None:
+async def reencrypt(store: Store) -> None:
     """Write anew what lies unsealed, or sealed with a key that is to go."""
     stale = store.stale
     for key in stale:

@@ -18,10 +18,10 @@ class _Absent:
     """Marks the old value of something that was not there."""
 
 
-ABSENT = _Absent()
+NO_OLD_VALUE = _Absent()
 
 
-class Failure:
+class EvaluationError:
     """An evaluation that came to no result."""
 
     def __init__(self, text: str) -> None:
@@ -44,9 +44,9 @@ class Program:
         try:
             found = self._expression.eval(activation)
         except (RuntimeError, TypeError, ValueError) as error:
-            return Failure(str(error))
+            return EvaluationError(str(error))
         if found.type() == cel.Type.ERROR:
-            return Failure(_words(found.value()))
+            return EvaluationError(_words(found.value()))
         return found.value()
 
 
@@ -110,7 +110,7 @@ def mentions(text: str, name: str) -> bool:
 
 def activation(value: Any, old: Any) -> Any:
     """Bind ``self`` and ``oldSelf``."""
-    if old is ABSENT:
+    if old is NO_OLD_VALUE:
         data = {"self": value, "present": False, "before": None}
     else:
         data = {"self": value, "oldSelf": old, "present": True, "before": old}

@@ -11,7 +11,7 @@ from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.structural import cel
 from gatehouse.apiserver.structural.schema_node import Node, Schema
 
-_ABSENT = cel.ABSENT
+_ABSENT = cel.NO_OLD_VALUE
 
 
 class Rule:
@@ -34,7 +34,7 @@ class Rule:
         kind = node.type or "object"
         if result is True:
             return None
-        if isinstance(result, cel.Failure):
+        if isinstance(result, cel.EvaluationError):
             why = f"{result.text} evaluating rule: {self.message or self.text}"
             return Cause("FieldValueInvalid", f'Invalid value: "{kind}": {why}', path or "<nil>")
         place = f"{path}{self.field}" if self.field.startswith("[") else path + self.field

@@ -9,7 +9,7 @@ import msgspec
 _ESCAPES = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Give a value as it stands after ``Invalid value:``."""
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from gatehouse.apiserver.errors import Cause
-from gatehouse.apiserver.structural.formatting import shown
+from gatehouse.apiserver.structural.formatting import format_value
 from gatehouse.apiserver.structural.schema_node import Node
 
 
@@ -47,5 +47,5 @@ def _check(node: Node, value: list[Any], path: str, causes: list[Cause]) -> None
         encoded = msgspec.json.encode(identity, order="sorted")
         seen[encoded] = seen.get(encoded, 0) + 1
         if seen[encoded] == 2:
-            message = f"Duplicate value: {shown(identity)}"
+            message = f"Duplicate value: {format_value(identity)}"
             causes.append(Cause("FieldValueDuplicate", message, f"{path}[{index}]"))

@@ -10,7 +10,7 @@ from typing import Any
 
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.structural import cel, declared, prune_default, validate
-from gatehouse.apiserver.structural.formatting import quoted, shown
+from gatehouse.apiserver.structural.formatting import format_value, quoted
 from gatehouse.apiserver.structural.schema_node import Node, Schema
 
 _TYPES = ("object", "array", "string", "integer", "number", "boolean")
@@ -87,7 +87,7 @@ def _default(schema: Schema, path: str) -> Iterator[Cause]:
     unknown: list[str] = []
     prune_default.prepare_object(Node({"properties": {"default": node.schema}}), wrapper, unknown)
     for name in unknown:
-        message = f"Invalid value: {shown(default)}: must not have unknown fields: {name}"
+        message = f"Invalid value: {format_value(default)}: must not have unknown fields: {name}"
         yield Cause("FieldValueInvalid", message, f"{path}.default")
     holder = Node({"properties": {"default": node.schema}})
     for cause in validate.validate(holder, wrapper, None):
@@ -108,7 +108,9 @@ def _rules(schema: Schema, path: str, *, root: bool) -> Iterator[Cause]:
                 continue
             optional_old = bool(rule.get("optionalOldSelf"))
             for error in _errors(rule[key].strip(), schema, root, optional_old):
-                message = f"Invalid value: {shown(rule[key])}: compilation failed: ERROR: {error}"
+                message = (
+                    f"Invalid value: {format_value(rule[key])}: compilation failed: ERROR: {error}"
+                )
                 yield Cause("FieldValueInvalid", message, f"{field}.{key}")
 
 

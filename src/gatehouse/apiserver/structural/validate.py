@@ -10,7 +10,7 @@ import msgspec
 from gatehouse.apiserver.errors import Cause
 from gatehouse.apiserver.quantities import is_quantity
 from gatehouse.apiserver.structural.formats import FORMATS
-from gatehouse.apiserver.structural.formatting import quoted, shown
+from gatehouse.apiserver.structural.formatting import format_value, quoted
 from gatehouse.apiserver.structural.schema_node import Node
 
 _HEAD = ("apiVersion", "kind", "metadata")
@@ -83,7 +83,7 @@ def _mistyped(path: str, wanted: str, found: str, value: Any) -> Cause:
 
 
 def _invalid(path: str, value: Any, why: str) -> Cause:
-    message = f"Invalid value: {shown(value)}: {path} in body {why}"
+    message = f"Invalid value: {format_value(value)}: {path} in body {why}"
     return Cause("FieldValueInvalid", message, path or "<nil>")
 
 
@@ -144,7 +144,7 @@ def _enum(node: Node, value: Any, path: str, causes: list[Cause]) -> None:
         quoted(item if isinstance(item, str) else msgspec.json.encode(item).decode())
         for item in allowed
     ]
-    message = f"Unsupported value: {shown(value)}: supported values: {', '.join(texts)}"
+    message = f"Unsupported value: {format_value(value)}: supported values: {', '.join(texts)}"
     causes.append(Cause("FieldValueNotSupported", message, path))
 
 

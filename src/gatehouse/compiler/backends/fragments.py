@@ -16,7 +16,7 @@ from gatehouse.incremental.table import difference
 
 T = TypeVar("T")
 I = TypeVar("I", bound="Item")  # noqa: E741 - an item
-W = TypeVar("W", bound="Whole[Any]")
+W = TypeVar("W", bound="OutputSet[Any]")
 I_contra = TypeVar("I_contra", contravariant=True)
 
 Unsupported = tuple[tuple[str, str], ...]
@@ -30,14 +30,14 @@ class Item(Protocol):
         """What no other has."""
 
 
-class Whole(Protocol[I_contra]):
+class OutputSet(Protocol[I_contra]):
     """All of them."""
 
     def changed(self: T, new: Iterable[I_contra], gone: Iterable[Any]) -> T:
         """Give another with ``new`` in it, and without the keys ``gone``."""
 
 
-class Part(msgspec.Struct, Generic[I], frozen=True):
+class Fragment(msgspec.Struct, Generic[I], frozen=True):
     """Items, and what of the IR they leave out."""
 
     resources: tuple[I, ...] = ()
@@ -50,7 +50,7 @@ class Part(msgspec.Struct, Generic[I], frozen=True):
     """What it needs of what other parts may need as well."""
 
 
-class Followed(Generic[T]):
+class ChangeTracker(Generic[T]):
     """Objects that were there in the last pass."""
 
     def __init__(self) -> None:
@@ -63,11 +63,11 @@ class Followed(Generic[T]):
         return difference(before, items)
 
 
-class Parts(Generic[I, W]):
+class Fragments(Generic[I, W]):
     """All parts of a gateway, and the whole of their items."""
 
     def __init__(self, empty: W) -> None:
-        self._parts: dict[str, Part[I]] = {}
+        self._parts: dict[str, Fragment[I]] = {}
         self._findings: dict[str, Unsupported] = {}
         self._users: defaultdict[str, set[str]] = defaultdict(set)
         self.moves = 0
@@ -75,11 +75,11 @@ class Parts(Generic[I, W]):
         self._needs: Counter[Any] = Counter()
         self._turned: dict[Any, bool] = {}
         """Whether it was needed before, of what came to be needed, or is not any more."""
-        self._before: dict[str, Part[I] | None] = {}
+        self._before: dict[str, Fragment[I] | None] = {}
         """Of those that changed in this pass."""
         self._made = empty
 
-    def get(self, key: str) -> Part[I] | None:
+    def get(self, key: str) -> Fragment[I] | None:
         """Give a part."""
         return self._parts.get(key)
 
@@ -96,7 +96,7 @@ class Parts(Generic[I, W]):
         """What any part needs."""
         return self._needs.keys()
 
-    def put(self, key: str, part: Part[I]) -> None:
+    def put(self, key: str, part: Fragment[I]) -> None:
         """Put a part in the place of another, if there is one."""
         self.drop(key)
         self._parts[key] = part

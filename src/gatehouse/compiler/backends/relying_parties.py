@@ -14,7 +14,7 @@ SYSTEM_TRUST = "system.pem"
 """Beside a description: the authorities that the data plane's machine trusts."""
 
 
-def told(wanted: Oidc) -> list[tuple[str, str]]:
+def claim_headers(wanted: Oidc) -> list[tuple[str, str]]:
     """Give the claims that backends are told, and in which headers."""
     asked = wanted.authorization.requirements
     return [(each.name, each.header) for rule in asked for each in rule.claims if each.header]
@@ -46,7 +46,7 @@ def party(wanted: Oidc, file: Callable[[str], str], headers: tuple[str, ...] = (
             for each in asked.requirements
         ),
         every=asked.every,
-        told=tuple(name for name, _ in told(wanted)),
+        told=tuple(name for name, _ in claim_headers(wanted)),
         headers=headers,
     )
     digest = hashlib.sha256(msgspec.json.encode(made)).hexdigest()[:16]

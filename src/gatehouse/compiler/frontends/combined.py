@@ -13,7 +13,7 @@ import msgspec
 
 from gatehouse.apis import meta, resources
 from gatehouse.compiler.frontends import gateway_api, hosted_apiserver, upstream_cluster
-from gatehouse.compiler.frontends.contribution import NOTHING, Contribution
+from gatehouse.compiler.frontends.contribution import EMPTY, Contribution
 from gatehouse.compiler.frontends.gateway_api.listeners.listener_sets import parent_of
 from gatehouse.compiler.frontends.gateway_api.status.types import GatewayStatus, SetStatus
 from gatehouse.compiler.ir import gateway as ir
@@ -24,7 +24,7 @@ from gatehouse.incremental.table import Table
 Status = gateway_api.Status | upstream_cluster.ClusterStatus | hosted_apiserver.HostedStatus
 
 
-class Guest(Protocol):
+class FrontendPlugin(Protocol):
     """What a guest's module has."""
 
     @property
@@ -51,33 +51,33 @@ class Guest(Protocol):
         """Give the Gateways that serve an object."""
 
 
-GUESTS: tuple[Guest, ...] = (upstream_cluster, hosted_apiserver)
+PLUGINS: tuple[FrontendPlugin, ...] = (upstream_cluster, hosted_apiserver)
 
 KINDS: tuple[resources.Resource, ...] = (
     *gateway_api.KINDS,
-    *(kind for guest in GUESTS for kind in guest.KINDS),
+    *(kind for guest in PLUGINS for kind in guest.KINDS),
 )
 """The resources to watch."""
 
 OPTIONAL_KINDS: tuple[resources.Resource, ...] = (
     *gateway_api.OPTIONAL_KINDS,
-    *(kind for guest in GUESTS for kind in guest.KINDS),
+    *(kind for guest in PLUGINS for kind in guest.KINDS),
 )
 """Those that a cluster need not know."""
 
 INDEXES: Mapping[str, tuple[Index, ...]] = {
     **gateway_api.INDEXES,
-    **{kind: found for guest in GUESTS for kind, found in guest.INDEXES.items()},
+    **{kind: found for guest in PLUGINS for kind, found in guest.INDEXES.items()},
 }
 """The index buckets of each kind, for :class:`gatehouse.query.Snapshot`."""
 
 REPORTED: tuple[resources.Resource, ...] = (
-    *gateway_api.REPORTED,
-    *(kind for guest in GUESTS for kind in guest.KINDS),
+    *gateway_api.STATUS_KINDS,
+    *(kind for guest in PLUGINS for kind in guest.KINDS),
 )
 """Those of which we write statuses."""
 
-_BY_KIND = {kind.kind: guest for guest in GUESTS for kind in guest.KINDS}
+_BY_KIND = {kind.kind: guest for guest in PLUGINS for kind in guest.KINDS}
 
 
 class _Named(Protocol):
@@ -100,8 +100,8 @@ def compile_gateway(ask: Ask, key: Key) -> ir.Gateway | None:
     if found is None:
         return None
     # Thousands of names, and their clusters, are no contribution that is copied each time.
-    found = hosted_apiserver.extended(ask, key, found)
-    added = [each for guest in GUESTS if (each := ask(guest.contribution, key)) != NOTHING]
+    found = hosted_apiserver.with_hosted_apiservers(ask, key, found)
+    added = [each for guest in PLUGINS if (each := ask(guest.contribution, key)) != EMPTY]
     return _with(found, added) if added else found
 
 
@@ -164,7 +164,7 @@ def _counted(ask: Ask, key: Key, found: GatewayStatus | SetStatus) -> GatewaySta
     if gateway is None:
         return found
     counts: dict[str, int] = {}
-    for guest in GUESTS:
+    for guest in PLUGINS:
         for (owner, name), count in ask(guest.attached, gateway).items():
             if owner == key:
                 counts[name] = counts.get(name, 0) + count

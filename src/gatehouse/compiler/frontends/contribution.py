@@ -13,11 +13,11 @@ class Contribution(msgspec.Struct, frozen=True):
     """Parts of :class:`gatehouse.compiler.ir.gateway.Gateway`, in any order."""
 
     apis: tuple[ApiListener, ...] = ()
-    tunnels: tuple[ir.TunnelListener, ...] = ()
+    tunnels: tuple[ir.ProxyProtocolListener, ...] = ()
     clusters: tuple[Cluster, ...] = ()
     certificates: tuple[ir.Certificate, ...] = ()
     trust: tuple[ir.TrustBundle, ...] = ()
     secrets: tuple[ir.SecretFile, ...] = ()
 
 
-NOTHING = Contribution()
+EMPTY = Contribution()

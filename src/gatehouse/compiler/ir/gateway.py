@@ -9,7 +9,7 @@ import msgspec
 
 from gatehouse.compiler.ir.http import Cluster, VirtualHost
 from gatehouse.compiler.ir.kube_apiserver import ApiListener
-from gatehouse.compiler.ir.settings import Edge, Snippet, UsageReports
+from gatehouse.compiler.ir.settings import DataPlaneSettings, Snippet, UsageReports
 
 
 class SecretBytes:
@@ -83,7 +83,7 @@ class Listener(msgspec.Struct, frozen=True):
     plain text, and refused in the TLS handshake over HTTPS."""
 
 
-class StreamBackend(msgspec.Struct, frozen=True):
+class L4Backend(msgspec.Struct, frozen=True):
     """A share of connections."""
 
     cluster: str
@@ -91,24 +91,24 @@ class StreamBackend(msgspec.Struct, frozen=True):
     weight: int = 1
 
 
-class StreamHost(msgspec.Struct, frozen=True):
+class L4Host(msgspec.Struct, frozen=True):
     """Where connections of one name go. Without any backend they are refused."""
 
     hostname: str
     """As of a virtual host; empty on TCP and UDP."""
-    backends: tuple[StreamBackend, ...] = ()
+    backends: tuple[L4Backend, ...] = ()
     certificates: tuple[str, ...] = ()
     """Given: TLS ends here, with these certificates; else it passes through."""
     sources: tuple[str, ...] = ()
     """CIDR ranges of clients that may connect, sorted; empty for everybody."""
 
 
-class StreamListener(msgspec.Struct, frozen=True):
+class L4Listener(msgspec.Struct, frozen=True):
     """One port whose connections are forwarded as they are."""
 
     port: int
     protocol: Literal["TCP", "UDP", "TLS"]
-    hosts: Collection[StreamHost]
+    hosts: Collection[L4Host]
     """Sorted by hostname; one without hostname on TCP and UDP. A name that none covers is cut."""
 
 
@@ -124,7 +124,7 @@ class Destination(msgspec.Struct, frozen=True):
     port knows which proxies to believe; else who connects."""
 
 
-class TunnelListener(msgspec.Struct, frozen=True):
+class ProxyProtocolListener(msgspec.Struct, frozen=True):
     """A port for proxies that say by the PROXY protocol (1 or 2) which address was wanted."""
 
     port: int
@@ -143,10 +143,10 @@ class Gateway(msgspec.Struct, frozen=True):
     """The one address to listen on; empty for every address, IPv4 and IPv6."""
     listeners: tuple[Listener, ...] = ()
     """Sorted by port; ports are distinct."""
-    streams: tuple[StreamListener, ...] = ()
+    streams: tuple[L4Listener, ...] = ()
     """Sorted by port and protocol. A TLS one may share its port with an HTTPS listener, whose
     names then are not its own."""
-    tunnels: tuple[TunnelListener, ...] = ()
+    tunnels: tuple[ProxyProtocolListener, ...] = ()
     """Sorted by port."""
     apis: tuple[ApiListener, ...] = ()
     """Sorted by port."""
@@ -158,7 +158,7 @@ class Gateway(msgspec.Struct, frozen=True):
     """Sorted by name; every bundle that something names, and no other."""
     secrets: tuple[SecretFile, ...] = ()
     """Sorted by name; those that routes' authentication names."""
-    edge: Edge = Edge()
+    edge: DataPlaneSettings = DataPlaneSettings()
     snippets: tuple[Snippet, ...] = ()
     """Of the contexts ``main`` and ``http``."""
     usage: UsageReports | None = None

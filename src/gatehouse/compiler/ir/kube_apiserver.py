@@ -61,7 +61,7 @@ class Policy(msgspec.Struct, frozen=True):
     """Whether these requests are in the access log."""
 
 
-STREAMS = 100
+DEFAULT_HTTP2_STREAMS = 100
 """What a kube-apiserver takes on one HTTP/2 connection unless it is told otherwise
 (``--http2-max-streams-per-connection``; before the mending of CVE-2023-44487 it was 250)."""
 
@@ -113,7 +113,7 @@ class UpstreamTls(msgspec.Struct, frozen=True):
     """Name of the gateway's own certificate towards the servers; empty for none."""
 
 
-class Identity(msgspec.Struct, frozen=True):
+class AuthCacheTTLs(msgspec.Struct, frozen=True):
     """How it is found out who a client is."""
 
     anonymous: bool = True
@@ -150,10 +150,10 @@ class ApiCluster(msgspec.Struct, frozen=True):
     """None: servers are spoken to in plain text."""
     token: str = ""
     """Name of the gateway's secret with the bearer token shown to the servers; empty for none."""
-    identity: Identity = Identity()
+    identity: AuthCacheTTLs = AuthCacheTTLs()
     denied: bool = False
     """Whether every request is refused for now, with 429."""
-    streams: int = STREAMS
+    streams: int = DEFAULT_HTTP2_STREAMS
     """How many requests share an HTTP/2 connection to a server at most. Servers that take fewer
     refuse those of a new connection that come before they could say so."""
 

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from gatehouse.compiler.ir.gateway import Gateway, SecretBytes
-from gatehouse.dataplane.upstream_name import Name
+from gatehouse.dataplane.upstream_name import UpstreamName
 
 
 class Server(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class Parameters(msgspec.Struct, frozen=True):
 class UpstreamSet(msgspec.Struct, frozen=True):
     """Everything that an upstream is to hold; a server that is not among these leaves."""
 
-    name: Name
+    name: UpstreamName
     servers: tuple[Server, ...]
     """Addresses are distinct."""
     parameters: Parameters = Parameters()
@@ -73,7 +73,7 @@ class LoadBalancer(msgspec.Struct, frozen=True):
     """URLs are distinct."""
     upstreams: tuple[UpstreamSet, ...] = ()
     """Sorted by name; names are distinct."""
-    released: tuple[Name, ...] = ()
+    released: tuple[UpstreamName, ...] = ()
     """Upstreams that were ours and shall be empty, sorted. Any other upstream is left alone."""
     drain: float = 0.0
     """Seconds for which a server that leaves gets no new clients before it is removed."""
@@ -108,5 +108,5 @@ class Machines(msgspec.Struct, frozen=True):
     """What they serve: listeners of their own in front of these upstreams."""
     held: tuple[str, ...] = ()
     """Its clusters that stay as they were last if they have no endpoints now, sorted."""
-    released: tuple[Name, ...] = ()
+    released: tuple[UpstreamName, ...] = ()
     """None: what is not served is not there."""

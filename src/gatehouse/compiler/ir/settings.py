@@ -140,7 +140,7 @@ class Compression(msgspec.Struct, frozen=True):
     """Which requests that came by a proxy, in NGINX's words."""
 
 
-class Edge(msgspec.Struct, frozen=True):
+class DataPlaneSettings(msgspec.Struct, frozen=True):
     """How a data plane meets its clients, on all of its ports."""
 
     ipv4: bool = True

@@ -10,8 +10,8 @@ from gatehouse.compiler.backends import nginx_plus
 from gatehouse.compiler.frontends import external_load_balancer as front
 from gatehouse.compiler.ir.load_balancing import Machines
 from gatehouse.dataplane.delivery import HostReport
-from gatehouse.dataplane.nginx_plus import Holdings
-from gatehouse.dataplane.upstream_name import Name
+from gatehouse.dataplane.nginx_plus import DesiredUpstreams
+from gatehouse.dataplane.upstream_name import UpstreamName
 from gatehouse.incremental.query import Key
 
 
@@ -21,9 +21,9 @@ class Balancer(msgspec.Struct):
     key: Key
     """Of what asks for it."""
     compiled: front.Compiled
-    owned: Mapping[Name, Key]
+    owned: Mapping[UpstreamName, Key]
     """The upstreams that are ours, each with the Service that asked last."""
-    holdings: Holdings | None = None
+    holdings: DesiredUpstreams | None = None
     """What its hosts are to hold; None: they are left as they are, or are ours in whole."""
     served: str = ""
     """The version that machines are to serve; empty: there are none, or none has connected."""
@@ -50,7 +50,7 @@ class Balancer(msgspec.Struct):
         """Take in what was compiled, and what of it is ours from now on."""
         before, now = self.compiled.balancer, compiled.balancer
         if isinstance(before, Machines) and isinstance(now, Machines):
-            compiled = msgspec.structs.replace(compiled, balancer=holding(before, now))
+            compiled = msgspec.structs.replace(compiled, balancer=merge_last_known(before, now))
         self.compiled = compiled
         if compiled.balancer is not None:
             wanted = frozenset(each.name for each in compiled.balancer.upstreams)
@@ -59,10 +59,10 @@ class Balancer(msgspec.Struct):
                 if report.empty & wanted:
                     kept = report.empty - wanted
                     self.reports[host] = msgspec.structs.replace(report, empty=kept)
-        self.owned = owned_after(self.owned, compiled, self.ordered())
+        self.owned = next_owned_upstreams(self.owned, compiled, self.ordered())
 
 
-def holding(before: Machines, now: Machines) -> Machines:
+def merge_last_known(before: Machines, now: Machines) -> Machines:
     """Give what machines are to serve now, with what stays as it was last."""
     last = {each.name: each for each in before.gateway.clusters if each.endpoints}
     kept = last.keys() & set(now.held)
@@ -78,9 +78,9 @@ def holding(before: Machines, now: Machines) -> Machines:
     return msgspec.structs.replace(now, gateway=gateway)
 
 
-def owned_after(
-    owned: Mapping[Name, Key], compiled: front.Compiled, reports: Sequence[HostReport]
-) -> Mapping[Name, Key]:
+def next_owned_upstreams(
+    owned: Mapping[UpstreamName, Key], compiled: front.Compiled, reports: Sequence[HostReport]
+) -> Mapping[UpstreamName, Key]:
     """Give the upstreams that are ours now: what is wanted, and what is not emptied everywhere."""
     asked = compiled.balancer
     if asked is None:

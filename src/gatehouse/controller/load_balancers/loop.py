@@ -20,8 +20,12 @@ from gatehouse.compiler.ir.load_balancing import LoadBalancer, Machines
 from gatehouse.controller.load_balancers import machines
 from gatehouse.controller.load_balancers.balancer import Balancer
 from gatehouse.controller.load_balancers.metrics import figures
-from gatehouse.controller.load_balancers.status_reporter import Teller, told, told_at
-from gatehouse.controller.metrics import Figure
+from gatehouse.controller.load_balancers.status_reporter import (
+    StatusReporter,
+    current_status,
+    status_object_key,
+)
+from gatehouse.controller.metrics import Metric
 from gatehouse.dataplane.delivery import HostReport
 from gatehouse.incremental import query
 from gatehouse.kube import client as kube
@@ -32,7 +36,7 @@ from gatehouse.transports.server import AgentServer
 
 log = structlog.get_logger("gatehouse.load_balancers")
 
-HOLDOFF = 0.05
+DEBOUNCE_SECONDS = 0.05
 """Seconds in which changes are gathered into one pass; hosts wait longer than that for more."""
 
 SHARED = tuple(
@@ -60,8 +64,8 @@ class LoadBalancers:
         self._asked, self._woken = asyncio.Event(), asyncio.Event()
         self._active = False
         self._fleet = Fleet(self._on_report)
-        self.machines = machines.Fleet(delivery, self._woken.set)
-        self._teller = Teller(client, self._object)
+        self.machines = machines.MachineFleet(delivery, self._woken.set)
+        self._teller = StatusReporter(client, self._object)
         self.balancers: dict[query.Key, Balancer] = {}
         """By the key of what asks for it."""
 
@@ -70,7 +74,7 @@ class LoadBalancers:
         if not self._active:
             # Asleep, this is all that anything costs.
             if resource is resources.EXTERNAL_LOAD_BALANCERS or (
-                resource is resources.CONFIG_MAPS and front.NLK[1:] in changes
+                resource is resources.CONFIG_MAPS and front.NLK_CONFIG_KEY[1:] in changes
             ):
                 self._asked.set()
             return
@@ -80,7 +84,7 @@ class LoadBalancers:
                 self._woken.set()
         for key, balancer in self.balancers.items():
             # Somebody may have written over what was told.
-            if told_at(key)[0] == resource.kind and told_at(key)[1:] in changes:
+            if status_object_key(key)[0] == resource.kind and status_object_key(key)[1:] in changes:
                 self._teller.touch(balancer)
 
     def watching_nodes(self) -> bool:
@@ -112,7 +116,7 @@ class LoadBalancers:
             balancers, nodes = self._own.values()
             group.create_task(balancers.run())
             await balancers.synced.wait()
-            if self._object(front.NLK) is None:
+            if self._object(front.NLK_CONFIG_KEY) is None:
                 await self._asked.wait()
             log.info("load balancers are asked for")
             group.create_task(nodes.run())
@@ -132,7 +136,7 @@ class LoadBalancers:
         self._woken.set()
         while True:
             await self._woken.wait()
-            await asyncio.sleep(HOLDOFF)
+            await asyncio.sleep(DEBOUNCE_SECONDS)
             self._woken.clear()
             self._turn()
 
@@ -174,7 +178,7 @@ class LoadBalancers:
     def _compile(self) -> bool:
         """Make one pass; says whether what is ours became another, so that it takes one more."""
         with self._engine.compile() as ask:
-            found = {key: _guarded(ask, key) for key in ask(front.sources, "")}
+            found = {key: _guarded(ask, key) for key in ask(front.load_balancer_sources, "")}
         again = False
         for key in self.balancers.keys() - found.keys():
             del self.balancers[key]
@@ -184,7 +188,7 @@ class LoadBalancers:
             if compiled is None:
                 continue
             if key not in self.balancers:
-                remembered = front.remembered(told(key, self._object))
+                remembered = front.owned_upstreams(current_status(key, self._object))
                 self.balancers[key] = Balancer(key, compiled, remembered)
             balancer = self.balancers[key]
             balancer.take(compiled)
@@ -201,7 +205,7 @@ class LoadBalancers:
         if asked is not None and report.empty.intersection(asked.released):
             self._woken.set()
 
-    def figures(self) -> Mapping[str, Figure]:
+    def figures(self) -> Mapping[str, Metric]:
         """What can be measured from outside, for each host."""
         if not self._active:
             return {}

@@ -14,23 +14,23 @@ import msgspec
 
 from gatehouse.compiler.frontends import external_load_balancer as front
 from gatehouse.compiler.ir.load_balancing import Machines
-from gatehouse.controller.pipelines import Unsupported, envoy_line, nginx_line
+from gatehouse.controller.pipelines import Unsupported, envoy_pipeline, nginx_pipeline
 from gatehouse.controller.publisher import Publisher
 from gatehouse.dataplane.delivery import DataPlaneReport, HostReport, InstanceReport
 from gatehouse.dataplane.machine_identity import Machine
 from gatehouse.incremental.query import Key
 from gatehouse.transports.server import AgentServer, Denied, Identity, Unavailable
 
-AWAY_SECONDS = 10.0
+DISCONNECT_GRACE_SECONDS = 10.0
 """How long a machine's agent may be missing before that is said."""
 
-AWAY = "its agent is not connected"
+DISCONNECTED_MESSAGE = "its agent is not connected"
 
 _DIGITS = 12
 """Of versions, as they are shown."""
 
 
-class Standing(msgspec.Struct):
+class MachineState(msgspec.Struct):
     """When a machine was last seen to be as it should; seconds of the monotonic clock."""
 
     missed: float
@@ -40,7 +40,7 @@ class Standing(msgspec.Struct):
     """What there was to say while it was connected."""
 
 
-class Fleet:
+class MachineFleet:
     """Delivers to machines what they are to serve."""
 
     def __init__(self, delivery: AgentServer, wake: Callable[[], None]) -> None:
@@ -48,11 +48,11 @@ class Fleet:
         self._delivery = delivery
         self._wake = wake
         self._publisher = Publisher(
-            {"nginx": nginx_line(delivery), "envoy": envoy_line(delivery.envoys)}
+            {"nginx": nginx_pipeline(delivery), "envoy": envoy_pipeline(delivery.envoys)}
         )
         self._wanted: Mapping[str, Machines] = {}
         self._unsupported: dict[str, Unsupported] = {}
-        self._standings: dict[tuple[str, str], Standing] = {}
+        self._standings: dict[tuple[str, str], MachineState] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def want(self, wanted: Iterable[Machines]) -> None:
@@ -92,7 +92,7 @@ class Fleet:
         desired: str,
     ) -> HostReport:
         now = time.monotonic()
-        standing = self._standings.setdefault((name, host), Standing(now))
+        standing = self._standings.setdefault((name, host), MachineState(now))
         instance = connected.get(host)
         all_ = len(self._wanted[name].upstreams)
         if instance is None:
@@ -114,10 +114,10 @@ class Fleet:
         )
         return standing.last
 
-    def _away(self, standing: Standing, now: float) -> str:
-        left = standing.missed + AWAY_SECONDS - now
+    def _away(self, standing: MachineState, now: float) -> str:
+        left = standing.missed + DISCONNECT_GRACE_SECONDS - now
         if left <= 0:
-            return AWAY
+            return DISCONNECTED_MESSAGE
         if self._timer is None:
             # Whoever is missed later is looked for again when this one rings.
             self._timer = asyncio.get_running_loop().call_later(left + 0.1, self._ring)

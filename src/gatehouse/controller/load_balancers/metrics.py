@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable, Mapping
 
 from gatehouse.controller.load_balancers.balancer import Balancer
-from gatehouse.controller.load_balancers.machines import Fleet as Machines
-from gatehouse.controller.metrics import Figure
+from gatehouse.controller.load_balancers.machines import MachineFleet as Machines
+from gatehouse.controller.metrics import Metric
 from gatehouse.transports.nginx_plus import Fleet
 
 _HOST = ("load_balancer", "host")
@@ -17,7 +17,7 @@ Values = Mapping[tuple[str, ...], float]
 
 def figures(
     balancers: Iterable[Balancer], fleet: Fleet, machines: Machines | None = None
-) -> Mapping[str, Figure]:
+) -> Mapping[str, Metric]:
     """Give figures by name, each with a value for every host."""
     workers = fleet.workers()
     known = {place: worker.knowledge for place, worker in workers.items()}
@@ -65,9 +65,9 @@ def figures(
     }
 
 
-def _now(text: str, values: Values) -> Figure:
-    return Figure(0.0, text, labels=_HOST, values=values)
+def _now(text: str, values: Values) -> Metric:
+    return Metric(0.0, text, labels=_HOST, values=values)
 
 
-def _total(text: str, values: Values, *more: str) -> Figure:
-    return Figure(0.0, text, total=True, labels=(*_HOST, *more), values=values)
+def _total(text: str, values: Values, *more: str) -> Metric:
+    return Metric(0.0, text, total=True, labels=(*_HOST, *more), values=values)

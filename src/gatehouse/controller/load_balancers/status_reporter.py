@@ -24,29 +24,29 @@ from gatehouse.kube.events import Recorder
 
 log = structlog.get_logger("gatehouse.load_balancers")
 
-PAUSE = 0.5
+DEBOUNCE_SECONDS = 0.5
 """Seconds between two rounds: what changes meanwhile is one write."""
 
-TOLD = 10
+MAX_EVENTS = 10
 """Upstreams of one host whose failures have Events of their own: a host that lost its configuration
 fails hundreds alike."""
 
-RETRY = 5.0
+RETRY_SECONDS = 5.0
 """Seconds before a write that failed is tried again."""
 
-NLK_STATUS: Key = ("ConfigMap", front.NLK[1], "nlk-config-status")
+NLK_STATUS: Key = ("ConfigMap", front.NLK_CONFIG_KEY[1], "nlk-config-status")
 
 Objects = Callable[[Key], Mapping[str, Any] | None]
 
 
-def told_at(key: Key) -> Key:
+def status_object_key(key: Key) -> Key:
     """Give the object that has the status of a load balancer."""
     return NLK_STATUS if key[0] == CONFIG_MAPS.kind else key
 
 
-def told(key: Key, objects: Objects) -> Mapping[str, Any]:
+def current_status(key: Key, objects: Objects) -> Mapping[str, Any]:
     """Give the status that a load balancer has."""
-    found = objects(told_at(key)) or {}
+    found = objects(status_object_key(key)) or {}
     if key[0] != CONFIG_MAPS.kind:
         return found.get("status") or {}
     held = (found.get("data") or {}).get("status", "{}")
@@ -57,7 +57,7 @@ def told(key: Key, objects: Objects) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-class Teller:
+class StatusReporter:
     """Tells of load balancers that were touched, a little later."""
 
     def __init__(self, client: kube.Client, objects: Objects) -> None:
@@ -89,7 +89,7 @@ class Teller:
                 for balancer in touched.values():
                     self._note(balancer)
                     await self._write(balancer)
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(DEBOUNCE_SECONDS)
 
     async def _write(self, balancer: Balancer) -> None:
         key = balancer.key
@@ -104,7 +104,7 @@ class Teller:
             raw["metadata"].get("generation", 0),
         )
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        status = front.merged(told(key, self._objects), wanted, now)
+        status = front.merged(current_status(key, self._objects), wanted, now)
         if status is None:
             return
         try:
@@ -114,7 +114,7 @@ class Teller:
         except kube.ApiError as error:
             say = log.debug if isinstance(error, kube.Conflict) else log.warning
             say("status not written", load_balancer=balancer.name, error=str(error))
-            asyncio.get_running_loop().call_later(RETRY, self.touch, balancer)
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self.touch, balancer)
 
     async def _put(self, key: Key, raw: Mapping[str, Any], status: Mapping[str, Any]) -> None:
         if key[0] != CONFIG_MAPS.kind:
@@ -178,7 +178,7 @@ def _followed(balancer: Balancer) -> Iterator[_Note]:
 
 
 def _others(balancer: Balancer, report: HostReport) -> Iterator[_Note]:
-    if len(report.failing) > TOLD:
+    if len(report.failing) > MAX_EVENTS:
         message = f"{report.host}: others fail too, beside those that Events tell of"
         yield _Note(balancer.key, "Warning", "UpstreamFailing", message)
 
@@ -193,7 +193,7 @@ def _troubles(balancer: Balancer) -> Iterator[_Note]:
     for report in balancer.ordered():
         if report.error:
             yield _Note(balancer.key, "Warning", "HostFailing", f"{report.host}: {report.error}")
-        for name, words in report.failing[:TOLD]:
+        for name, words in report.failing[:MAX_EVENTS]:
             what = f"upstream {name}" if name in services else name
             message = f"{report.host}: {what}: {words}"
             yield _Note(services.get(name, balancer.key), "Warning", "UpstreamFailing", message)

@@ -23,7 +23,7 @@ from gatehouse.apis.resources import (
 )
 from gatehouse.controller.provisioner import autoscaling, names, service
 from gatehouse.controller.provisioner import network_policy as network
-from gatehouse.controller.provisioner.copied_secrets import Copied
+from gatehouse.controller.provisioner.copied_secrets import CopiedSecret
 from gatehouse.controller.provisioner.patches import patched
 from gatehouse.controller.provisioner.pod import (
     AgentChannel,
@@ -32,7 +32,7 @@ from gatehouse.controller.provisioner.pod import (
     Proxy,
     health_port,
     pod_spec,
-    scraped,
+    scrape_annotations,
 )
 from gatehouse.controller.provisioner.service import Ports
 
@@ -71,7 +71,7 @@ class ProvisionerSettings(msgspec.Struct, frozen=True):
     image_pull_policy: str = "IfNotPresent"
     client_secret: str = ""
     """Secret of type kubernetes.io/tls beside a Gateway, with what its agents show; empty: none."""
-    copies: tuple[Copied, ...] = ()
+    copies: tuple[CopiedSecret, ...] = ()
     """Secrets that data planes need beside them."""
     network_policy: NetworkOptions = NetworkOptions()
     """Of data planes whose parameters do not say otherwise."""
@@ -88,7 +88,7 @@ def desired(
 
     A Gateway without ports gets no Service, since one without ports is invalid. Raises PatchError.
     """
-    made = _Made.of(gateway, settings, plan)
+    made = _ObjectBuilder.of(gateway, settings, plan)
     objects = [(SERVICE_ACCOUNTS, made.service_account())]
     objects += [(SECRETS, made.secret(each)) for each in made.copies]
     objects.append((CONFIG_MAPS, made.config_map()))
@@ -100,7 +100,7 @@ def desired(
     return (*objects, *made.workload())
 
 
-class _Made(msgspec.Struct, frozen=True):
+class _ObjectBuilder(msgspec.Struct, frozen=True):
     """The parts that the objects of one Gateway share."""
 
     shape: PodShape
@@ -115,7 +115,9 @@ class _Made(msgspec.Struct, frozen=True):
     networking: NetworkOptions
 
     @classmethod
-    def of(cls, gateway: Mapping[str, Any], settings: ProvisionerSettings, plan: Plan) -> _Made:
+    def of(
+        cls, gateway: Mapping[str, Any], settings: ProvisionerSettings, plan: Plan
+    ) -> _ObjectBuilder:
         metadata, spec = gateway["metadata"], gateway["spec"]
         gateway_name, class_name = metadata["name"], spec["gatewayClassName"]
         infrastructure = spec.get("infrastructure") or {}
@@ -148,13 +150,13 @@ class _Made(msgspec.Struct, frozen=True):
         )
 
     @property
-    def copies(self) -> tuple[Copied, ...]:
+    def copies(self) -> tuple[CopiedSecret, ...]:
         return self.shape.copies
 
     def service_account(self) -> Object:
         return self._object(SERVICE_ACCOUNTS, automountServiceAccountToken=False)
 
-    def secret(self, copied: Copied) -> Object:
+    def secret(self, copied: CopiedSecret) -> Object:
         found = self._object(SECRETS, type=copied.type, data=dict(copied.data))
         found["metadata"]["name"] = copied.named(self.shape.name)
         return found
@@ -206,7 +208,7 @@ class _Made(msgspec.Struct, frozen=True):
                 "labels": self.labels,
                 "annotations": {
                     # First, since whoever asks for something else is to have it.
-                    **scraped(self.shape.ports),
+                    **scrape_annotations(self.shape.ports),
                     **self.annotations,
                     **(
                         {SERVICE_ANNOTATION: self.shape.name}

@@ -19,7 +19,7 @@ Place = tuple[str, str]
 """Kind and name of an object beside its Gateway."""
 
 
-class Made:
+class OwnedObjects:
     """The objects by Gateway (namespace and name)."""
 
     def __init__(self) -> None:

@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from gatehouse.agent.timeouts import MOST_DRAIN_SECONDS
+from gatehouse.agent.timeouts import MAX_DRAIN_SECONDS
 from gatehouse.apis.data_plane_workload import ContainerOptions, PodOptions
 from gatehouse.apiserver.quantities import canonical_or_same
-from gatehouse.controller.provisioner.copied_secrets import Copied
+from gatehouse.controller.provisioner.copied_secrets import CopiedSecret
 
 TOKEN_DIR = "/var/run/secrets/gatehouse"  # noqa: S105 (a directory)
 CA_DIR = "/etc/gatehouse/ca"
@@ -70,7 +70,7 @@ class PodShape(msgspec.Struct, frozen=True):
     """Of the agent; empty: its default."""
     pod: PodOptions = PodOptions()
     container: ContainerOptions = ContainerOptions()
-    copies: tuple[Copied, ...] = ()
+    copies: tuple[CopiedSecret, ...] = ()
     on_service_address: bool = False
     """Nothing stands before the Pod that would have to hear of its end."""
 
@@ -83,7 +83,7 @@ def health_port(ports: tuple[int, ...]) -> int:
     return port
 
 
-def scraped(ports: tuple[int, ...]) -> dict[str, str]:
+def scrape_annotations(ports: tuple[int, ...]) -> dict[str, str]:
     """Give the annotations by which a Prometheus finds the measurements of Pods."""
     return {"prometheus.io/scrape": "true", "prometheus.io/port": str(health_port(ports))}
 
@@ -190,7 +190,7 @@ def image(usual: str, options: ContainerOptions) -> str:
     return f"{found}{at}{digest}"
 
 
-def _of_plus(shape: PodShape) -> list[Copied]:
+def _of_plus(shape: PodShape) -> list[CopiedSecret]:
     return [each for each in shape.copies if each.use != "pull"]
 
 
@@ -268,7 +268,7 @@ def _drain(shape: PodShape, grace: int) -> int:
         slept = slept.get(key) if isinstance(slept, dict) else None
     left = grace - WELCOME_SECONDS - ENDING_SECONDS
     left -= slept if isinstance(slept, int) else 0
-    return min(max(left, 1), MOST_DRAIN_SECONDS)
+    return min(max(left, 1), MAX_DRAIN_SECONDS)
 
 
 def _volumes(shape: PodShape) -> list[Object]:

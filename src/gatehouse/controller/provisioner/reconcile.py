@@ -23,7 +23,13 @@ from gatehouse.controller.provisioner import autoscaling, names, service
 from gatehouse.controller.provisioner.manifests import Plan, ProvisionerSettings, desired
 from gatehouse.controller.provisioner.owned_objects import Place, gateway_name
 from gatehouse.controller.provisioner.patches import PatchError
-from gatehouse.kube.apply import UNKNOWN, NotOurs, Outcome, ensure, never
+from gatehouse.kube.apply import (
+    UNKNOWN,
+    NotOwnedError,
+    WriteResult,
+    create_or_update,
+    never_replace,
+)
 from gatehouse.kube.client import ApiError, Client, Conflict, Forbidden, NotFound
 
 log = structlog.get_logger("gatehouse.provisioner")
@@ -73,7 +79,7 @@ async def reconcile(
     *,
     tidy: bool = False,
     made: Mapping[Place, Mapping[str, Any]] | None = None,
-) -> tuple[Outcome, ...]:
+) -> tuple[WriteResult, ...]:
     """Make everything for one Gateway be as it should; a Gateway being deleted gets nothing new.
 
     ``made``: what there is of it as far as is known, which need not be asked for then; None:
@@ -108,25 +114,25 @@ async def _make(
     wanted: Iterable[tuple[Resource, Mapping[str, Any]]],
     plan: Plan,
     made: Mapping[Place, Mapping[str, Any]] | None,
-) -> tuple[list[Outcome], ReconcileError | None]:
+) -> tuple[list[WriteResult], ReconcileError | None]:
     """Make every object be as it should; gives what was done, and what could not be."""
     settled = plan.workload.daemon_set is None and plan.workload.deployment.autoscaling.enable
-    outcomes: list[Outcome] = []
+    outcomes: list[WriteResult] = []
     troubles: list[str] = []
     patience: float | None = None
     exhausted = False
     for resource, obj in wanted:
         try:
-            done = await ensure(
+            done = await create_or_update(
                 client,
                 resource,
                 obj,
                 settle=autoscaling.scaled if resource is DEPLOYMENTS and settled else None,
-                replaced=service.made_anew if resource is SERVICES else never,
+                replaced=service.needs_recreate if resource is SERVICES else never_replace,
                 known=UNKNOWN if made is None else made.get((resource.kind, _name(obj))),
             )
             outcomes.append(done)
-        except NotOurs as error:
+        except NotOwnedError as error:
             troubles.append(str(error))
         except ApiError as error:
             metadata = obj["metadata"]
@@ -138,7 +144,7 @@ async def _make(
     return outcomes, ReconcileError(troubles, patience, exhausted=exhausted)
 
 
-def starved(made: Mapping[Place, Mapping[str, Any]]) -> str:
+def quota_message(made: Mapping[Place, Mapping[str, Any]]) -> str:
     """Say why a Gateway's Deployment gets no Pods for a quota; empty if it is not that.
 
     The Deployment itself may be made then: its controller is refused the Pods, and says so there.
@@ -165,7 +171,9 @@ def _unwanted(
     ]
 
 
-async def sweep(client: Client, wanted: Callable[[tuple[str, str]], bool]) -> tuple[Outcome, ...]:
+async def sweep(
+    client: Client, wanted: Callable[[tuple[str, str]], bool]
+) -> tuple[WriteResult, ...]:
     """Delete what we made for Gateways (namespace and name) that are not ``wanted``.
 
     Needed where the API server's garbage collector does not do it, and for Gateways that live on
@@ -179,14 +187,16 @@ async def sweep(client: Client, wanted: Callable[[tuple[str, str]], bool]) -> tu
     return await _remove_where(client, None, _OURS, left_over)
 
 
-async def remove(client: Client, made: Mapping[Place, Mapping[str, Any]]) -> tuple[Outcome, ...]:
+async def remove(
+    client: Client, made: Mapping[Place, Mapping[str, Any]]
+) -> tuple[WriteResult, ...]:
     """Delete what was made for a Gateway. Raises ReconcileError after everything was tried."""
     return await _remove(client, _unwanted(made, set()))
 
 
 async def _remove_renamed(
     client: Client, gateway: Mapping[str, Any], keep: set[tuple[str, str]]
-) -> tuple[Outcome, ...]:
+) -> tuple[WriteResult, ...]:
     def renamed(resource: Resource, found: Mapping[str, Any]) -> bool:
         mine = gateway_name(found) == gateway["name"]
         return mine and (resource.kind, found["metadata"]["name"]) not in keep
@@ -200,7 +210,7 @@ async def _remove_where(
     namespace: str | None,
     selector: str,
     condemned: Callable[[Resource, Mapping[str, Any]], bool],
-) -> tuple[Outcome, ...]:
+) -> tuple[WriteResult, ...]:
     found: list[tuple[Resource, Mapping[str, Any]]] = []
     for resource in KINDS:
         try:
@@ -215,8 +225,8 @@ async def _remove_where(
 
 async def _remove(
     client: Client, condemned: Iterable[tuple[Resource, Mapping[str, Any]]]
-) -> tuple[Outcome, ...]:
-    outcomes: list[Outcome] = []
+) -> tuple[WriteResult, ...]:
+    outcomes: list[WriteResult] = []
     troubles: list[str] = []
     patience: float | None = None
     for resource, found in condemned:
@@ -232,7 +242,7 @@ async def _remove(
             troubles.append(f"{resource.kind} {where['namespace']}/{where['name']}: {error}")
             patience = max(patience or 0.0, error.retry_after or 0.0)
         else:
-            outcome = Outcome(resource.kind, where["namespace"], where["name"], "deleted")
+            outcome = WriteResult(resource.kind, where["namespace"], where["name"], "deleted")
             outcomes.append(outcome)
             log.info("leftover removed", object=str(outcome))
     if troubles:

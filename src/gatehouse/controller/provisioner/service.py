@@ -64,7 +64,7 @@ def _port(port: int, protocol: str, options: ServiceOptions) -> Object:
     return made
 
 
-def made_anew(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+def needs_recreate(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     """Whether a Service cannot become what is wanted: its class never changes, once it has one."""
     now, then = current.get("spec", {}), wanted["spec"]
     if now.get("type") != "LoadBalancer" or then["type"] != "LoadBalancer":

@@ -24,32 +24,32 @@ from itertools import chain
 
 import msgspec
 
-from gatehouse.dataplane.xds.nacks import Refusal, Refused
+from gatehouse.dataplane.xds.nacks import Nack, RejectedResource
 from gatehouse.dataplane.xds.resources import (
+    ADD_ORDER,
     CLUSTER,
-    COMPANION,
     ENDPOINTS,
-    LEAVING,
     LISTENER,
-    ORDER,
+    REMOVE_ORDER,
     SECRET,
+    SIDECAR_CONFIG,
     Key,
     Resource,
-    Resources,
+    ResourceSet,
 )
-from gatehouse.dataplane.xds.snapshot_cache import EVERYTHING, Publication
+from gatehouse.dataplane.xds.snapshot_cache import WILDCARD, SnapshotCache
 from gatehouse.dataplane.xds.subscription import Subscription
 
-RANKS = {type_url: rank for rank, type_url in enumerate(ORDER)}
+TYPE_ORDER = {type_url: rank for rank, type_url in enumerate(ADD_ORDER)}
 
 WILDCARDS = frozenset({CLUSTER, LISTENER})
 """Types that every Envoy asks for as a whole, sooner or later."""
 
-ASKING_SECONDS = 1.0
+SUBSCRIBE_GRACE_SECONDS = 1.0
 """How long an Envoy may take to ask for what it was given reason to ask for, such as the routes of
 a new listener. It asks as it accepts; who takes longer does not want it."""
 
-WARMING_SECONDS = 20.0
+CLUSTER_WARMING_SECONDS = 20.0
 """How long new clusters may hold up all else. Envoy waits 15 s for endpoints and secrets that do
 not come; health checks may take as long as they like."""
 
@@ -72,7 +72,7 @@ class Request(msgspec.Struct, frozen=True):
     """What it has from an earlier stream, by name; only in its first request of the type."""
     nonce: str = ""
     """The response that this answers; empty: none."""
-    refusal: Refusal | None = None
+    refusal: Nack | None = None
     """None: it is accepted."""
 
 
@@ -85,14 +85,14 @@ class Response(msgspec.Struct, frozen=True):
     removed: tuple[str, ...] = ()
 
 
-class Conversation:
+class AdsSession:
     """The state of one stream; see the module's docstring."""
 
-    def __init__(self, publication: Publication) -> None:
+    def __init__(self, publication: SnapshotCache) -> None:
         self.confirmed = ""
         """Version of the newest publication that the client has, less what it refused; empty:
         none yet."""
-        self.target = Resources()
+        self.target = ResourceSet()
         """What the client is being brought to."""
         self._publication = publication
         self._number = -1
@@ -121,9 +121,9 @@ class Conversation:
         if clusters is not None and clusters.in_flight is not None:
             if clusters.in_flight.nonce == self._overdue:
                 return None
-            return Awaited(clusters.in_flight.nonce, WARMING_SECONDS)
+            return Awaited(clusters.in_flight.nonce, CLUSTER_WARMING_SECONDS)
         if any(self._awaited.values()) and not self._busy():
-            return Awaited("asking", ASKING_SECONDS)
+            return Awaited("asking", SUBSCRIBE_GRACE_SECONDS)
         return None
 
     def impatient(self) -> None:
@@ -143,7 +143,7 @@ class Conversation:
         """Give what the client has not asked for, though it was given reason to."""
         return [(type_url, name) for type_url, names in self._awaited.items() for name in names]
 
-    def refused(self) -> Iterator[Refused]:
+    def refused(self) -> Iterator[RejectedResource]:
         """Give what the client does not take of what it is to have."""
         return chain.from_iterable(each.refused.values() for each in self._types.values())
 
@@ -258,7 +258,7 @@ class Conversation:
         if self._number < 0:
             return None
         for type_url in sorted(self._types, key=_rank):
-            if _rank(type_url) >= RANKS[LISTENER] and self._unready():
+            if _rank(type_url) >= TYPE_ORDER[LISTENER] and self._unready():
                 return None
             state = self._types[type_url]
             if state.in_flight is None:
@@ -275,7 +275,7 @@ class Conversation:
 
     def _unready(self) -> bool:
         """Whether something that routes may need is not there yet: they would be answered 503."""
-        for type_url in (COMPANION, SECRET, CLUSTER):
+        for type_url in (SIDECAR_CONFIG, SECRET, CLUSTER):
             state = self._types.get(type_url)
             if state is not None and state.in_flight is not None:
                 return state.in_flight.nonce != self._overdue
@@ -295,7 +295,7 @@ class Conversation:
         if self._number != self._publication.number:
             # There may be something by now.
             return False
-        whole = state.wildcard and self._publication.knows(state.type_url, EVERYTHING)
+        whole = state.wildcard and self._publication.knows(state.type_url, WILDCARD)
         return whole and not state.greeted
 
     def _send(
@@ -314,8 +314,8 @@ class Conversation:
 
 
 def _rank(type_url: str) -> int:
-    return RANKS.get(type_url, -1)
+    return TYPE_ORDER.get(type_url, -1)
 
 
 def _leaving_rank(type_url: str) -> int:
-    return LEAVING.index(type_url) if type_url in RANKS else len(LEAVING)
+    return REMOVE_ORDER.index(type_url) if type_url in TYPE_ORDER else len(REMOVE_ORDER)

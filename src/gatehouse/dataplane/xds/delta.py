@@ -9,17 +9,17 @@ from google.protobuf import struct_pb2
 from google.rpc import status_pb2
 
 from gatehouse.dataplane.xds import protobuf_wire
-from gatehouse.dataplane.xds.ads_session import Conversation, Request, Response
-from gatehouse.dataplane.xds.nacks import Refusal
-from gatehouse.dataplane.xds.snapshot_cache import Publication
+from gatehouse.dataplane.xds.ads_session import AdsSession, Request, Response
+from gatehouse.dataplane.xds.nacks import Nack
+from gatehouse.dataplane.xds.snapshot_cache import SnapshotCache
 
 METHOD = "DeltaAggregatedResources"
 
-WELCOME = ("gatehouse", "welcome")
+INITIAL_RESPONSE = ("gatehouse", "welcome")
 """In the first metadata of a server that has taken up a call."""
 
 
-class Speaker(msgspec.Struct, frozen=True):
+class NodeInfo(msgspec.Struct, frozen=True):
     """Who a client says it is, with its first request."""
 
     proxy: str = ""
@@ -29,28 +29,28 @@ class Speaker(msgspec.Struct, frozen=True):
     features: frozenset[str] = frozenset()
 
 
-def speaker(node: base_pb2.Node) -> Speaker:
+def node_info(node: base_pb2.Node) -> NodeInfo:
     """Read what a client says of itself."""
     version = node.user_agent_build_version.version
     number = f"{version.major_number}.{version.minor_number}.{version.patch}"
-    return Speaker(
+    return NodeInfo(
         proxy=f"{node.user_agent_name or 'unknown'}/{node.user_agent_version or number}",
         extensions=tuple(sorted({each.name for each in node.extensions})),
         features=frozenset(node.client_features),
     )
 
 
-def refusal_of(status: status_pb2.Status) -> Refusal:
+def refusal_of(status: status_pb2.Status) -> Nack:
     """Read why a response was refused; a relay tells it by name."""
     reasons: dict[str, str] = {}
     told = struct_pb2.Struct()
     for detail in status.details:
         if detail.Unpack(told):
             reasons.update({name: value.string_value for name, value in told.fields.items()})
-    return Refusal(status.message or "the client gave no reason", reasons)
+    return Nack(status.message or "the client gave no reason", reasons)
 
 
-def status_of(refusal: Refusal) -> status_pb2.Status:
+def status_of(refusal: Nack) -> status_pb2.Status:
     """Write why a response is refused, so that :func:`refusal_of` reads the same."""
     status = status_pb2.Status(code=3, message=refusal.message)
     if refusal.reasons:
@@ -85,13 +85,13 @@ def write(response: Response, version: str) -> bytes:
     return b"".join(parts)
 
 
-class Dialogue:
+class DeltaStream:
     """A conversation in the words of this variant."""
 
     Message = discovery_pb2.DeltaDiscoveryRequest
 
-    def __init__(self, publication: Publication) -> None:
-        self.conversation = Conversation(publication)
+    def __init__(self, publication: SnapshotCache) -> None:
+        self.conversation = AdsSession(publication)
 
     def receive(self, message: discovery_pb2.DeltaDiscoveryRequest) -> None:
         """Take in a request."""

@@ -18,7 +18,7 @@ _QUOTED = re.compile(r"[\n{]|-----BEGIN")
 _OPENINGS = ("Error adding/updating cluster(s) ", "Error adding/updating listener(s) ")
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class Nack(msgspec.Struct, frozen=True):
     """A client refused a response."""
 
     message: str
@@ -27,7 +27,7 @@ class Refusal(msgspec.Struct, frozen=True):
     the response is applied."""
 
 
-class Refused(msgspec.Struct, frozen=True):
+class RejectedResource(msgspec.Struct, frozen=True):
     """A resource that a client does not take."""
 
     resource: Resource
@@ -53,19 +53,19 @@ def reasons_in(message: str, names: Collection[str]) -> dict[str, str]:
     reasons: dict[str, str] = {}
     end = len(text)
     for start, name in reversed(found):
-        reasons[name] = clipped(text[start + len(name) + 2 : end].strip(", \n"))
+        reasons[name] = truncate(text[start + len(name) + 2 : end].strip(", \n"))
         end = start
     return reasons
 
 
-def refused(resource: Resource, reason: str) -> Refused:
+def refused(resource: Resource, reason: str) -> RejectedResource:
     """Note a refusal. Of a secret, only so much of the reason as cannot quote it."""
     if resource.secret or resource.type_url == SECRET:
         reason = _QUOTED.split(reason, maxsplit=1)[0].strip()
-    return Refused(resource, clipped(reason))
+    return RejectedResource(resource, truncate(reason))
 
 
-def clipped(reason: str) -> str:
+def truncate(reason: str) -> str:
     """Give ``reason``, shortened to what is kept."""
     if len(reason) <= MESSAGE_MAX:
         return reason

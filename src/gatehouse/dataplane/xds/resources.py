@@ -23,13 +23,13 @@ LISTENER = PREFIX + "envoy.config.listener.v3.Listener"
 ROUTES = PREFIX + "envoy.config.route.v3.RouteConfiguration"
 SCOPE = PREFIX + "envoy.config.route.v3.ScopedRouteConfiguration"
 VIRTUAL_HOST = PREFIX + "envoy.config.route.v3.VirtualHost"
-COMPANION = PREFIX + features.SIDECAR_CONFIG_TYPE
+SIDECAR_CONFIG = PREFIX + features.SIDECAR_CONFIG_TYPE
 """For the agent, not for Envoy: configuration of a sidecar."""
 
-ORDER = (COMPANION, SECRET, CLUSTER, ENDPOINTS, LISTENER, SCOPE, ROUTES, VIRTUAL_HOST)
+ADD_ORDER = (SIDECAR_CONFIG, SECRET, CLUSTER, ENDPOINTS, LISTENER, SCOPE, ROUTES, VIRTUAL_HOST)
 """The order in which types are told, so that nothing is told that names what is not there yet."""
 
-LEAVING = (LISTENER, SCOPE, ROUTES, VIRTUAL_HOST, CLUSTER, ENDPOINTS, SECRET, COMPANION)
+REMOVE_ORDER = (LISTENER, SCOPE, ROUTES, VIRTUAL_HOST, CLUSTER, ENDPOINTS, SECRET, SIDECAR_CONFIG)
 """The order in which what goes is taken away: what uses another before what it uses."""
 
 Key = tuple[str, str]
@@ -96,7 +96,7 @@ class Resource(msgspec.Struct, frozen=True, dict=True):
         return f"Resource({kind} {self.name!r}, {len(self.body)} bytes, {self.version})"
 
 
-class Resources:
+class ResourceSet:
     """An immutable set of resources with a version that depends on their content alone."""
 
     def __init__(self, resources: Iterable[Resource] = ()) -> None:
@@ -125,7 +125,7 @@ class Resources:
         """Give the resource of that type and name, if there is one."""
         return self.by_type.get(type_url, _NONE).get(name)
 
-    def changed(self, new: Iterable[Resource] = (), gone: Iterable[Key] = ()) -> Resources:
+    def changed(self, new: Iterable[Resource] = (), gone: Iterable[Key] = ()) -> ResourceSet:
         """Give a set with ``new`` in it and without ``gone``, sharing types that stay the same."""
         new, gone = tuple(new), tuple(gone)
         by_type, total = dict(self.by_type), self._total
@@ -145,13 +145,13 @@ class Resources:
             named(each.type_url)[each.name] = each
         for type_url in [each for each in written if not written[each]]:
             del by_type[type_url]
-        made = Resources()
+        made = ResourceSet()
         made.by_type = MappingProxyType(by_type)
         made.__dict__["_total"] = total
         made._made_of = (self._mark, frozenset((*gone, *(each.key for each in new))))
         return made
 
-    def differing(self, other: Resources) -> set[Key]:
+    def differing(self, other: ResourceSet) -> set[Key]:
         """Give the keys under which the two sets have something else."""
         keys: set[Key] = set()
         mark, touched = other._made_of
@@ -174,7 +174,7 @@ class Resources:
         return sum(len(named) for named in self.by_type.values())
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Resources) and self.version == other.version
+        return isinstance(other, ResourceSet) and self.version == other.version
 
     def __hash__(self) -> int:
         return hash(self.version)
@@ -186,6 +186,6 @@ class Resources:
 _NONE: Mapping[str, Resource] = MappingProxyType({})
 
 
-def _version(resources: Resources, key: Key) -> str:
+def _version(resources: ResourceSet, key: Key) -> str:
     found = resources.get(*key)
     return found.version if found is not None else ""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gatehouse.dataplane.xds.resources import COMPANION, Resource
+from gatehouse.dataplane.xds.resources import SIDECAR_CONFIG, Resource
 
 _PATH = re.compile(r"(?:[A-Za-z0-9_-][A-Za-z0-9._-]*/)*[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
@@ -28,7 +28,7 @@ def resource(
 ) -> Resource:
     """Describe one part of what a companion is to do. Its files may hold secrets."""
     body = msgspec.json.encode(Description(dict(sorted(files.items()))))
-    return Resource.make(COMPANION, f"{companion}/{part}", body, origins=origins, secret=True)
+    return Resource.make(SIDECAR_CONFIG, f"{companion}/{part}", body, origins=origins, secret=True)
 
 
 def companion(found: Resource) -> str:

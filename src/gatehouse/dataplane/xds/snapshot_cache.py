@@ -7,12 +7,12 @@ from collections.abc import Iterable, Set
 
 import msgspec
 
-from gatehouse.dataplane.xds.resources import Key, Resources
+from gatehouse.dataplane.xds.resources import Key, ResourceSet
 
 REMEMBERED_CHANGES = 64
 """Publications of which it is remembered what they changed; whoever is further behind compares."""
 
-EVERYTHING = "*"
+WILDCARD = "*"
 """In place of a name: whatever there is of the type."""
 
 
@@ -21,7 +21,7 @@ class _Change(msgspec.Struct, frozen=True):
     keys: frozenset[Key]
 
 
-class Publication:
+class SnapshotCache:
     """What every client of one kind is to have. Numbered from 1."""
 
     def __init__(self, *, complete: bool = True) -> None:
@@ -30,7 +30,7 @@ class Publication:
         ``complete``: what is not here does not exist. A relay, which may only not know of it yet,
         says so key by key (see :meth:`learn`).
         """
-        self.current = Resources()
+        self.current = ResourceSet()
         self.number = 0
         self.open = False
         """Whether anything is published; else, also after :meth:`withdraw`, nothing is said."""
@@ -38,7 +38,7 @@ class Publication:
         self._known: set[Key] = set()
         self._changes: deque[_Change] = deque(maxlen=REMEMBERED_CHANGES)
 
-    def publish(self, resources: Resources) -> bool:
+    def publish(self, resources: ResourceSet) -> bool:
         """Make ``resources`` the newest; returns False if they were already."""
         keys = self.current.differing(resources)
         if not keys and self.open:
@@ -46,7 +46,7 @@ class Publication:
         self._step(resources, keys)
         return True
 
-    def amend(self, resources: Resources, changed: Iterable[Key]) -> None:
+    def amend(self, resources: ResourceSet, changed: Iterable[Key]) -> None:
         """Like :meth:`publish`, by somebody who knows what changed."""
         self._step(resources, changed)
 
@@ -83,7 +83,7 @@ class Publication:
             keys |= change.keys
         return keys
 
-    def _step(self, resources: Resources, keys: Iterable[Key]) -> None:
+    def _step(self, resources: ResourceSet, keys: Iterable[Key]) -> None:
         self.current = resources
         self.number += 1
         self.open = True

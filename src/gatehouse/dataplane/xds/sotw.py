@@ -9,11 +9,11 @@ from __future__ import annotations
 from envoy.service.discovery.v3 import discovery_pb2
 
 from gatehouse.dataplane.xds import protobuf_wire
-from gatehouse.dataplane.xds.ads_session import Conversation, Request, Response
+from gatehouse.dataplane.xds.ads_session import AdsSession, Request, Response
 from gatehouse.dataplane.xds.delta import refusal_of
 from gatehouse.dataplane.xds.resources import Resource
-from gatehouse.dataplane.xds.snapshot_cache import EVERYTHING, Publication
-from gatehouse.dataplane.xds.subscription import BY_NAME
+from gatehouse.dataplane.xds.snapshot_cache import WILDCARD, SnapshotCache
+from gatehouse.dataplane.xds.subscription import NON_WILDCARD
 
 METHOD = "StreamAggregatedResources"
 
@@ -23,8 +23,8 @@ class Dialogue:
 
     Message = discovery_pb2.DiscoveryRequest
 
-    def __init__(self, publication: Publication) -> None:
-        self.conversation = Conversation(publication)
+    def __init__(self, publication: SnapshotCache) -> None:
+        self.conversation = AdsSession(publication)
         self._named: dict[str, set[str]] = {}
         self._nonces: dict[str, str] = {}
         """The newest response of each type; requests that answer others are out of date."""
@@ -41,10 +41,10 @@ class Dialogue:
             return
         before = self._named.get(type_url, set())
         names = set(message.resource_names)
-        if not names and EVERYTHING in before:
+        if not names and WILDCARD in before:
             names = before
-        if first and not names and type_url not in BY_NAME:
-            names = {EVERYTHING}
+        if first and not names and type_url not in NON_WILDCARD:
+            names = {WILDCARD}
         self._named[type_url] = names
         refused = message.HasField("error_detail")
         self.conversation.receive(
@@ -60,7 +60,7 @@ class Dialogue:
     def next(self) -> bytes | None:
         """Give the next response; None: there is nothing to say now."""
         while (response := self.conversation.next()) is not None:
-            if response.type_url in BY_NAME and not response.resources:
+            if response.type_url in NON_WILDCARD and not response.resources:
                 # Of these types, that there is none cannot be said.
                 self.conversation.receive(Request(response.type_url, nonce=response.nonce))
                 continue
@@ -70,7 +70,7 @@ class Dialogue:
 
     def _write(self, response: Response) -> bytes:
         resources = list(response.resources)
-        if response.type_url not in BY_NAME:
+        if response.type_url not in NON_WILDCARD:
             resources = list(self._whole(response).values())
         parts = [
             protobuf_wire.field(1, self.conversation.told.encode()),

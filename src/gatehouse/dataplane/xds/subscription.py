@@ -7,20 +7,20 @@ from collections.abc import Callable, Iterable, Mapping, Set
 
 import msgspec
 
-from gatehouse.dataplane.xds.nacks import Refusal, Refused, reasons_in, refused
+from gatehouse.dataplane.xds.nacks import Nack, RejectedResource, reasons_in, refused
 from gatehouse.dataplane.xds.resources import ENDPOINTS, ROUTES, SECRET, VIRTUAL_HOST, Resource
-from gatehouse.dataplane.xds.snapshot_cache import EVERYTHING, Publication
+from gatehouse.dataplane.xds.snapshot_cache import WILDCARD, SnapshotCache
 
 RESPONSE_BYTES = 1 << 20
 """Above this a response is divided; gRPC's default limit is four times as much."""
 
-BY_NAME = frozenset({ENDPOINTS, SECRET, ROUTES, VIRTUAL_HOST})
+NON_WILDCARD = frozenset({ENDPOINTS, SECRET, ROUTES, VIRTUAL_HOST})
 """Types of which a first request without names asks for nothing rather than for everything."""
 
 ABSENT = ""
 """In place of a version: the client was told that there is no such resource."""
 
-UNSURE = "?"
+UNKNOWN_VERSION = "?"
 """In place of a version, by a client: it may have something of that name, and is to hear of it."""
 
 
@@ -45,7 +45,7 @@ class Subscription:
         self.names: set[str] = set()
         self.known: dict[str, str] = {}
         """What the client has: versions by name."""
-        self.refused: dict[str, Refused] = {}
+        self.refused: dict[str, RejectedResource] = {}
         self.in_flight: InFlight | None = None
         self.greeted = False
         """Whether it was told anything yet."""
@@ -85,11 +85,11 @@ class Subscription:
         """Take in what is asked for now; ``versions``: what is there from an earlier stream."""
         asked = dict.fromkeys(names)
         if self._fresh:
-            self.wildcard = not asked and self.type_url not in BY_NAME
+            self.wildcard = not asked and self.type_url not in NON_WILDCARD
             self.known.update(versions)
             self.mark(versions)
-        if EVERYTHING in asked:
-            del asked[EVERYTHING]
+        if WILDCARD in asked:
+            del asked[WILDCARD]
             self.wildcard = True
         for name in asked:
             if not (self._fresh and name in versions):
@@ -102,7 +102,7 @@ class Subscription:
     def unsubscribe(self, names: Iterable[str]) -> None:
         """Take in what is not asked for any more."""
         for name in names:
-            if name == EVERYTHING:
+            if name == WILDCARD:
                 self.wildcard = False
                 lost = self.known.keys() - self.names
             else:
@@ -127,7 +127,7 @@ class Subscription:
         self._expecting.discard(name)
 
     def news(
-        self, lookup: Lookup, publication: Publication
+        self, lookup: Lookup, publication: SnapshotCache
     ) -> tuple[tuple[Resource, ...], tuple[str, ...]]:
         """Give what is to be told next, and which names that it asked for do not exist."""
         while self._trials:
@@ -139,7 +139,7 @@ class Subscription:
         return self._collect(self._dirty, lookup, publication)
 
     def _collect(
-        self, names: dict[str, None], lookup: Lookup, publication: Publication
+        self, names: dict[str, None], lookup: Lookup, publication: SnapshotCache
     ) -> tuple[tuple[Resource, ...], tuple[str, ...]]:
         """Take from ``names`` what goes into one response, and what needs no telling."""
         resources: list[Resource] = []
@@ -166,7 +166,7 @@ class Subscription:
             return False
         return refused is None or refused.resource.version != resource.version
 
-    def _unheard(self, name: str, publication: Publication) -> bool:
+    def _unheard(self, name: str, publication: SnapshotCache) -> bool:
         """Whether the client is to be told at once that there is no such resource.
 
         What it has is taken away later, when nothing uses it any more.
@@ -194,7 +194,7 @@ class Subscription:
             self._leaving.pop(name, None)
         self.greeted = True
 
-    def answered(self, nonce: str, refusal: Refusal | None) -> Set[str]:
+    def answered(self, nonce: str, refusal: Nack | None) -> Set[str]:
         """Take in the client's answer; give the names that it accepts.
 
         One to a response that is not in flight says nothing.
@@ -243,7 +243,7 @@ class Subscription:
         self._trials.extendleft((tuple(names[half:]), tuple(names[:half])))
 
 
-def _blamed(names: list[str], refusal: Refusal) -> Mapping[str, str]:
+def _blamed(names: list[str], refusal: Nack) -> Mapping[str, str]:
     """Give the reasons for those of ``names`` that are refused for certain."""
     if told := {name: refusal.reasons[name] for name in names if name in refusal.reasons}:
         return told

@@ -15,29 +15,29 @@ from aiohttp import web
 
 from gatehouse.sidecars.authenticator import password_hashes
 from gatehouse.sidecars.authenticator.config import Realm
-from gatehouse.sidecars.authenticator.request import Asked
-from gatehouse.sidecars.base.failure_log import Failures
+from gatehouse.sidecars.authenticator.request import AuthRequest
+from gatehouse.sidecars.base.failure_log import FailureLog
 
-REMEMBERED = 10_000
+CACHE_SIZE = 10_000
 """Answers that are not worked out again; a strong hash takes a tenth of a second."""
 
-AT_ONCE = 2
+MAX_CONCURRENT_HASHES = 2
 """Hashes that are worked out at the same time."""
 
 
-class PasswordKeeper:
+class BasicAuthenticator:
     """One realm, and its users."""
 
-    def __init__(self, realm: Realm, users: Mapping[bytes, bytes], failures: Failures) -> None:
+    def __init__(self, realm: Realm, users: Mapping[bytes, bytes], failures: FailureLog) -> None:
         self._realm = realm
         self._users = users
         self._failures = failures
         self._key = secrets.token_bytes(32)
         self._answers: dict[bytes, asyncio.Task[bool]] = {}
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._turns = asyncio.Semaphore(MAX_CONCURRENT_HASHES)
         self.actions = {"admit": self.admit}
 
-    async def admit(self, asked: Asked) -> web.Response:
+    async def admit(self, asked: AuthRequest) -> web.Response:
         """Say whether a request may go on; ask for a name and a password otherwise."""
         given = credentials(asked.authorization)
         if given is not None and await self._known(*given):
@@ -55,7 +55,7 @@ class PasswordKeeper:
         task = self._answers.get(key)
         if task is None:
             task = self._answers[key] = asyncio.create_task(self._checked(hashed, password))
-            while len(self._answers) > REMEMBERED:
+            while len(self._answers) > CACHE_SIZE:
                 del self._answers[next(iter(self._answers))]
         # A client that leaves does not take the answer with it.
         return await asyncio.shield(task)

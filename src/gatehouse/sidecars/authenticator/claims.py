@@ -33,7 +33,7 @@ def _held(wanted: Claim, claims: Mapping[str, Any]) -> bool:
     return not {*wanted.values}.isdisjoint(found)
 
 
-def told(value: Any) -> str:
+def claim_text(value: Any) -> str:
     """Give a claim as a header's value: of a list, its entries joined by commas."""
     return _CONTROL.sub(" ", ",".join(_texts(value))).strip()
 

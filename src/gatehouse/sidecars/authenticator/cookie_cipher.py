@@ -16,7 +16,7 @@ _NONCE = 12
 """Bytes (NIST SP 800-38D)."""
 
 
-class Seal:
+class CookieCipher:
     """Seals with a key that every holder of a secret has, without anything being stored."""
 
     def __init__(self, secret: bytes, *identity: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from gatehouse.sidecars.authenticator.config import COOKIES
 
-LONGEST = 3800
+MAX_COOKIE_BYTES = 3800
 """Bytes of a value; browsers keep 4,096 of name, value and attributes (RFC 6265, section 6.1)."""
 
 LOGIN = "_login_"
@@ -45,9 +45,11 @@ def split(name: str, text: str) -> list[tuple[str, str]]:
     Raises TooLongError.
     """
     text = f"0{text}"
-    parts = [text[start : start + LONGEST] for start in range(0, len(text), LONGEST)]
+    parts = [
+        text[start : start + MAX_COOKIE_BYTES] for start in range(0, len(text), MAX_COOKIE_BYTES)
+    ]
     if len(parts) > COOKIES:
-        raise TooLongError(f"{len(text)} bytes; {COOKIES * LONGEST} are kept at most")
+        raise TooLongError(f"{len(text)} bytes; {COOKIES * MAX_COOKIE_BYTES} are kept at most")
     parts[0] = f"{len(parts)}{parts[0][1:]}"
     return list(zip(names(name), parts, strict=False))
 

@@ -30,7 +30,7 @@ class UnknownKeyError(DeniedError):
     """No key that is known verifies the signature."""
 
 
-def verified(
+def verify_id_token(
     party: Party, token: str, keys: Sequence[Mapping[str, Any]], nonce: str | None
 ) -> Mapping[str, Any]:
     """Give a token's claims; ``nonce`` None: it need not have one. Raises DeniedError."""

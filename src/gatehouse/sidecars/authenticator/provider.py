@@ -139,10 +139,12 @@ class Provider:
         """
         keys = await self._keys.get()
         try:
-            return id_tokens.verified(self._party, token, keys, nonce)
+            return id_tokens.verify_id_token(self._party, token, keys, nonce)
         except UnknownKeyError:
             # It may have begun to sign with another key.
-            return id_tokens.verified(self._party, token, await self._keys.newer(keys), nonce)
+            return id_tokens.verify_id_token(
+                self._party, token, await self._keys.newer(keys), nonce
+            )
 
     async def _fetch_metadata(self) -> Metadata:
         url = self._party.metadata_url

@@ -15,9 +15,9 @@ from gatehouse.sidecars.authenticator import claims, cookies, sessions, urls
 from gatehouse.sidecars.authenticator.config import Party
 from gatehouse.sidecars.authenticator.id_tokens import DeniedError
 from gatehouse.sidecars.authenticator.provider import Provider, UnavailableError
-from gatehouse.sidecars.authenticator.request import Asked
-from gatehouse.sidecars.authenticator.sessions import Keeper, Login, Session
-from gatehouse.sidecars.base.failure_log import Failures
+from gatehouse.sidecars.authenticator.request import AuthRequest
+from gatehouse.sidecars.authenticator.sessions import Login, Session, SessionCodec
+from gatehouse.sidecars.base.failure_log import FailureLog
 
 REFRESHED_SECONDS = 60.0
 """For how long a refreshed session is given to requests that still have the old one."""
@@ -40,7 +40,7 @@ class RelyingParty:
     """One party. Every action gives an answer."""
 
     def __init__(
-        self, party: Party, keeper: Keeper, provider: Provider, failures: Failures
+        self, party: Party, keeper: SessionCodec, provider: Provider, failures: FailureLog
     ) -> None:
         self.party = party
         self._keeper = keeper
@@ -57,7 +57,7 @@ class RelyingParty:
             "ended": self.ended,
         }
 
-    async def check(self, asked: Asked) -> web.Response:
+    async def check(self, asked: AuthRequest) -> web.Response:
         """Say whether a request may go on, and what its backend is told, in numbered headers.
 
         So NGINX is answered, which sends on to a login whom this does not know (401).
@@ -67,11 +67,11 @@ class RelyingParty:
             return web.Response(status=found)
         headers = {f"X-Set-Cookie-{number}": each for number, each in enumerate(found.written)}
         for number, name in enumerate(self.party.told):
-            headers[f"X-Claim-{number}"] = claims.told(found.session.claims.get(name))
+            headers[f"X-Claim-{number}"] = claims.claim_text(found.session.claims.get(name))
         headers["X-Cookie"] = cookies.others(asked.cookie, self.party.cookie)
         return web.Response(headers={name: value for name, value in headers.items() if value})
 
-    async def admit(self, asked: Asked) -> web.Response:
+    async def admit(self, asked: AuthRequest) -> web.Response:
         """Say whether a request may go on, with its headers; send to a login who is not known.
 
         So Envoy is answered, which gives any answer but 200 to the client.
@@ -83,7 +83,7 @@ class RelyingParty:
             return _plain(found, "You may not see this.")
         headers = {"cookie": cookies.others(asked.cookie, self.party.cookie)}
         for header, name in zip(self.party.headers, self.party.told, strict=True):
-            headers[header] = claims.told(found.session.claims.get(name))
+            headers[header] = claims.claim_text(found.session.claims.get(name))
         given = {name: value for name, value in headers.items() if value}
         # What a client sent under these names is not to stay where there is nothing to tell.
         absent = ",".join(sorted(headers.keys() - given.keys()))
@@ -92,7 +92,7 @@ class RelyingParty:
             answer.headers.add("Set-Cookie", each)
         return answer
 
-    async def _known(self, asked: Asked) -> _Known | int:
+    async def _known(self, asked: AuthRequest) -> _Known | int:
         """Give who asks, or the status of an answer to somebody who may not."""
         session, written = self._session(asked), []
         if session is None:
@@ -108,7 +108,7 @@ class RelyingParty:
             return 403
         return _Known(session, written)
 
-    async def login(self, asked: Asked) -> web.Response:
+    async def login(self, asked: AuthRequest) -> web.Response:
         """Send a user to the provider, and nobody else."""
         if not asked.navigates:
             return _plain(401, "Log in first.")
@@ -129,12 +129,12 @@ class RelyingParty:
         }
         if verifier:
             query |= {"code_challenge": _challenge(verifier), "code_challenge_method": "S256"}
-        kept = Login(nonce, verifier, urls.returning(asked.uri), time.time())
+        kept = Login(nonce, verifier, urls.safe_return_path(asked.uri), time.time())
         remembered = self._login_cookie(state, self._keeper.of_login(state, kept), asked)
-        url = urls.asking(metadata.authorization_endpoint, query.items())
+        url = urls.with_query(metadata.authorization_endpoint, query.items())
         return _redirect(url, [remembered])
 
-    async def callback(self, asked: Asked) -> web.Response:
+    async def callback(self, asked: AuthRequest) -> web.Response:
         """Let a user in who comes back from the provider."""
         state = asked.query.get("state", "")
         text = cookies.parse(asked.cookie).get(self._login_name(state), "")
@@ -154,7 +154,7 @@ class RelyingParty:
             self._failed(f"a session is too long for cookies: {error}")
             return _plain(500, "The login cannot be kept.", [done])
 
-    async def logout(self, asked: Asked) -> web.Response:
+    async def logout(self, asked: AuthRequest) -> web.Response:
         """End a user's session, here and at the provider."""
         session = self._session(asked)
         gone = self._gone(asked)
@@ -171,9 +171,9 @@ class RelyingParty:
             query["id_token_hint"] = session.id_token
         if after:
             query["post_logout_redirect_uri"] = after
-        return _redirect(urls.asking(url, query.items()), gone)
+        return _redirect(urls.with_query(url, query.items()), gone)
 
-    async def ended(self, asked: Asked) -> web.Response:
+    async def ended(self, asked: AuthRequest) -> web.Response:
         """End a session as its provider says (OpenID Connect Front-Channel Logout)."""
         if asked.query.get("iss", self.party.issuer) != self.party.issuer:
             return _plain(400, "Another issuer.")
@@ -185,7 +185,7 @@ class RelyingParty:
                 del self._ended[next(iter(self._ended))]
         return _plain(200, "Logged out.", self._gone(asked))
 
-    def _session(self, asked: Asked) -> Session | None:
+    def _session(self, asked: AuthRequest) -> Session | None:
         found = cookies.parse(asked.cookie)
         text = cookies.joined(self.party.cookie, found)
         session = self._keeper.session(text) if text else None
@@ -193,7 +193,7 @@ class RelyingParty:
             return None
         return None if session.begun <= self._ended.get(session.sid, 0.0) else session
 
-    async def _begin(self, asked: Asked, kept: Login) -> Session:
+    async def _begin(self, asked: AuthRequest, kept: Login) -> Session:
         if "code" not in asked.query:
             said = [asked.query.get(name, "")[:200] for name in ("error", "error_description")]
             raise DeniedError(f"the provider says {said[0]!r}, {said[1]!r}")
@@ -206,7 +206,7 @@ class RelyingParty:
             form["code_verifier"] = kept.verifier
         given = await self._provider.tokens(**form)
         found = await self._provider.verified(given.id_token, kept.nonce)
-        return sessions.begun(
+        return sessions.new_session(
             self.party, found, time.time(), found["exp"], given.refresh_token, given.id_token
         )
 
@@ -245,22 +245,24 @@ class RelyingParty:
         found = await self._provider.verified(given.id_token, None)
         if found["sub"] != session.subject:
             raise DeniedError("the ID token is another user's")
-        made = sessions.begun(self.party, found, now, found["exp"], kept.refresh, given.id_token)
+        made = sessions.new_session(
+            self.party, found, now, found["exp"], kept.refresh, given.id_token
+        )
         return msgspec.structs.replace(made, begun=session.begun, sid=made.sid or session.sid)
 
-    def _callback(self, asked: Asked) -> str:
+    def _callback(self, asked: AuthRequest) -> str:
         return f"{self.party.callback_origin or asked.origin}{self.party.callback}"
 
-    def _secure(self, asked: Asked) -> bool:
+    def _secure(self, asked: AuthRequest) -> bool:
         return self._callback(asked).startswith("https:")
 
-    def _cookies(self, session: Session, asked: Asked) -> list[str]:
+    def _cookies(self, session: Session, asked: AuthRequest) -> list[str]:
         """Give what is to be set; raises TooLongError."""
         parts = cookies.split(self.party.cookie, self._keeper.of_session(session))
         secure = self._secure(asked)
         return [cookies.written(name, value, secure=secure) for name, value in parts]
 
-    def _gone(self, asked: Asked) -> list[str]:
+    def _gone(self, asked: AuthRequest) -> list[str]:
         present, secure = cookies.parse(asked.cookie), self._secure(asked)
         return [
             cookies.written(name, "", secure=secure, age=0)
@@ -273,7 +275,7 @@ class RelyingParty:
         return f"{self.party.cookie}{cookies.LOGIN}{digest[:16]}"
 
     def _login_cookie(
-        self, state: str, value: str, asked: Asked, age: int = sessions.LOGIN_SECONDS
+        self, state: str, value: str, asked: AuthRequest, age: int = sessions.LOGIN_SECONDS
     ) -> str:
         return cookies.written(
             self._login_name(state), value,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 
-class Asked(msgspec.Struct, frozen=True):
+class AuthRequest(msgspec.Struct, frozen=True):
     """What a proxy says of a request."""
 
     method: str

@@ -15,19 +15,19 @@ import re2
 from aiohttp import web
 
 from gatehouse.sidecars.authenticator import config, password_hashes
-from gatehouse.sidecars.authenticator.basic_auth import PasswordKeeper
+from gatehouse.sidecars.authenticator.basic_auth import BasicAuthenticator
 from gatehouse.sidecars.authenticator.config import Party, Realm
 from gatehouse.sidecars.authenticator.provider import Provider
 from gatehouse.sidecars.authenticator.relying_party import RelyingParty
-from gatehouse.sidecars.authenticator.request import Asked
-from gatehouse.sidecars.authenticator.sessions import Keeper
-from gatehouse.sidecars.base.failure_log import Failures
+from gatehouse.sidecars.authenticator.request import AuthRequest
+from gatehouse.sidecars.authenticator.sessions import SessionCodec
+from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.base.service import RefusedError
 
 BACKLOG = 4096
 """Connections not taken yet; with a full one NGINX is refused at once."""
 
-LINE = 1 << 16
+MAX_LINE_BYTES = 1 << 16
 """Bytes of the longest line of a request; NGINX takes 32 KB of its clients."""
 
 KEEPALIVE_SECONDS = 75.0
@@ -46,7 +46,7 @@ class _Read(msgspec.Struct, frozen=True):
     """A party with what its description names."""
 
     party: Party
-    keeper: Keeper
+    keeper: SessionCodec
     secret: str
     trust: ssl.SSLContext
 
@@ -58,16 +58,16 @@ class _ReadRealm(msgspec.Struct, frozen=True):
     users: dict[bytes, bytes]
 
 
-class Serving:
+class AuthServer:
     """The relying parties behind one socket."""
 
-    def __init__(self, directory: Path, linger: float, failures: Failures) -> None:
+    def __init__(self, directory: Path, linger: float, failures: FailureLog) -> None:
         """``linger``: seconds for which a party stays after it is no longer asked for."""
         self.idle = asyncio.Event()
         self._socket = directory / Path(config.SOCKET).name
         self._linger = linger
         self._failures = failures
-        self._parties: dict[str, RelyingParty | PasswordKeeper] = {}
+        self._parties: dict[str, RelyingParty | BasicAuthenticator] = {}
         self._leaving: dict[str, asyncio.TimerHandle] = {}
         self._http: aiohttp.ClientSession | None = None
         self._runner: web.ServerRunner | None = None
@@ -93,9 +93,9 @@ class Serving:
 
     def _made(
         self, each: _Read | _ReadRealm, http: aiohttp.ClientSession
-    ) -> RelyingParty | PasswordKeeper:
+    ) -> RelyingParty | BasicAuthenticator:
         if isinstance(each, _ReadRealm):
-            return PasswordKeeper(each.party, each.users, self._failures)
+            return BasicAuthenticator(each.party, each.users, self._failures)
         provider = Provider(each.party, each.secret, each.trust, http)
         return RelyingParty(each.party, each.keeper, provider, self._failures)
 
@@ -118,7 +118,7 @@ class Serving:
         if self._runner is None:
             server = web.Server(
                 self._answer, access_log=None, keepalive_timeout=KEEPALIVE_SECONDS,
-                max_line_size=LINE, max_field_size=LINE, logger=_SILENT,
+                max_line_size=MAX_LINE_BYTES, max_field_size=MAX_LINE_BYTES, logger=_SILENT,
             )  # fmt: skip
             self._runner = web.ServerRunner(server)
             await self._runner.setup()
@@ -136,7 +136,7 @@ class Serving:
             # Whatever a proxy makes of this, it lets nobody in.
             return web.Response(status=503)
         said = request.headers
-        asked = Asked(
+        asked = AuthRequest(
             request.method,
             dict(parse_qsl(query)) if query and action in ASKED_BY_USERS else {},
             "; ".join(said.getall("Cookie", ())),
@@ -215,4 +215,4 @@ def _party(
     except (OSError, re2.error) as error:
         said = getattr(error, "strerror", None) or error
         raise RefusedError(f"filter {party.filter}: {where}: {said}") from error
-    return _Read(party, Keeper(party, secret), secret.decode(errors="replace"), contexts[key])
+    return _Read(party, SessionCodec(party, secret), secret.decode(errors="replace"), contexts[key])

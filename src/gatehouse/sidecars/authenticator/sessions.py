@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gatehouse.sidecars.authenticator.config import Party
-from gatehouse.sidecars.authenticator.cookie_cipher import Seal
+from gatehouse.sidecars.authenticator.cookie_cipher import CookieCipher
 
 LOGIN_SECONDS = 600
 """How long a user may take to log in at the provider."""
@@ -48,11 +48,11 @@ class Login(msgspec.Struct, frozen=True, array_like=True):
 _Kept = TypeVar("_Kept", Session, Login)
 
 
-class Keeper:
+class SessionCodec:
     """Turns sessions and logins into text for cookies, and back."""
 
     def __init__(self, party: Party, secret: bytes) -> None:
-        self._seal = Seal(secret, party.filter, party.issuer, party.client_id)
+        self._seal = CookieCipher(secret, party.filter, party.issuer, party.client_id)
         # What is newly asked for is not in sessions of before.
         self._session = "\0".join(("session", str(party.token_hint), *sorted(party.claims)))
 
@@ -80,7 +80,7 @@ class Keeper:
             return None
 
 
-def begun(
+def new_session(
     party: Party, claims: Mapping[str, Any], now: float, fresh: float, refresh: str, token: str
 ) -> Session:
     """Give the session of a user who has just logged in."""

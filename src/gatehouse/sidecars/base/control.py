@@ -15,7 +15,7 @@ from gatehouse.sidecars.base.service import RefusedError, Service
 
 SOCKET = "control.sock"
 
-LINE = 1 << 24
+MAX_LINE_BYTES = 1 << 24
 """Bytes of a request: 100,000 configurations."""
 
 
@@ -45,7 +45,7 @@ async def listen(directory: Path, service: Service) -> asyncio.Server:
 
     path = directory / SOCKET
     path.unlink(missing_ok=True)
-    return await asyncio.start_unix_server(answer, path, limit=LINE)
+    return await asyncio.start_unix_server(answer, path, limit=MAX_LINE_BYTES)
 
 
 async def _obey(line: bytes, service: Service) -> Answer:

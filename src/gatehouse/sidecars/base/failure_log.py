@@ -7,9 +7,9 @@ import sys
 import time
 from collections.abc import Callable
 
-AGAIN_SECONDS = 60.0
+REPEAT_SECONDS = 60.0
 
-MOST = 1000
+MAX_MESSAGES = 1000
 """Reasons remembered; peers have a hand in their texts."""
 
 
@@ -20,7 +20,7 @@ def write(line: str) -> None:
     sys.stderr.flush()
 
 
-class Failures:
+class FailureLog:
     """Says why others did not do what was asked of them."""
 
     def __init__(
@@ -34,10 +34,10 @@ class Failures:
         """Take note of a failure, and say it if it is new or was not said for a minute."""
         key, now = (subject, reason), self._clock()
         last, untold = self._said.get(key, (0.0, 0))
-        if key in self._said and now - last < AGAIN_SECONDS:
+        if key in self._said and now - last < REPEAT_SECONDS:
             self._said[key] = (last, untold + 1)
             return
-        if len(self._said) >= MOST:
+        if len(self._said) >= MAX_MESSAGES:
             self._said.clear()
         self._said[key] = (now, 0)
         more = f" ({untold} more since it was last said)" if untold else ""

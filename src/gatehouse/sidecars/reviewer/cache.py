@@ -19,14 +19,14 @@ _OWN = 200
 """Characters that an entry counts for itself."""
 
 
-class Keep(msgspec.Struct, frozen=True):
+class CacheTTLs(msgspec.Struct, frozen=True):
     """For how many seconds each kind of answer is good."""
 
     good: float
     bad: float
 
 
-class Kept(msgspec.Struct, frozen=True):
+class CacheEntry(msgspec.Struct, frozen=True):
     """An answer, and the moments at which it was asked for and is to be dropped (monotonic)."""
 
     verdict: Verdict
@@ -34,7 +34,7 @@ class Kept(msgspec.Struct, frozen=True):
     until: float
 
 
-class Memory:
+class TTLCache:
     """Answers of one kind by digests of their questions."""
 
     def __init__(
@@ -47,12 +47,12 @@ class Memory:
         self.characters = 0
         self._most_entries, self._most_characters = entries, characters
         self._clock, self._wall = clock, wall
-        self._kept: OrderedDict[bytes, Kept] = OrderedDict()
+        self._kept: OrderedDict[bytes, CacheEntry] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def get(self, key: bytes, keep: Keep) -> tuple[Verdict, float] | None:
+    def get(self, key: bytes, keep: CacheTTLs) -> tuple[Verdict, float] | None:
         """Give an answer that is still good, and for how many seconds; None if there is none.
 
         How long it is good is up to who asks now, not to who asked first.
@@ -66,18 +66,18 @@ class Memory:
         self._kept.move_to_end(key)
         return kept.verdict, left
 
-    def left(self, verdict: Verdict, asked: float, keep: Keep) -> float:
+    def left(self, verdict: Verdict, asked: float, keep: CacheTTLs) -> float:
         """Give for how many seconds an answer is still good."""
         good = keep.good if verdict.granted else keep.bad
         return min(good - (self._clock() - asked), verdict.ends - self._wall())
 
-    def put(self, key: bytes, verdict: Verdict, asked: float, keep: Keep) -> None:
+    def put(self, key: bytes, verdict: Verdict, asked: float, keep: CacheTTLs) -> None:
         """Keep an answer, and drop what was not used for longest if that is too much."""
         self.forget(key)
         left = self.left(verdict, asked, keep)
         if left <= 0 or verdict.weight + _OWN > self._most_characters:
             return
-        self._kept[key] = Kept(verdict, asked, self._clock() + left)
+        self._kept[key] = CacheEntry(verdict, asked, self._clock() + left)
         self.characters += verdict.weight + _OWN
         while len(self._kept) > self._most_entries or self.characters > self._most_characters:
             self.forget(next(iter(self._kept)))

@@ -11,37 +11,37 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from gatehouse.sidecars.reviewer import impersonation, reviews, tokens
-from gatehouse.sidecars.reviewer.cache import Keep, Memory
-from gatehouse.sidecars.reviewer.concurrency import BusyError, Turns
+from gatehouse.sidecars.reviewer.cache import CacheTTLs, TTLCache
+from gatehouse.sidecars.reviewer.concurrency import BusyError, ClusterLimiter
 from gatehouse.sidecars.reviewer.impersonation import Permission
 from gatehouse.sidecars.reviewer.metrics import Kind, Measuring
 from gatehouse.sidecars.reviewer.review_client import UnavailableError, Upstream
 from gatehouse.sidecars.reviewer.reviews import Verdict
 from gatehouse.sidecars.reviewer.user_headers import User
 
-TOGETHER = 8
+MAX_CONCURRENT_PERMISSIONS = 8
 """Permissions of one question that are asked about at a time, after the name's."""
 
 _Answer = tuple[Verdict, float]
 """What was said, and for how many seconds it is still good."""
 
 
-class Asking:
+class CachingReviewer:
     """Answers by asking clusters as little as may be."""
 
-    def __init__(self, upstream: Upstream, turns: Turns) -> None:
+    def __init__(self, upstream: Upstream, turns: ClusterLimiter) -> None:
         self.memories = {
-            "tokens": Memory(),
+            "tokens": TTLCache(),
             # Apart, so that made-up tokens drive out each other only.
-            "refused": Memory(),
-            "access": Memory(),
+            "refused": TTLCache(),
+            "access": TTLCache(),
         }
         self.measuring = Measuring(self.memories, lambda: turns.asked, lambda: upstream.retries)
         self._upstream, self._turns = upstream, turns
         self._key = os.urandom(32)
         self._flights: dict[bytes, asyncio.Task[tuple[Verdict, float]]] = {}
 
-    async def token(self, cluster: str, token: str, keep: Keep) -> _Answer:
+    async def token(self, cluster: str, token: str, keep: CacheTTLs) -> _Answer:
         """Say whose a token is. Raises UnavailableError or BusyError."""
         memories = self.memories["tokens"], self.memories["refused"]
         key = self._digest("token", cluster, token)
@@ -56,7 +56,9 @@ class Asking:
 
         return await self._answer(cluster, "token", key, memories, keep, ask)
 
-    async def impersonation(self, cluster: str, client: User, wanted: User, keep: Keep) -> _Answer:
+    async def impersonation(
+        self, cluster: str, client: User, wanted: User, keep: CacheTTLs
+    ) -> _Answer:
         """Say whether a client may be taken for another; all that is needed must be allowed.
 
         Raises UnavailableError, BusyError, or MalformedError if it is too much.
@@ -64,7 +66,10 @@ class Asking:
         first, *others = impersonation.permissions(wanted)
         # Most who may not may nothing of it: they are not to cost more than one question.
         groups = [[first]]
-        groups += [others[at : at + TOGETHER] for at in range(0, len(others), TOGETHER)]
+        groups += [
+            others[at : at + MAX_CONCURRENT_PERMISSIONS]
+            for at in range(0, len(others), MAX_CONCURRENT_PERMISSIONS)
+        ]
         shortest = keep.good
         for group in groups:
             asked = [self._permission(cluster, client, each, keep) for each in group]
@@ -85,7 +90,7 @@ class Asking:
             memory.sweep()
 
     async def _permission(
-        self, cluster: str, client: User, needed: Permission, keep: Keep
+        self, cluster: str, client: User, needed: Permission, keep: CacheTTLs
     ) -> _Answer:
         memories = self.memories["access"], self.memories["access"]
         key = self._digest("access", cluster, client, needed)
@@ -103,8 +108,8 @@ class Asking:
         cluster: str,
         kind: Kind,
         key: bytes,
-        memories: tuple[Memory, Memory],
-        keep: Keep,
+        memories: tuple[TTLCache, TTLCache],
+        keep: CacheTTLs,
         ask: Callable[[], Awaitable[Verdict]],
     ) -> _Answer:
         """Answer from the memories of what was granted and refused, or by asking."""
@@ -148,4 +153,4 @@ class Asking:
         ).digest()
 
 
-__all__ = ["Asking", "BusyError", "UnavailableError"]
+__all__ = ["CachingReviewer", "BusyError", "UnavailableError"]

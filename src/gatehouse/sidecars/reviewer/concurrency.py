@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-AT_ONCE = 32
+MAX_CONCURRENT_REVIEWS = 32
 """Reviews of one cluster that are asked at a time."""
 
-WAITING = 512
+MAX_QUEUED = 512
 """Reviews of one cluster that wait for that; more are refused at once."""
 
 WAIT_SECONDS = 2.0
@@ -26,11 +26,14 @@ class _Queue:
         """Reviews that are asked, or wait."""
 
 
-class Turns:
+class ClusterLimiter:
     """Gives turns, cluster by cluster."""
 
     def __init__(
-        self, at_once: int = AT_ONCE, waiting: int = WAITING, seconds: float = WAIT_SECONDS
+        self,
+        at_once: int = MAX_CONCURRENT_REVIEWS,
+        waiting: int = MAX_QUEUED,
+        seconds: float = WAIT_SECONDS,
     ) -> None:
         self._at_once, self._most, self._seconds = at_once, at_once + waiting, seconds
         self._queues: dict[str, _Queue] = {}

@@ -11,7 +11,7 @@ import msgspec
 
 from gatehouse.sidecars.reviewer.user_headers import MalformedError, User
 
-MOST = 1000
+MAX_PERMISSIONS = 1000
 """Permissions that one question may need; each is a question to the cluster."""
 
 _ACCOUNT = "system:serviceaccount:"
@@ -46,8 +46,10 @@ def permissions(wanted: User) -> list[Permission]:
         low = key.lower()
         found += [Permission("userextras", each, beyond, subresource=low) for each in values]
     distinct = list(dict.fromkeys(found))
-    if len(distinct) > MOST:
-        raise MalformedError(f"{len(distinct)} permissions would be needed; {MOST} are asked about")
+    if len(distinct) > MAX_PERMISSIONS:
+        raise MalformedError(
+            f"{len(distinct)} permissions would be needed; {MAX_PERMISSIONS} are asked about"
+        )
     return distinct
 
 

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from gatehouse.sidecars.reviewer.cache import Memory
+from gatehouse.sidecars.reviewer.cache import TTLCache
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -25,7 +25,7 @@ class Measuring:
 
     def __init__(
         self,
-        memories: Mapping[str, Memory],
+        memories: Mapping[str, TTLCache],
         asked: Callable[[], Mapping[str, int]],
         retries: Callable[[], int],
     ) -> None:
@@ -68,7 +68,7 @@ class Measuring:
 class _Now(Collector):
     def __init__(
         self,
-        memories: Mapping[str, Memory],
+        memories: Mapping[str, TTLCache],
         asked: Callable[[], Mapping[str, int]],
         retries: Callable[[], int],
     ) -> None:

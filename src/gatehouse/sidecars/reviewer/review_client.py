@@ -10,7 +10,7 @@ from typing import TypeVar
 import aiohttp
 import msgspec
 
-from gatehouse.sidecars.reviewer.reviews import NoReviewError
+from gatehouse.sidecars.reviewer.reviews import InvalidReviewError
 
 ATTEMPTS = 2
 
@@ -59,7 +59,13 @@ class Upstream:
             try:
                 async with asyncio.timeout(self._seconds):
                     return read(await self._ask(cluster, path, body))
-            except (TimeoutError, _AgainError, NoReviewError, aiohttp.ClientError, OSError) as e:
+            except (
+                TimeoutError,
+                _AgainError,
+                InvalidReviewError,
+                aiohttp.ClientError,
+                OSError,
+            ) as e:
                 if attempt == ATTEMPTS:
                     raise UnavailableError(f"{cluster}: {self._reason(e)}") from e
             self.retries += 1

@@ -20,7 +20,7 @@ TOKEN = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105
 ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
-class NoReviewError(Exception):
+class InvalidReviewError(Exception):
     """What came is no answer; the message says why."""
 
 
@@ -86,7 +86,7 @@ def token_verdict(body: bytes, ends: float) -> Verdict:
         return Verdict(False)
     info = status.user
     if not info.username:
-        raise NoReviewError("a TokenReview that names nobody")
+        raise InvalidReviewError("a TokenReview that names nobody")
     user = User(
         info.username,
         info.uid,
@@ -133,4 +133,4 @@ def _decoded(body: bytes, kind: type[_Review]) -> _Review:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise NoReviewError(f"an answer that is no review: {error}") from error
+        raise InvalidReviewError(f"an answer that is no review: {error}") from error

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from aiohttp import web
 
-from gatehouse.sidecars.base.failure_log import Failures
+from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.base.service import RefusedError
 from gatehouse.sidecars.reviewer import config, metrics, tokens, user_headers
-from gatehouse.sidecars.reviewer.cache import Keep
-from gatehouse.sidecars.reviewer.caching_reviewer import Asking
-from gatehouse.sidecars.reviewer.concurrency import BusyError, Turns
+from gatehouse.sidecars.reviewer.cache import CacheTTLs
+from gatehouse.sidecars.reviewer.caching_reviewer import CachingReviewer
+from gatehouse.sidecars.reviewer.concurrency import BusyError, ClusterLimiter
 from gatehouse.sidecars.reviewer.review_client import UnavailableError, Upstream
 from gatehouse.sidecars.reviewer.reviews import Verdict
 from gatehouse.sidecars.reviewer.user_headers import MalformedError
@@ -24,7 +24,7 @@ from gatehouse.sidecars.reviewer.user_headers import MalformedError
 BACKLOG = 4096
 """Connections not taken yet; with a full one Envoy is refused at once."""
 
-LINE = 1 << 18
+MAX_LINE_BYTES = 1 << 18
 """Bytes of the longest header; Envoy takes 60 KB of its clients, and a script may encode each byte
 as three."""
 
@@ -32,14 +32,14 @@ KEEPALIVE_SECONDS = 3600.0
 """As long as Envoy keeps an idle connection: it is to close them, so that it never sends to one
 that ends."""
 
-PARTING_SECONDS = 0.2
+DETACH_GRACE_SECONDS = 0.2
 """How long connections may each have one more answer, before those that are idle are closed. Not
 longer: nobody listens meanwhile."""
 
 HANDOVER_SECONDS = 30.0
 """The same where another reviewer took over."""
 
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 """How often it is looked whether another reviewer took over."""
 
 SWEEP_SECONDS = 30.0
@@ -54,7 +54,7 @@ _SILENT.disabled = True
 class Serving:
     """Answers on a socket in ``directory``, asking by another one there."""
 
-    def __init__(self, directory: Path, linger: float, failures: Failures) -> None:
+    def __init__(self, directory: Path, linger: float, failures: FailureLog) -> None:
         """``linger``: seconds for which it serves after it is no longer asked to."""
         self.idle = asyncio.Event()
         self._directory = directory
@@ -63,7 +63,7 @@ class Serving:
         self._failures = failures
         self._leaving: asyncio.TimerHandle | None = None
         self._upstream: Upstream | None = None
-        self._asking: Asking | None = None
+        self._asking: CachingReviewer | None = None
         self._runner: web.ServerRunner | None = None
         self._own = 0
         """The inode of the socket, by which it is known from another's."""
@@ -91,7 +91,7 @@ class Serving:
         swept = 0.0
         now = asyncio.get_running_loop().time
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             if self._runner is not None and not self._ours():
                 self.idle.set()
             if self._asking is not None and now() - swept > SWEEP_SECONDS:
@@ -104,7 +104,7 @@ class Serving:
         seconds = HANDOVER_SECONDS
         if self._ours():
             self._socket.unlink(missing_ok=True)
-            seconds = PARTING_SECONDS
+            seconds = DETACH_GRACE_SECONDS
         if self._runner is not None:
             self._parting = True
             for site in tuple(self._runner.sites):
@@ -128,10 +128,10 @@ class Serving:
         if self._runner is not None:
             return
         self._upstream = Upstream(self._directory / config.UPSTREAM)
-        self._asking = Asking(self._upstream, Turns())
+        self._asking = CachingReviewer(self._upstream, ClusterLimiter())
         server = web.Server(
             self._handle, access_log=None, keepalive_timeout=KEEPALIVE_SECONDS,
-            max_line_size=LINE, max_field_size=LINE, logger=_SILENT,
+            max_line_size=MAX_LINE_BYTES, max_field_size=MAX_LINE_BYTES, logger=_SILENT,
         )  # fmt: skip
         self._runner = web.ServerRunner(server)
         await self._runner.setup()
@@ -186,7 +186,9 @@ class Serving:
             return self._failed(request, type(error).__name__)
         return web.Response(status=404)
 
-    async def _token(self, asking: Asking, request: web.BaseRequest) -> tuple[Verdict, float]:
+    async def _token(
+        self, asking: CachingReviewer, request: web.BaseRequest
+    ) -> tuple[Verdict, float]:
         cluster, keep = _about(request)
         token = tokens.bearer(request.headers.get("Authorization", ""))
         if not token:
@@ -194,7 +196,7 @@ class Serving:
         return await asking.token(cluster, token, keep)
 
     async def _impersonation(
-        self, asking: Asking, request: web.BaseRequest
+        self, asking: CachingReviewer, request: web.BaseRequest
     ) -> tuple[Verdict, float]:
         cluster, keep = _about(request)
         client = user_headers.user(request.headers, "x-")
@@ -212,13 +214,13 @@ class Serving:
         return web.Response(status=503, text=reason)
 
 
-def _about(request: web.BaseRequest) -> tuple[str, Keep]:
+def _about(request: web.BaseRequest) -> tuple[str, CacheTTLs]:
     """Give the cluster that is asked about, and for how long its answers are good.
 
     Raises MalformedError.
     """
     headers = request.headers
-    keep = Keep(
+    keep = CacheTTLs(
         user_headers.seconds(headers, "x-good-for"), user_headers.seconds(headers, "x-bad-for")
     )
     return user_headers.cluster(headers), keep

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import uvloop
 
-from gatehouse.sidecars.base.failure_log import Failures
+from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.base.lifecycle import run
-from gatehouse.sidecars.tls_connector.listeners import Listening
+from gatehouse.sidecars.tls_connector.listeners import Listeners
 
 
 async def main(directory: Path, linger: float) -> None:
     """Connect for as long as anything needs it."""
-    await run(directory, Listening(directory, linger, Failures()))
+    await run(directory, Listeners(directory, linger, FailureLog()))
 
 
 uvloop.run(main(Path(sys.argv[1]), float(sys.argv[2])))

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import msgspec
 
-from gatehouse.sidecars.base.failure_log import Failures
+from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.base.service import RefusedError
 from gatehouse.sidecars.tls_connector import config
 from gatehouse.sidecars.tls_connector.config import Connector
-from gatehouse.sidecars.tls_connector.relay import Near, Target
+from gatehouse.sidecars.tls_connector.relay import DownstreamConnection, Target
 
 BACKLOG = 4096
 """Connections not taken yet; with a full one NGINX is refused at once."""
 
-LOOK_SECONDS = 30.0
+POLL_SECONDS = 30.0
 
 
 class _Socket:
@@ -30,10 +30,10 @@ class _Socket:
         self.leaving: asyncio.TimerHandle | None = None
 
 
-class Listening:
+class Listeners:
     """The sockets in one directory, and the connections that came by them."""
 
-    def __init__(self, directory: Path, linger: float, failures: Failures) -> None:
+    def __init__(self, directory: Path, linger: float, failures: FailureLog) -> None:
         """``linger``: seconds for which a socket is open after it is no longer asked for."""
         self.idle = asyncio.Event()
         """Set while there is neither a socket nor a connection."""
@@ -41,7 +41,7 @@ class Listening:
         self._linger = linger
         self._failures = failures
         self._sockets: dict[str, _Socket] = {}
-        self._relays: set[Near] = set()
+        self._relays: set[DownstreamConnection] = set()
 
     async def serve(self, configurations: Sequence[Path]) -> None:
         """Listen for what ``configurations`` describe, and in a while for nothing else.
@@ -82,13 +82,13 @@ class Listening:
         )
         self._sockets[name] = socket
 
-    def _accept(self, socket: _Socket) -> Near:
-        relay = Near(socket.target, self._failures, self._forget)
+    def _accept(self, socket: _Socket) -> DownstreamConnection:
+        relay = DownstreamConnection(socket.target, self._failures, self._forget)
         self._relays.add(relay)
         self.idle.clear()
         return relay
 
-    def _forget(self, relay: Near) -> None:
+    def _forget(self, relay: DownstreamConnection) -> None:
         self._relays.discard(relay)
         self._note()
 
@@ -115,7 +115,7 @@ class Listening:
     async def look(self) -> None:
         """Now and then end connections that NGINX left and nobody takes from, until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             for relay in tuple(self._relays):
                 relay.look()
 

@@ -15,7 +15,7 @@ from typing import cast
 
 import msgspec
 
-from gatehouse.sidecars.base.failure_log import Failures
+from gatehouse.sidecars.base.failure_log import FailureLog
 from gatehouse.sidecars.tls_connector import san_match
 from gatehouse.sidecars.tls_connector.config import Connector
 
@@ -37,16 +37,19 @@ class UntrustedError(Exception):
     """The endpoint proved to be somebody else than asked for."""
 
 
-class Near(asyncio.Protocol):
+class DownstreamConnection(asyncio.Protocol):
     """NGINX's side of a connection. ``on_end`` is called when all of it is over."""
 
     def __init__(
-        self, target: Target, failures: Failures, on_end: Callable[[Near], None] = lambda _: None
+        self,
+        target: Target,
+        failures: FailureLog,
+        on_end: Callable[[DownstreamConnection], None] = lambda _: None,
     ) -> None:
         self._target = target
         self._failures = failures
         self._on_end = on_end
-        self._far = Far(target, self)
+        self._far = UpstreamConnection(target, self)
         self._opening: asyncio.Task[None] | None = None
         self._early: list[bytes] | None = []
         """What came before the endpoint was proven; None afterwards."""
@@ -152,12 +155,12 @@ class Near(asyncio.Protocol):
             self.abort()
 
 
-class Far(asyncio.Protocol):
+class UpstreamConnection(asyncio.Protocol):
     """The endpoint's side of a connection. ``proven`` is done when it is whom it should be."""
 
     transport: asyncio.Transport
 
-    def __init__(self, target: Target, near: Near) -> None:
+    def __init__(self, target: Target, near: DownstreamConnection) -> None:
         self.proven: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._near = near
         self._names = target.connector.names
@@ -204,7 +207,7 @@ class Far(asyncio.Protocol):
 
     def _prove(self) -> None:
         certificate = self._tls.getpeercert() or {}
-        if not san_match.has_one_of(certificate, self._names):
+        if not san_match.matches_any_san(certificate, self._names):
             wanted = ", ".join(name.value for name in self._names)
             raise UntrustedError(
                 f"the certificate has none of the names {wanted}; it has "

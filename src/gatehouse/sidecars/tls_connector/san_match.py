@@ -11,7 +11,7 @@ Certificate = Mapping[str, Any]
 """As ``ssl`` gives it (``getpeercert``)."""
 
 
-def has_one_of(certificate: Certificate, names: Sequence[Name]) -> bool:
+def matches_any_san(certificate: Certificate, names: Sequence[Name]) -> bool:
     """Whether one of ``names`` is a subject alternative name; the common name never counts."""
     return any(_is(name, kind, value) for kind, value in _names(certificate) for name in names)
 

@@ -19,16 +19,16 @@ from gatehouse.kube import client as kube
 from gatehouse.kube.informer import Informer
 from gatehouse.standalone.node import load_balancer_ips, pods, trust
 from gatehouse.standalone.node.images import Images
-from gatehouse.standalone.node.pod_networks import Networks
-from gatehouse.standalone.node.runner import Launch, Runner
-from gatehouse.standalone.node.service_proxy import Forwarding
-from gatehouse.standalone.node.user_pods import Workloads
+from gatehouse.standalone.node.pod_networks import PodNetworks
+from gatehouse.standalone.node.runner import Launch, PodRunner
+from gatehouse.standalone.node.service_proxy import ServiceProxy
+from gatehouse.standalone.node.user_pods import UserPods
 
 log = structlog.get_logger("gatehouse.node")
 
 Name = tuple[str, str]
 
-RETRY = 1.0
+RETRY_SECONDS = 1.0
 """Seconds until a round that the API server refused is tried again."""
 
 
@@ -56,14 +56,14 @@ class Node:
         self._options = options
         self._pool = ipaddress.IPv4Network(options.pool)
         self._woken = asyncio.Event()
-        self._runners: dict[Name, tuple[Runner, asyncio.Task[None]]] = {}
+        self._runners: dict[Name, tuple[PodRunner, asyncio.Task[None]]] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
         """By the address that is free afterwards."""
-        networks = Networks(options.pod_network)
-        self._workloads = Workloads(
+        networks = PodNetworks(options.pod_network)
+        self._workloads = UserPods(
             client, options.name, options.directory, options.images, networks
         )
-        self._forwarding = Forwarding(networks)
+        self._forwarding = ServiceProxy(networks)
         self._refused: dict[str, str] = {}
         """Why workloads are not run as data planes, by uid."""
         kinds = (
@@ -106,7 +106,7 @@ class Node:
                 asyncio.get_running_loop().call_later(0.1, self._woken.set)
             except (kube.ApiError, load_balancer_ips.PoolExhausted) as error:
                 log.warning("round interrupted", error=str(error))
-                asyncio.get_running_loop().call_later(RETRY, self._woken.set)
+                asyncio.get_running_loop().call_later(RETRY_SECONDS, self._woken.set)
 
     def leave(self) -> None:
         """Stop watching over the Pods; their processes go on."""
@@ -226,7 +226,9 @@ class Node:
         directory = pods.directory(self._options.directory, *name)
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         own = pods.with_identity(pod, current)
-        runner = Runner(self._client, own, address, directory, self._launch(own), self._woken.set)
+        runner = PodRunner(
+            self._client, own, address, directory, self._launch(own), self._woken.set
+        )
         task = asyncio.create_task(runner.run())
         task.add_done_callback(lambda done: self._on_runner_end(name, done))
         self._runners[name] = (runner, task)
@@ -245,7 +247,7 @@ class Node:
         log.error("runner failed", pod="/".join(name), error=repr(task.exception()))
         if self._runners.get(name, (None, None))[1] is task:
             del self._runners[name]
-            asyncio.get_running_loop().call_later(RETRY, self._woken.set)
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._woken.set)
 
     def _retire(self, name: Name, *, keep_object: bool = False) -> None:
         """End a Pod's process, which may take long, without others waiting for that."""
@@ -254,7 +256,7 @@ class Node:
         ending = asyncio.create_task(self._finish(name, runner, keep_object))
         self._ending[runner.address] = ending
 
-    async def _finish(self, name: Name, runner: Runner, keep_object: bool) -> None:
+    async def _finish(self, name: Name, runner: PodRunner, keep_object: bool) -> None:
         try:
             await runner.end()
             log.info("ended", pod="/".join(name))
@@ -302,7 +304,7 @@ class Node:
             directory = pods.directory(self._options.directory, *name)
             if directory.exists():
                 # An earlier node process started it; end what still runs.
-                await Runner(self._client, pod, "", directory, Launch(()), lambda: None).end()
+                await PodRunner(self._client, pod, "", directory, Launch(()), lambda: None).end()
             await self._delete(name)
 
 
@@ -312,7 +314,7 @@ async def run(options: Options, stop: asyncio.Event, leave: asyncio.Event) -> No
         node = Node(client, options)
         stopped, left = asyncio.create_task(stop.wait()), asyncio.create_task(leave.wait())
         async with asyncio.TaskGroup() as group:
-            live = group.create_task(_live(node))
+            live = group.create_task(_probe_loop(node))
             await asyncio.wait({stopped, left, live}, return_when=asyncio.FIRST_COMPLETED)
             live.cancel()
             stopped.cancel()
@@ -324,6 +326,6 @@ async def run(options: Options, stop: asyncio.Event, leave: asyncio.Event) -> No
             node.leave()
 
 
-async def _live(node: Node) -> None:
+async def _probe_loop(node: Node) -> None:
     async with asyncio.TaskGroup() as group:
         await node.run(group)

@@ -26,7 +26,7 @@ class NetworkError(Exception):
     """A network cannot be made; the message holds the words of ``ip``."""
 
 
-class Networks:
+class PodNetworks:
     """The networks of this node's Pods, all of one range of addresses."""
 
     def __init__(self, cidr: str) -> None:

@@ -40,7 +40,7 @@ class Timing(msgspec.Struct, frozen=True, rename="camel"):
     """For one that is killed since this probe failed; None: as its Pod says."""
 
 
-class Tally:
+class ProbeCounter:
     """Turns answers into a verdict, which is another only after so many of the same in a row."""
 
     def __init__(self, timing: Timing, *, good: bool) -> None:
@@ -58,7 +58,7 @@ class Tally:
         return True
 
 
-class Told(msgspec.Struct, frozen=True):
+class ProbeCallbacks(msgspec.Struct, frozen=True):
     """Who is told what the probes of one container found."""
 
     started: Callable[[], None]
@@ -71,7 +71,7 @@ async def watch(
     pod: Mapping[str, Any],
     address: str,
     start: exec.Start,
-    told: Told,
+    told: ProbeCallbacks,
     *,
     started: bool,
     ready: bool,
@@ -111,8 +111,8 @@ def timing_of(stated: Mapping[str, Any]) -> Timing:
     return msgspec.convert(numbers, Timing)
 
 
-async def _startup(timing: Timing, ask: Ask, told: Told) -> bool:
-    tally = Tally(timing, good=False)
+async def _startup(timing: Timing, ask: Ask, told: ProbeCallbacks) -> bool:
+    tally = ProbeCounter(timing, good=False)
     failures = 0
     await asyncio.sleep(timing.initial_delay_seconds)
     while True:
@@ -126,8 +126,8 @@ async def _startup(timing: Timing, ask: Ask, told: Told) -> bool:
         await asyncio.sleep(timing.period_seconds)
 
 
-async def _liveness(timing: Timing, ask: Ask, told: Told) -> None:
-    tally = Tally(timing, good=True)
+async def _liveness(timing: Timing, ask: Ask, told: ProbeCallbacks) -> None:
+    tally = ProbeCounter(timing, good=True)
     await asyncio.sleep(timing.initial_delay_seconds)
     while True:
         reason = await ask()
@@ -137,8 +137,8 @@ async def _liveness(timing: Timing, ask: Ask, told: Told) -> None:
         await asyncio.sleep(timing.period_seconds)
 
 
-async def _readiness(timing: Timing, ask: Ask, told: Told, ready: bool) -> None:
-    tally = Tally(timing, good=ready)
+async def _readiness(timing: Timing, ask: Ask, told: ProbeCallbacks, ready: bool) -> None:
+    tally = ProbeCounter(timing, good=ready)
     if not ready:
         await asyncio.sleep(timing.initial_delay_seconds)
     once = ready

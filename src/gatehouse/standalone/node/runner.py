@@ -28,13 +28,13 @@ log = structlog.get_logger("gatehouse.node")
 RESTART_FIRST, RESTART_LAST = 0.3, 30.0
 """Seconds before a process that ended is started again."""
 
-STEADY = 60.0
+RESTART_BACKOFF_RESET_SECONDS = 60.0
 """A process that lived this many seconds starts again without delay grown by earlier deaths."""
 
-GRACE = 30.0
+GRACE_SECONDS = 30.0
 """Seconds for a graceful end, Kubernetes' default."""
 
-RETRY = 0.3
+RETRY_SECONDS = 0.3
 """Seconds until volumes are filled again whose sources are not there yet."""
 
 
@@ -60,7 +60,7 @@ class Launch(msgspec.Struct, frozen=True):
     """Which version of Gatehouse this is: a process of another is replaced. Empty: none of ours."""
 
 
-class Runner:
+class PodRunner:
     """One Pod. ``on_change`` is called whenever :attr:`state` changed."""
 
     def __init__(
@@ -104,7 +104,7 @@ class Runner:
 
     async def _before_end(self, grace: float | None) -> float:
         """Do what comes before the end; gives the seconds that are left for the end itself."""
-        left = pods.grace(self.pod, GRACE) if grace is None else grace
+        left = pods.grace(self.pod, GRACE_SECONDS) if grace is None else grace
         began = time.monotonic()
         if self._process is not None:
             with contextlib.suppress(TimeoutError):
@@ -119,7 +119,7 @@ class Runner:
                 await self._volumes.fill()
             except (VolumeError, kube.ApiError, OSError) as error:
                 self._say(reason="ContainerCreating", message=str(error))
-                await asyncio.sleep(RETRY)
+                await asyncio.sleep(RETRY_SECONDS)
             else:
                 return
 
@@ -143,7 +143,7 @@ class Runner:
             if self._ending.is_set():
                 return
             self._process, process, restarts = None, None, restarts + 1
-            if time.monotonic() - begun > STEADY:
+            if time.monotonic() - begun > RESTART_BACKOFF_RESET_SECONDS:
                 delay = RESTART_FIRST
             message = f"{why or 'the process ended'}; it is started again in {delay:g} s"
             log.warning("ended", pod=self.pod["metadata"]["name"], restarts=restarts)
@@ -209,7 +209,7 @@ class Runner:
     async def _live(self, process: process_records.Record) -> str:
         """Probe a process until it ends; gives why it had to, if a probe wanted that."""
         reasons: list[tuple[str, float | None]] = []
-        told = probes.Told(
+        told = probes.ProbeCallbacks(
             started=lambda: self._say(started=True),
             ready=lambda ready: self._say(ready=ready),
             failed=lambda reason, grace: reasons.append((reason, grace)),
@@ -252,7 +252,7 @@ class Runner:
 
 
 async def clear(
-    directory: Path, grace: float = GRACE, process: process_records.Record | None = None
+    directory: Path, grace: float = GRACE_SECONDS, process: process_records.Record | None = None
 ) -> None:
     """End what runs for a Pod's directory, by this node or one before it, and remove that."""
     process = process or process_records.recorded(directory / RECORD)

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from gatehouse.standalone.node.pod_networks import NetworkError, Networks
+from gatehouse.standalone.node.pod_networks import NetworkError, PodNetworks
 
 log = structlog.get_logger("gatehouse.node")
 
@@ -29,7 +29,7 @@ Target = tuple[str, int]
 _SETTINGS = Path("/proc/sys/net/ipv4/conf")
 _BALANCED = "LoadBalancer"
 
-RETRY = 1.0
+RETRY_SECONDS = 1.0
 """Seconds until what failed is tried again."""
 
 
@@ -157,10 +157,10 @@ def ruleset(table: str, bridge: str, wanted: Iterable[Rule]) -> str:
     return "\n".join(lines) + "\n"
 
 
-class Forwarding:
+class ServiceProxy:
     """The kernel's rules of one Pod network."""
 
-    def __init__(self, networks: Networks) -> None:
+    def __init__(self, networks: PodNetworks) -> None:
         self._networks = networks
         self._table = networks.bridge
         self._known: tuple[Rule, ...] | None = None
@@ -188,7 +188,7 @@ class Forwarding:
             await self._woken.wait()
             self._woken.clear()
             if not await self.follow(services, slices):
-                asyncio.get_running_loop().call_later(RETRY, self.wake)
+                asyncio.get_running_loop().call_later(RETRY_SECONDS, self.wake)
 
     async def follow(self, services: Objects, slices: Objects) -> bool:
         """Have the kernel follow; False, after a word in the log, if it cannot."""

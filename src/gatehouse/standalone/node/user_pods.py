@@ -19,31 +19,31 @@ from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 from gatehouse.standalone.node import images, pods
 from gatehouse.standalone.node.images import Images
-from gatehouse.standalone.node.pod_networks import NetworkError, Networks
-from gatehouse.standalone.node.runner import GRACE, Launch, Runner, clear
+from gatehouse.standalone.node.pod_networks import NetworkError, PodNetworks
+from gatehouse.standalone.node.runner import GRACE_SECONDS, Launch, PodRunner, clear
 
 log = structlog.get_logger("gatehouse.node")
 
 Name = tuple[str, str]
 
-RETRY = 1.0
+RETRY_SECONDS = 1.0
 """Seconds until what was refused is tried again."""
 
 ABANDONED = 2.0
 """Seconds for a process to end whose Pod went while no node ran."""
 
 
-class Workloads:
+class UserPods:
     """The users' Pods of one node; :meth:`run` follows them."""
 
     def __init__(
-        self, client: kube.Client, node: str, directory: Path, known: Images, networks: Networks
+        self, client: kube.Client, node: str, directory: Path, known: Images, networks: PodNetworks
     ) -> None:
         self._client = client
         self._node, self._directory = node, directory
         self._images, self._networks = known, networks
         self._woken = asyncio.Event()
-        self._runners: dict[Name, tuple[Runner, asyncio.Task[None]]] = {}
+        self._runners: dict[Name, tuple[PodRunner, asyncio.Task[None]]] = {}
         self._ending: dict[Name, asyncio.Task[None]] = {}
 
     def wake(self) -> None:
@@ -82,7 +82,7 @@ class Workloads:
             log.warning("bridge not removed", error=str(error))
 
     def _try_later(self) -> None:
-        asyncio.get_running_loop().call_later(RETRY, self.wake)
+        asyncio.get_running_loop().call_later(RETRY_SECONDS, self.wake)
 
     async def _clear_leftovers(self, alive: set[str]) -> None:
         """End what a node before this one ran for Pods that are no more."""
@@ -186,7 +186,7 @@ class Workloads:
         known = pods.environment(pod, address)
         words = [pods.expand(word, known) for word in images.words(image, _container(pod))]
         launch = Launch(tuple(words), self._networks.enter(uid), image.env)
-        runner = Runner(self._client, pod, address, directory, launch, self.wake)
+        runner = PodRunner(self._client, pod, address, directory, launch, self.wake)
         task = asyncio.create_task(runner.run())
         task.add_done_callback(lambda done: self._on_runner_end(name, done))
         self._runners[name] = (runner, task)
@@ -230,10 +230,10 @@ class Workloads:
             task.cancel()
         else:
             directory = pods.directory(self._directory, *name)
-            runner = Runner(self._client, pod, "", directory, Launch(()), self.wake)
+            runner = PodRunner(self._client, pod, "", directory, Launch(()), self.wake)
         self._ending[name] = asyncio.create_task(self._finish(name, runner, _grace(pod), remove))
 
-    async def _finish(self, name: Name, runner: Runner, grace: float, remove: bool) -> None:
+    async def _finish(self, name: Name, runner: PodRunner, grace: float, remove: bool) -> None:
         try:
             await runner.end(grace)
             await self._networks.remove(runner.pod["metadata"]["uid"])
@@ -269,4 +269,4 @@ def _container(pod: Mapping[str, Any]) -> Mapping[str, Any]:
 def _grace(pod: Mapping[str, Any]) -> float:
     """Give the seconds that a Pod which is to end has for that."""
     asked = pod["metadata"].get("deletionGracePeriodSeconds")
-    return GRACE if asked is None else float(asked)
+    return GRACE_SECONDS if asked is None else float(asked)

@@ -25,7 +25,7 @@ OWNER_LABEL = "owner-name"
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class Trespass(msgspec.Struct, frozen=True):
+class UnauthorizedRequest(msgspec.Struct, frozen=True):
     """An agent asked for what belongs to another gateway, and did not get it."""
 
     identity: Identity
@@ -45,7 +45,7 @@ def by_token(reviews: TokenReviews) -> Identify:
     return lambda context: reviews.identify(context.invocation_metadata() or ())
 
 
-def by_certificate(certificates: certificate_auth.ShownCertificates) -> Identify:
+def by_certificate(certificates: certificate_auth.CertificateAuthenticator) -> Identify:
     """Tell callers by the certificates of their connections alone."""
 
     async def identify(context: Context) -> Identity:
@@ -54,10 +54,12 @@ def by_certificate(certificates: certificate_auth.ShownCertificates) -> Identify
     return identify
 
 
-class Callers:
+class CallAuthorizer:
     """Tells who calls, and ends the calls of those who ask for what is not theirs."""
 
-    def __init__(self, identify: Identify, on_trespass: Callable[[Trespass], None]) -> None:
+    def __init__(
+        self, identify: Identify, on_trespass: Callable[[UnauthorizedRequest], None]
+    ) -> None:
         self._identify = identify
         self._on_trespass = on_trespass
 
@@ -82,9 +84,11 @@ class Callers:
         for owner in claimed:
             if identity.owner and owner != identity.owner:
                 why = f"the token is one of {identity.owner}, not of {owner} ({OWNER_LABEL})"
-                await self.forbid(context, Trespass(identity, "claimed to be a Pod"), why)
+                await self.forbid(
+                    context, UnauthorizedRequest(identity, "claimed to be a Pod"), why
+                )
 
-    async def forbid(self, context: Context, trespass: Trespass, why: str) -> NoReturn:
+    async def forbid(self, context: Context, trespass: UnauthorizedRequest, why: str) -> NoReturn:
         """End the call, and have it noted."""
         log.warning(
             "agent refused",
@@ -102,7 +106,9 @@ class Callers:
         """End a call for what the caller's gateway has not: forbidden if ``holder`` has it."""
         if holder:
             refused = f"{what} of another Gateway than {identity.gateway}, the caller's own"
-            await self.forbid(context, Trespass(identity, f"asked for {what}", holder), refused)
+            await self.forbid(
+                context, UnauthorizedRequest(identity, f"asked for {what}", holder), refused
+            )
         await abort(context, grpc.StatusCode.NOT_FOUND, why)
 
 
@@ -115,7 +121,7 @@ def _owners(metadata: Iterable[tuple[str, str | bytes]]) -> list[str]:
 
 
 @contextlib.contextmanager
-def until_expired(identity: Identity, end: Callable[[], object]) -> Iterator[None]:
+def cancel_at_expiry(identity: Identity, end: Callable[[], object]) -> Iterator[None]:
     """Call ``end`` when ``identity`` is nobody any more, unless that is left first."""
     if not identity.expires:
         yield
@@ -135,7 +141,7 @@ async def abort(context: Context, code: grpc.StatusCode, why: str) -> NoReturn:
     raise AssertionError("abort raises")
 
 
-async def converse(
+async def serve_stream(
     fleet: Fleet,
     identity: Identity,
     context: Context,
@@ -153,7 +159,7 @@ async def converse(
     writing = asyncio.create_task(_write(stream, context, encode))
     stream.on_end = writing.cancel
     try:
-        with until_expired(identity, stream.end):
+        with cancel_at_expiry(identity, stream.end):
             await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
         if writing.done():
             await context.abort(grpc.StatusCode.UNAVAILABLE, "this stream was ended here")

@@ -17,7 +17,7 @@ from gatehouse.transports.agents.token_auth import Denied, Identity
 IdentifyMachine = Callable[[str], Identity]
 """Gives the identity of a machine by the URI in its certificate; raises Denied or Unavailable."""
 
-REMEMBERED = 1024
+CACHE_SIZE = 1024
 """Certificates whose names are remembered: one is shown again with every call."""
 
 
@@ -26,7 +26,7 @@ def seconds_left(expires: float) -> float:
     return max(0.0, expires - time.time())
 
 
-class ShownCertificates:
+class CertificateAuthenticator:
     """Reads certificates' names, and asks whose they are."""
 
     def __init__(self, identify: IdentifyMachine) -> None:
@@ -47,7 +47,7 @@ class ShownCertificates:
         found = self._known.get(pem)
         if found is None:
             found = _name_and_end(pem)
-            while len(self._known) >= REMEMBERED:
+            while len(self._known) >= CACHE_SIZE:
                 del self._known[next(iter(self._known))]
             self._known[pem] = found
         return found

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import structlog
 
 from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport
-from gatehouse.dataplane.file_set import Bundle, File
+from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents import session
 from gatehouse.transports.agents.publication import Publication, Published
 from gatehouse.transports.agents.stream import Apply, Stream
@@ -103,7 +103,7 @@ class Fleet:
         self._gateways: dict[str, _DataPlane] = {}
         self._generation = 0
 
-    def publish(self, gateway: str, bundle: Bundle | None) -> None:
+    def publish(self, gateway: str, bundle: FileSet | None) -> None:
         """Make ``bundle`` what every instance of ``gateway`` is to have; None: nothing more."""
         if bundle is None and gateway not in self._gateways:
             return

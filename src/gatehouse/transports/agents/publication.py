@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, TypeVar, cast
 
 from gatehouse.dataplane.endpoints import name_of
-from gatehouse.dataplane.file_set import Bundle, File
+from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents.session import Apart, Publish
 
 _Derived = TypeVar("_Derived")
@@ -20,7 +20,7 @@ DERIVED_MAX = 8
 class Published:
     """A bundle, with what is derived from it once for all instances."""
 
-    def __init__(self, bundle: Bundle, before: Published | None = None) -> None:
+    def __init__(self, bundle: FileSet, before: Published | None = None) -> None:
         """``before``: what was published before it, of which this may be little different."""
         self.bundle = bundle
         self.retired_at = 0.0
@@ -42,7 +42,7 @@ class Published:
         return cast(_Derived, self._derived[key])
 
     def by_chunk(
-        self, key: Hashable, files: Bundle, make: Callable[[Iterable[File]], _Derived]
+        self, key: Hashable, files: FileSet, make: Callable[[Iterable[File]], _Derived]
     ) -> list[_Derived]:
         """Give what ``make`` gives for files a chunk at a time, in the order of their paths.
 
@@ -57,9 +57,9 @@ class Published:
         return [made for _, made in found.values()]
 
     @cached_property
-    def files(self) -> Bundle:
+    def files(self) -> FileSet:
         """The bundle without what some instances get apart."""
-        return Bundle(file for file in self.bundle.files.values() if not name_of(file.path))
+        return FileSet(file for file in self.bundle.files.values() if not name_of(file.path))
 
     @cached_property
     def apart(self) -> Apart | None:
@@ -74,7 +74,7 @@ class Published:
         return Publish(self.bundle.version, lambda: self.apart)
 
 
-def _followed(before: Published, bundle: Bundle) -> Bundle:
+def _followed(before: Published, bundle: FileSet) -> FileSet:
     """Give the bundle without what some instances get apart, made of that of the one before."""
     differing = [each for each in before.bundle.files.until(bundle.files) if not name_of(each[0])]
     gone = [path for path, _, new in differing if new is None]
@@ -91,7 +91,7 @@ class _Contents:
     def get(self, digest: str) -> File | None:
         return self._found.get(digest)
 
-    def follow(self, before: Bundle, after: Bundle) -> dict[str, File]:
+    def follow(self, before: FileSet, after: FileSet) -> dict[str, File]:
         """Follow from one bundle to the next; gives what is there no more."""
         left = {}
         for _, old, new in before.files.until(after.files):
@@ -116,7 +116,7 @@ class Publication:
         self._keep_seconds = keep_seconds
         self._contents = _Contents()
 
-    def publish(self, bundle: Bundle | None, in_flight: Set[str], now: float) -> bool:
+    def publish(self, bundle: FileSet | None, in_flight: Set[str], now: float) -> bool:
         """Make ``bundle`` the current one; returns False if it already was.
 
         ``in_flight``: the versions that instances are fetching at this moment.
@@ -129,8 +129,8 @@ class Publication:
             for old in self._retired
             if old.bundle.version not in in_flight and now - old.retired_at >= self._keep_seconds
         )
-        before = previous.bundle if previous is not None else Bundle()
-        left = self._contents.follow(before, bundle if bundle is not None else Bundle())
+        before = previous.bundle if previous is not None else FileSet()
+        left = self._contents.follow(before, bundle if bundle is not None else FileSet())
         if previous is not None:
             previous.retired_at, previous.left = now, left
             # Memory follows the churn: 8 keeps any that can be in flight at one change a second,

@@ -56,7 +56,7 @@ RETRY_FIRST = 1.0
 RETRY_MAX = 60.0
 """Seconds between attempts at one version: doubled from the first to the maximum."""
 
-PATIENCE = 5
+MAX_MISSED_DEADLINES = 5
 """How many deadlines long an instance that keeps fetching may be about its answer: when thousands
 fetch at once, each takes longer."""
 
@@ -71,7 +71,7 @@ field's agent v3 reports them a second after it connects, and not again on later
 UNMANAGED_MAX = 4096
 """Files of one instance that are remembered as not being Gatehouse's."""
 
-SILENT_REQUESTS = 5
+MAX_UNANSWERED_REQUESTS = 5
 """So many in a row without an answer end a stream: what is written and not read is kept for it."""
 
 
@@ -362,7 +362,7 @@ class Session:
         self.in_flight, self._overdue = None, request
         self._refused(request, f"no answer within {self._apply_deadline:g} s", now)
         self._silent += 1
-        return [End(self.generation)] if self._silent == SILENT_REQUESTS else []
+        return [End(self.generation)] if self._silent == MAX_UNANSWERED_REQUESTS else []
 
     def _ask(self, now: float) -> list[Effect]:
         if self.in_flight is not None or not self._wanting or now < self._wait_for_files:
@@ -376,7 +376,7 @@ class Session:
             self._put_off.clear()
             ready = missing
         part, seconds = ready[0], self._apply_deadline
-        deadline, latest = now + seconds, now + PATIENCE * seconds
+        deadline, latest = now + seconds, now + MAX_MISSED_DEADLINES * seconds
         value = self._parts[part]
         request = _Request(self.desired, self._new_id(), deadline, latest, part, value)
         self.in_flight, self._told, self._claimed = request, request.version, ""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from gatehouse.dataplane.file_set import Bundle
+from gatehouse.dataplane.file_set import FileSet
 from gatehouse.transports.agents import session
 from gatehouse.transports.agents.publication import Published
 from gatehouse.transports.agents.token_auth import Identity
@@ -36,7 +36,7 @@ class Apply(msgspec.Struct, frozen=True):
         return self.published.bundle.version
 
     @property
-    def files(self) -> Bundle:
+    def files(self) -> FileSet:
         """What of the bundle its instance gets as files."""
         return self.published.files if self.about.takes_actions else self.published.bundle
 

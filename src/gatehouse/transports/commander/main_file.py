@@ -7,7 +7,7 @@ import re
 
 import msgspec
 
-from gatehouse.dataplane.file_set import Bundle, File
+from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents import main_file
 from gatehouse.transports.agents.session import Register
 
@@ -15,7 +15,7 @@ _MARK = "# gatehouse: "
 _MARKED = re.compile(rf"{_MARK}(.*)$", re.MULTILINE)
 
 
-def make(about: Register, bundle: Bundle) -> File:
+def make(about: Register, bundle: FileSet) -> File:
     """Give the file for the NGINX that ``about`` describes; paths are relative to its directory.
 
     Its first line holds that description, since agent v2 gives it only once: a control plane that

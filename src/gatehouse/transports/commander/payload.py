@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from gatehouse.dataplane.file_set import Bundle, File
+from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents.session import Register
 from gatehouse.wire.agent_sdk import commander_pb2
 
@@ -40,7 +40,7 @@ class Archive(msgspec.Struct, frozen=True):
     """Hexadecimal SHA-256 of the contents."""
 
 
-def archive(bundle: Bundle, main: File) -> Archive:
+def archive(bundle: FileSet, main: File) -> Archive:
     """Compress ``bundle`` and its main file. Paths stay relative: the agent knows to where."""
     packed = io.BytesIO()
     # Without a time, and at a level where 10 MB take a tenth of a second.
@@ -56,7 +56,7 @@ def archive(bundle: Bundle, main: File) -> Archive:
     return Archive(contents, hashlib.sha256(contents).hexdigest())
 
 
-def document(bundle: Bundle, packed: Archive, main: File, about: Register) -> bytes:
+def document(bundle: FileSet, packed: Archive, main: File, about: Register) -> bytes:
     """Give the JSON for the NGINX that ``about`` describes.
 
     The directory map sets no actions, which says that it is all there shall be: the agent removes
@@ -122,7 +122,7 @@ def chunks(payload: bytes, head: commander_pb2.Metadata) -> Iterator[commander_p
         yield commander_pb2.DataChunk(data=data)
 
 
-def _files(bundle: Bundle, main: File) -> Iterator[File]:
+def _files(bundle: FileSet, main: File) -> Iterator[File]:
     yield main
     yield from bundle.files.values()
 

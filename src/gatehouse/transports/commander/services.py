@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 from google.protobuf import empty_pb2
 
-from gatehouse.transports.agents.call_auth import Callers, Context, converse
+from gatehouse.transports.agents.call_auth import CallAuthorizer, Context, serve_stream
 from gatehouse.transports.agents.fleet import Fleet
 from gatehouse.transports.agents.session import Answer, Restarted
 from gatehouse.transports.agents.stream import Apply, Stream
@@ -22,7 +22,7 @@ _PACKAGE = "f5.nginx.agent.sdk"
 class Services:
     """Commander, and a MetricsService that drops what it gets."""
 
-    def __init__(self, fleet: Fleet, callers: Callers) -> None:
+    def __init__(self, fleet: Fleet, callers: CallAuthorizer) -> None:
         self._fleet = fleet
         self._callers = callers
 
@@ -57,7 +57,7 @@ class Services:
         self, commands: AsyncIterator[commander_pb2.Command], context: Context
     ) -> None:
         identity = await self._callers.identify(context)
-        await converse(
+        await serve_stream(
             self._fleet,
             identity,
             context,

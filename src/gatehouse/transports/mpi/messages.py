@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from google.protobuf import struct_pb2
 
 from gatehouse.dataplane import endpoints
-from gatehouse.dataplane.file_set import Bundle, File
+from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents import main_file
 from gatehouse.transports.agents.call_auth import OWNER_LABEL
 from gatehouse.transports.agents.session import ERROR_MAX, HasFiles, Health, Register
@@ -113,7 +113,7 @@ def file_response(file: File) -> bytes:
     return _embedded(1, _embedded(1, file.content))
 
 
-def servers_request(bundle: Bundle, upstream: str, nginx_id: str, correlation: str) -> bytes:
+def servers_request(bundle: FileSet, upstream: str, nginx_id: str, correlation: str) -> bytes:
     """Serialise the request that an upstream of NGINX Plus have the servers that a bundle says."""
     found = endpoints.decode(bundle.files[endpoints.path_of(upstream)].content)
     servers = []

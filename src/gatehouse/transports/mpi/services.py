@@ -8,9 +8,9 @@ from typing import Any
 import grpc
 import structlog
 
-from gatehouse.dataplane.file_set import Bundle, File
+from gatehouse.dataplane.file_set import File, FileSet
 from gatehouse.transports.agents import session
-from gatehouse.transports.agents.call_auth import Callers, Context, converse
+from gatehouse.transports.agents.call_auth import CallAuthorizer, Context, serve_stream
 from gatehouse.transports.agents.fleet import Fleet
 from gatehouse.transports.agents.publication import Published
 from gatehouse.transports.agents.stream import Apply, Stream
@@ -24,7 +24,7 @@ log = structlog.get_logger("gatehouse.mpi")
 class Services:
     """CommandService and FileService of package ``mpi.v1``."""
 
-    def __init__(self, fleet: Fleet, callers: Callers, config_dir: str) -> None:
+    def __init__(self, fleet: Fleet, callers: CallAuthorizer, config_dir: str) -> None:
         self._fleet = fleet
         self._callers = callers
         self._config_dir = config_dir
@@ -81,7 +81,7 @@ class Services:
         await self._callers.check_owner(context, identity, owners)
         return identity
 
-    def _overview(self, published: Published, files: Bundle, config_dir: str) -> bytes:
+    def _overview(self, published: Published, files: FileSet, config_dir: str) -> bytes:
         key = ("overview", files is published.bundle, config_dir)
 
         def write(some: Iterable[File]) -> bytes:
@@ -131,7 +131,7 @@ class Services:
         self, answers: AsyncIterator[command_pb2.DataPlaneResponse], context: Context
     ) -> None:
         identity = await self._identify(context)
-        await converse(
+        await serve_stream(
             self._fleet,
             identity,
             context,

@@ -16,7 +16,7 @@ import msgspec
 
 from gatehouse.compiler.ir.load_balancing import Host, Tls
 from gatehouse.dataplane.nginx_plus import DEFAULTS, Server
-from gatehouse.dataplane.upstream_name import Name
+from gatehouse.dataplane.upstream_name import UpstreamName
 from gatehouse.transports.nginx_plus.resolver import Resolver
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ ANSWER_MAX = 32 << 20
 """Bytes; a list of 100,000 servers is shorter. Whatever is at a URL is not to fill our memory."""
 
 
-class Listed(Server, frozen=True):
+class ServerEntry(Server, frozen=True):
     """A server as the host lists it."""
 
     id: int = -1
@@ -37,7 +37,7 @@ class Listed(Server, frozen=True):
     """Given: found by name for the server of this id, with which it comes and goes."""
 
 
-class About(msgspec.Struct, frozen=True):
+class NginxInfo(msgspec.Struct, frozen=True):
     """What a host says of itself; another one of these is another life of its upstreams."""
 
     version: str = ""
@@ -125,26 +125,28 @@ class Client:
         self.api = max(both)
         return self.api
 
-    async def about(self) -> About:
+    async def about(self) -> NginxInfo:
         """Ask who it is; raises PlusError."""
-        return await self._call("GET", self._url("nginx"), About)
+        return await self._call("GET", self._url("nginx"), NginxInfo)
 
-    async def servers(self, name: Name) -> list[Listed]:
+    async def servers(self, name: UpstreamName) -> list[ServerEntry]:
         """List the servers of an upstream; raises PlusError."""
-        found = await self._call("GET", self._servers(name), list[Listed])
+        found = await self._call("GET", self._servers(name), list[ServerEntry])
         return [each for each in found if each.parent is None]
 
-    async def add(self, name: Name, server: Server) -> Listed:
+    async def add(self, name: UpstreamName, server: Server) -> ServerEntry:
         """Add a server, of whose parameters the defaults are not said; raises PlusError."""
         fields = {key: getattr(server, key) for key in Server.__struct_fields__}
         body = {key: value for key, value in fields.items() if DEFAULTS.get(key) != value}
-        return await self._call("POST", self._servers(name), Listed, body)
+        return await self._call("POST", self._servers(name), ServerEntry, body)
 
-    async def change(self, name: Name, number: int, fields: Mapping[str, Any]) -> Listed:
+    async def change(
+        self, name: UpstreamName, number: int, fields: Mapping[str, Any]
+    ) -> ServerEntry:
         """Give a server other parameters; raises PlusError."""
-        return await self._call("PATCH", f"{self._servers(name)}/{number}", Listed, fields)
+        return await self._call("PATCH", f"{self._servers(name)}/{number}", ServerEntry, fields)
 
-    async def remove(self, name: Name, number: int) -> None:
+    async def remove(self, name: UpstreamName, number: int) -> None:
         """Remove a server; one that is gone already is removed. Raises PlusError."""
         try:
             await self._call("DELETE", f"{self._servers(name)}/{number}", msgspec.Raw)
@@ -155,7 +157,7 @@ class Client:
     def _url(self, path: str) -> str:
         return f"{self._host.url}/{self.api}/{path}"
 
-    def _servers(self, name: Name) -> str:
+    def _servers(self, name: UpstreamName) -> str:
         return self._url(f"{name.context}/upstreams/{quote(name.name, safe='')}/servers")
 
     async def _call(self, method: str, url: str, kind: type[T], body: Any = None) -> T:

@@ -7,7 +7,13 @@ from typing import Any
 
 import msgspec
 
-from gatehouse.dataplane.nginx_plus import FIXED, HTTP_ONLY, Server, Upstream, differing
+from gatehouse.dataplane.nginx_plus import (
+    HTTP_ONLY_PARAMETERS,
+    IMMUTABLE_PARAMETERS,
+    Server,
+    Upstream,
+    differing,
+)
 
 _STATES = frozenset({"down", "drain"})
 """Of these the API keeps one: who says one must say the other."""
@@ -69,7 +75,7 @@ def plan(
             seen.add(server.server)
         else:
             names = differing(asked, server)
-            if names & FIXED:
+            if names & IMMUTABLE_PARAMETERS:
                 surplus.append((number, server))
                 continue
             seen.add(server.server)
@@ -115,7 +121,7 @@ def _fields(wanted: Upstream, server: Server, names: Iterable[str]) -> Mapping[s
     if said & _STATES:
         said |= _STATES
     if wanted.name.context == "stream":
-        said -= HTTP_ONLY
+        said -= HTTP_ONLY_PARAMETERS
     return {name: getattr(server, name) for name in Server.__struct_fields__ if name in said}
 
 

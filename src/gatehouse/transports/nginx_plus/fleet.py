@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from gatehouse.compiler.ir.load_balancing import Host
 from gatehouse.dataplane.delivery import HostReport
-from gatehouse.dataplane.nginx_plus import Holdings
+from gatehouse.dataplane.nginx_plus import DesiredUpstreams
 from gatehouse.transports.nginx_plus.worker import Clock, RealClock, Worker
 
 Place = tuple[str, Host, float]
@@ -25,7 +25,7 @@ class Fleet:
         self._clock = clock or RealClock()
         self._workers: dict[Place, tuple[Worker, asyncio.Task[None]]] = {}
 
-    def want(self, wanted: Mapping[str, tuple[tuple[Host, ...], Holdings]]) -> None:
+    def want(self, wanted: Mapping[str, tuple[tuple[Host, ...], DesiredUpstreams]]) -> None:
         """Keep these load balancers in step from now on, and no others; idempotent.
 
         A host that is wanted no more is left as it is.

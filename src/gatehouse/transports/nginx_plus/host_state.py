@@ -14,18 +14,18 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from gatehouse.dataplane.delivery import HostReport
-from gatehouse.dataplane.nginx_plus import Holdings, Upstream
-from gatehouse.dataplane.upstream_name import Name
-from gatehouse.transports.nginx_plus.client import About
+from gatehouse.dataplane.nginx_plus import DesiredUpstreams, Upstream
+from gatehouse.dataplane.upstream_name import UpstreamName
+from gatehouse.transports.nginx_plus.client import NginxInfo
 from gatehouse.transports.nginx_plus.diff import Known
 
 FIRST_RETRY, LAST_RETRY = 2.0, 60.0
 """Seconds before what failed is tried again; doubles from the first to the last."""
 
-PROBE = 10.0
+PROBE_INTERVAL_SECONDS = 10.0
 """Seconds between two questions whether a host still lives the same life."""
 
-SURE = 1.0
+IDENTITY_TTL_SECONDS = 1.0
 """Seconds before a batch of changes within which an answer to that question is new enough: servers
 are changed and removed by numbers that mean others in another life."""
 
@@ -39,7 +39,7 @@ def retry_delay(failures: int) -> float:
     return min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(failures - 1, 16))
 
 
-class Held(msgspec.Struct):
+class UpstreamState(msgspec.Struct):
     """What is known of one upstream."""
 
     known: Known | None = None
@@ -56,17 +56,17 @@ class Held(msgspec.Struct):
     """How often in a row it was at this upstream that the host failed, although it answers."""
 
 
-class Knowledge:
+class HostState:
     """Of one host."""
 
     def __init__(self, url: str, jitter: Callable[[], float]) -> None:
         """``jitter`` gives the random part of each delay, in seconds."""
         self._url = url
         self._jitter = jitter
-        self.wanted = Holdings({}, drain=0.0, resync=300.0, timeout=10.0)
-        self._held: dict[Name, Held] = {}
-        self._about: About | None = None
-        self._life: About | None = None
+        self.wanted = DesiredUpstreams({}, drain=0.0, resync=300.0, timeout=10.0)
+        self._held: dict[UpstreamName, UpstreamState] = {}
+        self._about: NginxInfo | None = None
+        self._life: NginxInfo | None = None
         """The last one that is known, also while the host does not answer."""
         self._api = 0
         self._failures = 0
@@ -85,13 +85,13 @@ class Knowledge:
         """Whether the host answered the last time."""
         return self._about is not None
 
-    def want(self, wanted: Holdings, now: float) -> None:
+    def want(self, wanted: DesiredUpstreams, now: float) -> None:
         """Take in what the host is to hold; what comes within the next moment is one change."""
         self.wanted = wanted
         for name in self._held.keys() - wanted.upstreams.keys():
             del self._held[name]
         for name in wanted.upstreams.keys() - self._held.keys():
-            self._held[name] = Held()
+            self._held[name] = UpstreamState()
         if self._settles in (None, math.inf):
             self._settles = now + self._jitter()
 
@@ -113,7 +113,7 @@ class Knowledge:
         """Whether it is time to ask the host who it is."""
         return now >= self._next_probe
 
-    def met(self, api: int, about: About, now: float) -> None:
+    def met(self, api: int, about: NginxInfo, now: float) -> None:
         """Note that the host answered, and who it is; another life starts with nothing known."""
         if self._about != about or self._api != api:
             self.forget()
@@ -124,15 +124,18 @@ class Knowledge:
                 self._life = about
         self._api, self._about = api, about
         self._failures, self._error = 0, ""
-        self._next_probe = now + PROBE + self._jitter()
+        self._next_probe = now + PROBE_INTERVAL_SECONDS + self._jitter()
         self._met_at = now
         self._look_again()
 
     def sure(self, began: float, now: float) -> bool:
         """Whether the host lived the life that is known when the batch began, or since."""
-        return self._met_at > began - SURE and now - self._met_at < PROBE
+        return (
+            self._met_at > began - IDENTITY_TTL_SECONDS
+            and now - self._met_at < PROBE_INTERVAL_SECONDS
+        )
 
-    def recognises(self, about: About, now: float) -> bool:
+    def recognises(self, about: NginxInfo, now: float) -> bool:
         """Whether a host that says this lives the life that is known; else it is met anew."""
         if about == self._about:
             self._met_at = now
@@ -142,7 +145,11 @@ class Knowledge:
 
     def _look_again(self) -> None:
         """Have those upstreams read again that were not for longest."""
-        share = -(-len(self._held) * PROBE // max(self.wanted.resync, PROBE))
+        share = -(
+            -len(self._held)
+            * PROBE_INTERVAL_SECONDS
+            // max(self.wanted.resync, PROBE_INTERVAL_SECONDS)
+        )
         settled = [each for each in self._held.values() if each.known and not each.failures]
         settled.sort(key=lambda each: each.read_at)
         for each in settled[: max(LOOKED_AT_EACH_PROBE, int(share))]:
@@ -163,7 +170,7 @@ class Knowledge:
             held.known, held.done = None, None
             held.failures, held.error = 0, ""
 
-    def due(self, now: float) -> list[Name]:
+    def due(self, now: float) -> list[UpstreamName]:
         """Give the upstreams that need work; what was wanted until now has its moment here."""
         if self._settles is not None and now < self._settles:
             return []
@@ -171,18 +178,18 @@ class Knowledge:
         found = [name for name, held in self._held.items() if self._needs(name, held, now)]
         return sorted(found, key=lambda name: self._held[name].blame)
 
-    def _needs(self, name: Name, held: Held, now: float) -> bool:
+    def _needs(self, name: UpstreamName, held: UpstreamState, now: float) -> bool:
         if held.failures:
             return now >= held.retry_at
         if held.later is not None and now >= held.later:
             return True
         return held.known is None or held.done is not self.wanted.upstreams[name]
 
-    def held(self, name: Name) -> Held | None:
+    def held(self, name: UpstreamName) -> UpstreamState | None:
         """Give what is known of an upstream; None if it is not ours any more."""
         return self._held.get(name)
 
-    def failed(self, name: Name, error: str, now: float) -> None:
+    def failed(self, name: UpstreamName, error: str, now: float) -> None:
         """Note that an upstream could not be made to hold what it is to hold."""
         held = self._held.get(name)
         if held is not None:
@@ -192,7 +199,7 @@ class Knowledge:
             held.retry_at = now + retry_delay(held.failures) + self._jitter()
             self.retries += 1
 
-    def notorious(self, name: Name) -> bool:
+    def notorious(self, name: UpstreamName) -> bool:
         """Note that the host failed at an upstream; says whether it did so the last time as well.
 
         Then it is that upstream's failure: one that nothing can be said of must not keep all those
@@ -223,10 +230,10 @@ class Knowledge:
             empty=frozenset(name for name, each in upstreams if self._is_empty(name, each)),
         )
 
-    def _is_empty(self, name: Name, wanted: Upstream) -> bool:
+    def _is_empty(self, name: UpstreamName, wanted: Upstream) -> bool:
         held = self._held[name]
         return not wanted.servers and held.done is wanted and not held.leaving
 
 
-def _failing(held: Iterable[tuple[Name, Held]]) -> Iterable[tuple[str, str]]:
+def _failing(held: Iterable[tuple[UpstreamName, UpstreamState]]) -> Iterable[tuple[str, str]]:
     return ((str(name), each.error) for name, each in sorted(held) if each.error)

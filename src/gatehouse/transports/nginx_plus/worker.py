@@ -15,16 +15,16 @@ import structlog
 
 from gatehouse.compiler.ir.load_balancing import Host
 from gatehouse.dataplane.delivery import HostReport
-from gatehouse.dataplane.nginx_plus import Holdings, Upstream
-from gatehouse.dataplane.upstream_name import Name
+from gatehouse.dataplane.nginx_plus import DesiredUpstreams, Upstream
+from gatehouse.dataplane.upstream_name import UpstreamName
 from gatehouse.transports.nginx_plus.client import Client, PlusError
 from gatehouse.transports.nginx_plus.diff import Known, Plan, plan, settle
 from gatehouse.transports.nginx_plus.executor import carry_out
-from gatehouse.transports.nginx_plus.host_state import Held, Knowledge
+from gatehouse.transports.nginx_plus.host_state import HostState, UpstreamState
 
 log = structlog.get_logger("gatehouse.nginx_plus")
 
-LANES = 4
+MAX_CONCURRENT_REQUESTS = 4
 """Upstreams of one host that are worked on at once."""
 
 JITTER = (0.25, 0.75)
@@ -73,12 +73,12 @@ class Worker:
         self._asking = asyncio.Lock()
         self._began = 0.0
         """When the present turn began."""
-        self.knowledge = Knowledge(host.url, jitter)
+        self.knowledge = HostState(host.url, jitter)
         self.calls: Counter[tuple[str, str]] = Counter()
         """Requests so far, by method and outcome."""
         self._last: HostReport | None = None
 
-    def want(self, wanted: Holdings) -> None:
+    def want(self, wanted: DesiredUpstreams) -> None:
         """Make this what the host is to hold; latest wins."""
         self.knowledge.want(wanted, self._clock.now())
         self._woken.set()
@@ -134,13 +134,13 @@ class Worker:
         due.reverse()
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(min(LANES, len(due))):
+                for _ in range(min(MAX_CONCURRENT_REQUESTS, len(due))):
                     group.create_task(self._lane(client, due))
         except BaseExceptionGroup as failed:
             # What was under way in the other lanes may have been done or not: all is looked at.
             raise _first(failed) from failed
 
-    async def _lane(self, client: Client, due: list[Name]) -> None:
+    async def _lane(self, client: Client, due: list[UpstreamName]) -> None:
         while due:
             name = due.pop()
             held, wanted = self.knowledge.held(name), self.knowledge.wanted.upstreams.get(name)
@@ -156,7 +156,7 @@ class Worker:
                 say("not in step", **where, error=str(error))
                 self.knowledge.failed(name, str(error), self._clock.now())
 
-    async def _sync(self, client: Client, held: Held, wanted: Upstream) -> None:
+    async def _sync(self, client: Client, held: UpstreamState, wanted: Upstream) -> None:
         """Make an upstream hold what it is to hold. Raises PlusError."""
         known = held.known
         remembered = known is not None

@@ -8,16 +8,16 @@ from collections.abc import Callable
 
 import structlog
 
-from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport, Refusal
+from gatehouse.dataplane.delivery import DataPlaneReport, InstanceReport, Rejection
 from gatehouse.dataplane.xds import delta, sotw
-from gatehouse.dataplane.xds.resources import Resources
-from gatehouse.dataplane.xds.snapshot_cache import Publication
+from gatehouse.dataplane.xds.resources import ResourceSet
+from gatehouse.dataplane.xds.snapshot_cache import SnapshotCache
 from gatehouse.transports.agents.fleet import STREAMS_MAX
 from gatehouse.transports.agents.token_auth import Identity
 
 log = structlog.get_logger("gatehouse.envoys")
 
-Dialogue = delta.Dialogue | sotw.Dialogue
+Dialogue = delta.DeltaStream | sotw.Dialogue
 
 
 class Stream:
@@ -26,7 +26,7 @@ class Stream:
     def __init__(self, identity: Identity, dialogue: Dialogue) -> None:
         self.identity = identity
         self.dialogue = dialogue
-        self.speaker = delta.Speaker()
+        self.speaker = delta.NodeInfo()
         self.ended = False
         self.woken = asyncio.Event()
         """Set when there may be something to say."""
@@ -42,7 +42,7 @@ class Stream:
 
 class _DataPlane:
     def __init__(self) -> None:
-        self.publication = Publication()
+        self.publication = SnapshotCache()
         self.streams: dict[str, Stream] = {}
         """By instance; the newest of each."""
         self.unended: Counter[str] = Counter()
@@ -58,7 +58,7 @@ class Fleet:
         self._on_report = on_report
         self._gateways: dict[str, _DataPlane] = {}
 
-    def publish(self, gateway: str, resources: Resources) -> None:
+    def publish(self, gateway: str, resources: ResourceSet) -> None:
         """Make ``resources`` what every instance of ``gateway`` is to have; latest wins."""
         plane = self._plane(gateway)
         if plane.publication.publish(resources):
@@ -88,7 +88,7 @@ class Fleet:
             )
         return plane.reported
 
-    def open(self, identity: Identity, make: Callable[[Publication], Dialogue]) -> Stream | None:
+    def open(self, identity: Identity, make: Callable[[SnapshotCache], Dialogue]) -> Stream | None:
         """Give a stream to ``identity``; an older one of the same instance is ended.
 
         None: too many have not ended yet.
@@ -156,11 +156,11 @@ class Fleet:
 
 def _instance_report(stream: Stream) -> InstanceReport:
     conversation = stream.dialogue.conversation
-    refused: set[Refusal] = set()
+    refused: set[Rejection] = set()
     nobodys: list[str] = []
     for each in conversation.refused():
         if each.resource.origins:
-            refused.add(Refusal(each.resource.origins, each.reason))
+            refused.add(Rejection(each.resource.origins, each.reason))
         else:
             kind = each.resource.type_url.rpartition(".")[2]
             nobodys.append(f"{kind} {each.resource.name}: {each.reason}")

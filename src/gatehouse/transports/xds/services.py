@@ -10,9 +10,9 @@ import grpc
 import grpc.aio
 
 from gatehouse.dataplane.xds import delta, sotw
-from gatehouse.dataplane.xds.snapshot_cache import Publication
-from gatehouse.runtime.deadline import Patience
-from gatehouse.transports.agents.call_auth import Callers, Context, abort, until_expired
+from gatehouse.dataplane.xds.snapshot_cache import SnapshotCache
+from gatehouse.runtime.deadline import DeadlineWaiter
+from gatehouse.transports.agents.call_auth import CallAuthorizer, Context, abort, cancel_at_expiry
 from gatehouse.transports.xds.fleet import Dialogue, Fleet, Stream
 
 SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
@@ -21,7 +21,7 @@ SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 class Services:
     """AggregatedDiscoveryService."""
 
-    def __init__(self, fleet: Fleet, callers: Callers) -> None:
+    def __init__(self, fleet: Fleet, callers: CallAuthorizer) -> None:
         self._fleet = fleet
         self._callers = callers
 
@@ -43,13 +43,13 @@ class Services:
 
     async def _serve(
         self,
-        make: Callable[[Publication], Dialogue],
+        make: Callable[[SnapshotCache], Dialogue],
         requests: AsyncIterator[Any],
         context: Context,
     ) -> None:
         identity = await self._callers.identify(context)
         # Clients may wait for this before they say anything.
-        await context.send_initial_metadata((delta.WELCOME,))
+        await context.send_initial_metadata((delta.INITIAL_RESPONSE,))
         stream = self._fleet.open(identity, make)
         if stream is None:
             await abort(context, grpc.StatusCode.UNAVAILABLE, "older streams have not ended yet")
@@ -57,7 +57,7 @@ class Services:
         writing = asyncio.create_task(self._write(stream, context))
         stream.on_end = writing.cancel
         try:
-            with until_expired(identity, stream.end):
+            with cancel_at_expiry(identity, stream.end):
                 done, _ = await asyncio.wait(
                     {reading, writing}, return_when=asyncio.FIRST_COMPLETED
                 )
@@ -72,7 +72,7 @@ class Services:
             await asyncio.gather(reading, writing, return_exceptions=True)
 
     async def _write(self, stream: Stream, context: Context) -> None:
-        conversation, patience = stream.dialogue.conversation, Patience()
+        conversation, patience = stream.dialogue.conversation, DeadlineWaiter()
         while True:
             stream.woken.clear()
             message = stream.dialogue.next()
@@ -86,6 +86,6 @@ class Services:
 async def _read(stream: Stream, requests: AsyncIterator[Any]) -> None:
     async for message in requests:
         if message.HasField("node"):
-            stream.speaker = delta.speaker(message.node)
+            stream.speaker = delta.node_info(message.node)
         stream.dialogue.receive(message)
         stream.woken.set()

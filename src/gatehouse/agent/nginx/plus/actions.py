@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from google.protobuf import json_format, struct_pb2
 
-from gatehouse.agent.nginx.apply import Outcome
+from gatehouse.agent.nginx.apply import ApplyResult
 from gatehouse.agent.nginx.plus.client import Api, PlusError
 from gatehouse.agent.nginx.plus.upstreams import synchronise
 from gatehouse.wire.mpi.v1 import command_pb2
@@ -20,12 +20,12 @@ from gatehouse.wire.mpi.v1 import command_pb2
 _WHOLE = ("weight", "max_conns", "max_fails")
 
 
-async def act(socket: Path, action: command_pb2.NGINXPlusAction) -> Outcome:
+async def act(socket: Path, action: command_pb2.NGINXPlusAction) -> ApplyResult:
     """Do what is asked; the answer is as the field's agent gives it."""
     try:
-        return Outcome(await _act(Api(socket), action))
+        return ApplyResult(await _act(Api(socket), action))
     except PlusError as error:
-        return Outcome("", str(error))
+        return ApplyResult("", str(error))
 
 
 async def _act(api: Api, action: command_pb2.NGINXPlusAction) -> str:

@@ -15,7 +15,7 @@ LOCATION = "/api"
 NEWEST = 9
 """The newest version of the API that is spoken."""
 
-SECONDS = 10.0
+API_TIMEOUT_SECONDS = 10.0
 """How long an answer may take."""
 
 
@@ -71,7 +71,7 @@ class Api:
             f"Content-Length: {len(content)}",
         )
         try:
-            async with asyncio.timeout(SECONDS):
+            async with asyncio.timeout(API_TIMEOUT_SECONDS):
                 reader, writer = await asyncio.open_unix_connection(str(self._socket))
                 try:
                     writer.write("\r\n".join((*head, "\r\n")).encode() + content)
@@ -79,7 +79,7 @@ class Api:
                 finally:
                     writer.close()
         except TimeoutError as error:
-            raise PlusError(f"no answer within {SECONDS:g} s") from error
+            raise PlusError(f"no answer within {API_TIMEOUT_SECONDS:g} s") from error
         except OSError as error:
             raise PlusError(f"{self._socket.name}: {error.strerror or error}") from error
         return _read(*_split(reply))

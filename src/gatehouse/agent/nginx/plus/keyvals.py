@@ -9,7 +9,7 @@ import msgspec
 
 from gatehouse.agent.nginx.manifests import Manifest
 from gatehouse.agent.nginx.plus.client import Api
-from gatehouse.agent.nginx.revision_store import Generations
+from gatehouse.agent.nginx.revision_store import RevisionStore
 from gatehouse.agent.nginx.upstreams import KEYVALS
 
 
@@ -22,7 +22,7 @@ class Zone(msgspec.Struct, frozen=True):
     pairs: Mapping[str, str]
 
 
-def zones(generations: Generations, manifest: Manifest) -> list[Zone]:
+def zones(generations: RevisionStore, manifest: Manifest) -> list[Zone]:
     """Read the zones of a manifest; raises OSError or ValueError."""
     found = []
     for entry in manifest.entries:

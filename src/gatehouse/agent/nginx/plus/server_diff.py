@@ -42,7 +42,7 @@ class Changes(msgspec.Struct, frozen=True):
         return bool(self.add or self.change or self.remove)
 
 
-def wanted(endpoints: Endpoints) -> list[Server]:
+def desired_servers(endpoints: Endpoints) -> list[Server]:
     """Give the servers that endpoints are.
 
     Whether one is fit is for its readiness to say, so failures count for nothing.
@@ -50,19 +50,21 @@ def wanted(endpoints: Endpoints) -> list[Server]:
     return [{"server": each.written, "weight": each.weight, "max_fails": 0} for each in endpoints]
 
 
-def same(endpoints: Endpoints, peers: Sequence[Server]) -> bool:
+def servers_match(endpoints: Endpoints, peers: Sequence[Server]) -> bool:
     """Whether an upstream's peers, as its status shows them, are just these endpoints."""
-    found = sorted((normal(peer["server"]), peer["weight"]) for peer in peers)
+    found = sorted((normalize_address(peer["server"]), peer["weight"]) for peer in peers)
     usual = all(
         peer["state"] not in ("down", "draining")
         and not peer["backup"]
         and not peer.get("max_conns")
         for peer in peers
     )
-    return usual and found == sorted((normal(each.written), each.weight) for each in endpoints)
+    return usual and found == sorted(
+        (normalize_address(each.written), each.weight) for each in endpoints
+    )
 
 
-def changes(present: Sequence[Server], desired: Sequence[Server]) -> Changes:
+def diff(present: Sequence[Server], desired: Sequence[Server]) -> Changes:
     """Compare the servers that an upstream has with those it is to have."""
     # Addresses that were found for a name come and go with the server that has the name.
     own = [server for server in present if "parent" not in server]
@@ -82,7 +84,7 @@ def changes(present: Sequence[Server], desired: Sequence[Server]) -> Changes:
     return Changes(tuple(add), tuple(change), tuple(remove))
 
 
-def normal(address: str) -> str:
+def normalize_address(address: str) -> str:
     """Write an address the one way by which two can be compared."""
     if address.startswith("unix:"):
         return address
@@ -98,7 +100,7 @@ def normal(address: str) -> str:
 
 
 def _identity(server: Server) -> tuple[Any, ...]:
-    name = server["server"] if server.get("service") else normal(server["server"])
+    name = server["server"] if server.get("service") else normalize_address(server["server"])
     return (name, *(server.get(key, default) for key, default in FIXED.items()))
 
 

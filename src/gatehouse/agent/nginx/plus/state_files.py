@@ -27,12 +27,12 @@ def _line(address: str, weight: int) -> str:
     return f"server {address}{share} max_fails=0;\n"
 
 
-def there(directory: Path, name: str) -> bool:
+def exists(directory: Path, name: str) -> bool:
     """Whether an upstream has a file."""
     return (directory / f"{name}.conf").exists()
 
 
-def sweep(directory: Path, kept: set[str]) -> None:
+def remove_unused(directory: Path, kept: set[str]) -> None:
     """Remove the files of upstreams that are no more; raises OSError."""
     for path in directory.glob("*.conf"):
         if path.stem not in kept:

@@ -12,8 +12,8 @@ import structlog
 from gatehouse.agent.nginx.manifests import Manifest
 from gatehouse.agent.nginx.plus import keyvals, server_diff, state_files
 from gatehouse.agent.nginx.plus.client import Api, PlusError
-from gatehouse.agent.nginx.revision_store import Generations
-from gatehouse.agent.nginx.upstreams import NotTakenError, Reader
+from gatehouse.agent.nginx.revision_store import RevisionStore
+from gatehouse.agent.nginx.upstreams import EndpointReader, UpdateRejectedError
 from gatehouse.dataplane.endpoints import Endpoints, stream_file
 
 log = structlog.get_logger("gatehouse.agent")
@@ -25,10 +25,10 @@ PARALLEL = 8
 class PlusUpstreams:
     """Implements :class:`~gatehouse.agent.nginx.upstreams.Upstreams` by API and state files."""
 
-    def __init__(self, socket: Path, states: Path, generations: Generations) -> None:
+    def __init__(self, socket: Path, states: Path, generations: RevisionStore) -> None:
         self._socket, self._states = socket, states
         self._generations = generations
-        self._reader = Reader(generations)
+        self._reader = EndpointReader(generations)
         self._held: dict[str, Endpoints] = {}
         """What NGINX is known to have, by upstream; what is in doubt is left out."""
         self._before: dict[str, Endpoints] = {}
@@ -56,7 +56,7 @@ class PlusUpstreams:
         Those of others hold what NGINX would begin with if it died now.
         """
         for name, found in self._reader.read(manifest).items():
-            if not state_files.there(self._states, name):
+            if not state_files.exists(self._states, name):
                 state_files.write(self._states, name, found)
         return {}
 
@@ -96,7 +96,7 @@ class PlusUpstreams:
         """Look at everything: a change during a reload may be lost."""
         await self.settle(manifest)
         kept = set(self._held)
-        await asyncio.to_thread(state_files.sweep, self._states, kept)
+        await asyncio.to_thread(state_files.remove_unused, self._states, kept)
 
     async def settle(self, manifest: Manifest) -> None:
         """Look at everything, and set right what differs."""
@@ -115,10 +115,10 @@ class PlusUpstreams:
             there = [name for name, found in known.items() if _has(shown[kinds[name]], name, found)]
         except PlusError as error:
             self._held.clear()
-            raise NotTakenError(f"NGINX Plus' API: {error}") from error
+            raise UpdateRejectedError(f"NGINX Plus' API: {error}") from error
         except (LookupError, TypeError, AttributeError) as error:
             self._held.clear()
-            raise NotTakenError(f"NGINX Plus' API shows no upstreams: {error}") from error
+            raise UpdateRejectedError(f"NGINX Plus' API shows no upstreams: {error}") from error
         held = {name: known[name] for name in there}
         self._held |= held
         return [name for name in known if name not in held]
@@ -137,7 +137,9 @@ class PlusUpstreams:
         async def one(name: str) -> None:
             async with places:
                 self._held.pop(name, None)
-                done = await synchronise(api, kinds[name], name, server_diff.wanted(known[name]))
+                done = await synchronise(
+                    api, kinds[name], name, server_diff.desired_servers(known[name])
+                )
                 self._held[name] = known[name]
                 if done:
                     log.info("upstream changed", upstream=name, **_counts(done))
@@ -156,7 +158,7 @@ async def synchronise(
 ) -> server_diff.Changes:
     """Make the servers of an upstream just these; gives what it took. Raises PlusError."""
     path = (kind, "upstreams", name, "servers")
-    found = server_diff.changes(await api.get(*path), desired)
+    found = server_diff.diff(await api.get(*path), desired)
     for server in found.add:
         await api.post(*path, body=server)
     for number, changed in found.change:
@@ -184,7 +186,7 @@ async def _all(tasks: Mapping[str, Awaitable[None]]) -> None:
             raise result
     if told:
         more = f" (and {len(told) - 3} more)" if len(told) > 3 else ""
-        raise NotTakenError("; ".join(told[:3]) + more)
+        raise UpdateRejectedError("; ".join(told[:3]) + more)
 
 
 def _kinds(manifest: Manifest, names: Iterable[str]) -> dict[str, str]:
@@ -194,7 +196,7 @@ def _kinds(manifest: Manifest, names: Iterable[str]) -> dict[str, str]:
 
 
 def _has(shown: Any, name: str, endpoints: Endpoints) -> bool:
-    return name in shown and server_diff.same(endpoints, shown[name]["peers"])
+    return name in shown and server_diff.servers_match(endpoints, shown[name]["peers"])
 
 
 def _counts(done: server_diff.Changes) -> dict[str, int]:

@@ -6,7 +6,7 @@ import asyncio
 
 from gatehouse.apiserver.storage.etcd import address as addresses
 from gatehouse.apiserver.storage.etcd.client import Client
-from gatehouse.apiserver.storage.etcd.store import MARK, OBJECTS, OFFSET
+from gatehouse.apiserver.storage.etcd.store import OBJECTS, OFFSET, PROGRESS_KEY
 
 
 async def read(text: str) -> tuple[int, list[tuple[str, int, bytes]]]:
@@ -21,7 +21,7 @@ async def read(text: str) -> tuple[int, list[tuple[str, int, bytes]]]:
     objects = [
         (item.key[len(prefix) :].decode(), item.revision + offset, item.value)
         for item in items
-        if not item.key.endswith(MARK)
+        if not item.key.endswith(PROGRESS_KEY)
     ]
     return revision + offset, objects
 

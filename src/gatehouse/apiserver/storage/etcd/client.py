@@ -17,7 +17,7 @@ from gatehouse.wire.etcd import rpc_pb2 as rpc
 log = structlog.get_logger("gatehouse.apiserver")
 
 PAGE = 500
-SECONDS = 5.0
+RPC_TIMEOUT_SECONDS = 5.0
 """Longest time that a request may take."""
 
 _OPTIONS = [
@@ -174,7 +174,7 @@ class Client:
             request_serializer=type(request).SerializeToString,
             response_deserializer=answer.FromString,
         )
-        return await call(request, timeout=SECONDS, metadata=self._metadata())
+        return await call(request, timeout=RPC_TIMEOUT_SECONDS, metadata=self._metadata())
 
     async def _authenticate(self) -> None:
         self._token = ""

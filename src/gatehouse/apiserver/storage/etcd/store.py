@@ -18,7 +18,7 @@ import msgspec
 import structlog
 
 from gatehouse.apiserver.storage import entries
-from gatehouse.apiserver.storage.encryption import EncryptionError, Plain
+from gatehouse.apiserver.storage.encryption import EncryptionError, IdentityTransformer
 from gatehouse.apiserver.storage.entries import (
     Entry,
     Event,
@@ -33,7 +33,7 @@ log = structlog.get_logger("gatehouse.apiserver")
 
 OFFSET = b"/offset"
 OBJECTS = b"/objects"
-MARK = b"/internal/mark"
+PROGRESS_KEY = b"/internal/mark"
 """A key that is written for the event that it makes."""
 
 COMPACT_SECONDS = 300.0
@@ -50,7 +50,7 @@ class EtcdStore(Store):
 
     shared = True
 
-    def __init__(self, client: Client, prefix: str, cipher: Plain) -> None:
+    def __init__(self, client: Client, prefix: str, cipher: IdentityTransformer) -> None:
         super().__init__()
         self._client, self._cipher = client, cipher
         self._root = prefix.encode()
@@ -63,7 +63,7 @@ class EtcdStore(Store):
         self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     @classmethod
-    async def open(cls, text: str, cipher: Plain) -> Self:
+    async def open(cls, text: str, cipher: IdentityTransformer) -> Self:
         """Connect and load everything. Raises ValueError, UnavailableError."""
         address = addresses.parse(text)
         store = cls(Client(address), address.prefix, cipher)
@@ -152,7 +152,7 @@ class EtcdStore(Store):
             return
         # Somebody else's keys moved the revision: a key of ours makes the watch say where it is.
         # (etcd's own notices of progress may run ahead of events before 3.4.25 and 3.5.8.)
-        await self._client.touch(self._root + OBJECTS + MARK)
+        await self._client.touch(self._root + OBJECTS + PROGRESS_KEY)
         try:
             async with asyncio.timeout(VISIBLE_SECONDS):
                 await future
@@ -171,7 +171,7 @@ class EtcdStore(Store):
     async def _start(self) -> None:
         await self._load_all()
         # What the watch brings before this revision is the past; it makes the history.
-        mark = await self._client.touch(self._root + OBJECTS + MARK)
+        mark = await self._client.touch(self._root + OBJECTS + PROGRESS_KEY)
         self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._compact())]
         await self._visible(mark + self._offset)
 
@@ -182,7 +182,7 @@ class EtcdStore(Store):
         self._entries.clear()
         for item in items:
             key = item.key[len(self._root + OBJECTS) :].decode()
-            if key == MARK.decode():
+            if key == PROGRESS_KEY.decode():
                 continue
             if self._cipher.stale(key, item.value):
                 self.stale.append(key)
@@ -218,7 +218,7 @@ class EtcdStore(Store):
 
     def _take(self, change: Change) -> None:
         key = change.key[len(self._root + OBJECTS) :].decode()
-        if key == MARK.decode():
+        if key == PROGRESS_KEY.decode():
             return
         revision = change.revision + self._offset
         try:

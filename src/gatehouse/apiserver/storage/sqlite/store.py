@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from gatehouse.apiserver.storage import entries
-from gatehouse.apiserver.storage.encryption import EncryptionError, Plain
+from gatehouse.apiserver.storage.encryption import EncryptionError, IdentityTransformer
 from gatehouse.apiserver.storage.entries import Entry, Event, MismatchError
 from gatehouse.apiserver.storage.sqlite.log import Log, Row
 from gatehouse.apiserver.storage.store import HISTORY, Object, Store
@@ -34,13 +34,13 @@ class SqliteStore(Store):
     def __init__(
         self,
         storage: Log,
-        cipher: Plain | None = None,
+        cipher: IdentityTransformer | None = None,
         *,
         on_close: Callable[[], object] = lambda: None,
     ) -> None:
         super().__init__()
         self._on_close = on_close
-        self._log, self._cipher = storage, cipher or Plain()
+        self._log, self._cipher = storage, cipher or IdentityTransformer()
         self.revision, self._compacted = storage.facts()
         self._assigned = self.revision
         self._latest: dict[str, Entry | None] = {}

@@ -58,7 +58,7 @@ def serve(made: Any, context: Context, route: ir.Route, hostname: str) -> None:
 def respond(made: Any, status: int) -> None:
     """Answer with a status."""
     if not 200 <= status <= 599:
-        raise quoting.UnwritableError("a status is not between 200 and 599")
+        raise quoting.InvalidValueError("a status is not between 200 and 599")
     made.direct_response.status = status
 
 

@@ -23,7 +23,7 @@ from envoy.type.matcher.v3 import metadata_pb2, string_pb2, value_pb2
 
 from gatehouse.compiler.backends.envoy import claim_headers, ext_authz, quoting
 from gatehouse.compiler.backends.envoy.protobufs import packed
-from gatehouse.compiler.backends.envoy.quoting import UnwritableError
+from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
 from gatehouse.compiler.backends.envoy.route_context import Context
 from gatehouse.compiler.backends.envoy.unsupported import left_out
 from gatehouse.compiler.ir import authentication as ir
@@ -58,7 +58,7 @@ def guard(context: Context, route: http.Route) -> list[Any]:
     return []
 
 
-def told(route: http.Route) -> dict[str, str]:
+def claims_by_header(route: http.Route) -> dict[str, str]:
     """Give the claims that backends are told, by their headers. Raises UnwritableError."""
     if not isinstance(route.authentication, ir.Jwt):
         return {}
@@ -79,7 +79,7 @@ def asks(context: Context, route: http.Route) -> bool:
     return isinstance(wanted, ir.Oidc)
 
 
-def missing(context: Context, route: http.Route) -> list[str]:
+def unsupported(context: Context, route: http.Route) -> list[str]:
     """Say whom Envoy cannot know."""
     wanted = route.authentication
     if not isinstance(wanted, ir.Basic) or asks(context, route):
@@ -132,7 +132,7 @@ def _basic(context: Context, wanted: ir.Basic) -> Any:
     users = _users(_lines(context, wanted))
     if not users:
         why = f"{_KNOWN}, and there is none"
-        raise UnwritableError(
+        raise InvalidValueError(
             left_out("AuthenticationFilter", _named(wanted), "basic.secretRef", why)
         )
     text = "".join(f"{name}:{hashed}\n" for name, hashed in users.items())
@@ -145,7 +145,7 @@ def _tokens(context: Context, wanted: ir.Jwt) -> list[Any]:
     keys = _usable(found.content.reveal()) if found is not None else []
     if not keys:
         why = "there are no keys that Envoy knows"
-        raise UnwritableError(left_out("AuthenticationFilter", _named(wanted), "jwt", why))
+        raise InvalidValueError(left_out("AuthenticationFilter", _named(wanted), "jwt", why))
     provider = config_pb2.JwtProvider(
         local_jwks=base_pb2.DataSource(inline_bytes=msgspec.json.encode({"keys": keys})),
         forward=True,

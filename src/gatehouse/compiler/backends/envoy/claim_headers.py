@@ -70,7 +70,7 @@ def filter_of() -> Any:
     return lua_pb2.Lua(source_codes={_NAME: base_pb2.DataSource(inline_string=_SCRIPT)})
 
 
-def told(claims: Mapping[str, str]) -> Any:
+def per_route_config(claims: Mapping[str, str]) -> Any:
     """Give the filter's configuration for a route: names of claims, by the header for each."""
     made = lua_pb2.LuaPerRoute(name=_NAME)
     made.filter_context.update({"headers": dict(claims)})

@@ -11,15 +11,15 @@ from envoy.extensions.filters.listener.proxy_protocol.v3 import proxy_protocol_p
 from envoy.extensions.http.original_ip_detection.xff.v3 import xff_pb2
 
 from gatehouse.compiler.backends.envoy.protobufs import number, packed, truth
-from gatehouse.compiler.backends.envoy.quoting import UnwritableError
-from gatehouse.compiler.ir.settings import Edge
+from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
+from gatehouse.compiler.ir.settings import DataPlaneSettings
 
 _EVERYBODY = {"0.0.0.0/0", "::/0"}
 _NOBODY = ("0.0.0.0/32",)
 """No connection comes from this address, and an empty list of ranges stands for all addresses."""
 
 
-def apply(made: Any, edge: Edge) -> None:
+def apply(made: Any, edge: DataPlaneSettings) -> None:
     """Write into a connection manager whose address counts, and whether backends are told."""
     untold = bool({"x-forwarded-for", "*"} & {*edge.untold})
     known = edge.client_address
@@ -38,7 +38,7 @@ def apply(made: Any, edge: Edge) -> None:
     )
 
 
-def listener_filters(edge: Edge) -> list[Any]:
+def listener_filters(edge: DataPlaneSettings) -> list[Any]:
     """Give what reads the address that a connection begins with, if it begins with one."""
     known = edge.client_address
     if known is None or known.source != "proxy-protocol":
@@ -51,7 +51,7 @@ def listener_filters(edge: Edge) -> list[Any]:
     ]
 
 
-def admit(listener: Any, edge: Edge) -> None:
+def admit(listener: Any, edge: DataPlaneSettings) -> None:
     """Limit a listener to trusted proxies where the PROXY protocol says who a client is.
 
     Envoy replaces the address of every connection that begins with a header, so that one from
@@ -69,7 +69,7 @@ def admit(listener: Any, edge: Edge) -> None:
         chain.filter_chain_match.direct_source_prefix_ranges.extend(trusted)
 
 
-def missing(edge: Edge) -> list[str]:
+def unsupported(edge: DataPlaneSettings) -> list[str]:
     """Say what of the edge Envoy leaves out."""
     if not edge.tokens:
         return []
@@ -81,7 +81,7 @@ def network(text: str) -> Any:
     try:
         network = ipaddress.ip_network(text, strict=False)
     except ValueError as error:
-        raise UnwritableError("a trusted address is neither an address nor a network") from error
+        raise InvalidValueError("a trusted address is neither an address nor a network") from error
     return address_pb2.CidrRange(
         address_prefix=str(network.network_address), prefix_len=number(network.prefixlen)
     )

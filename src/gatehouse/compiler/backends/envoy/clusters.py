@@ -25,10 +25,10 @@ from gatehouse.compiler.backends.envoy.protobufs import address, ads, number, pa
 from gatehouse.compiler.ir import http as ir
 from gatehouse.dataplane.xds.resources import CLUSTER, ENDPOINTS, Resource
 
-CONNECT = 5.0
+CONNECT_TIMEOUT_SECONDS = 5.0
 """Seconds."""
 
-IDLE = 60.0
+IDLE_TIMEOUT_SECONDS = 60.0
 """Seconds that a connection is kept without a request: backends end theirs about then."""
 
 _UNLIMITED = 2**32 - 1
@@ -45,7 +45,7 @@ def cluster(found: ir.Cluster, capabilities: Capabilities, name: str = "") -> Re
     if found.protocol not in ("tcp", "udp"):
         made.typed_extension_protocol_options[_HTTP].CopyFrom(packed(_http(found)))
     if found.protocol == "tcp":
-        dynamic_clusters.kept_alive(made)
+        dynamic_clusters.set_tcp_keepalive(made)
     return Resource.make(CLUSTER, made.name, written(made))
 
 
@@ -55,7 +55,7 @@ def base(name: str) -> Any:
         name=name,
         type=cluster_pb2.Cluster.EDS,
         eds_cluster_config=cluster_pb2.Cluster.EdsClusterConfig(eds_config=ads()),
-        connect_timeout=quoting.seconds(CONNECT),
+        connect_timeout=quoting.seconds(CONNECT_TIMEOUT_SECONDS),
     )
     # Envoy would answer 503 from the 1,025th request on that is under way.
     unlimited = number(_UNLIMITED)
@@ -70,7 +70,7 @@ def base(name: str) -> Any:
     return made
 
 
-def keep(made: Any, idle: float) -> None:
+def set_idle_timeout(made: Any, idle: float) -> None:
     """Keep a cluster's connections for HTTP/1.1 without a request for so many seconds."""
     options = _Options()
     options.explicit_http_config.http_protocol_options.CopyFrom(protocol_pb2.Http1ProtocolOptions())
@@ -80,11 +80,11 @@ def keep(made: Any, idle: float) -> None:
 
 def endpoints(found: ir.Cluster, name: str = "") -> Resource:
     """Give where a cluster answers, under another name if there is one."""
-    locality = components.LocalityLbEndpoints(lb_endpoints=hosts(found.endpoints))
+    locality = components.LocalityLbEndpoints(lb_endpoints=lb_endpoints(found.endpoints))
     return assignment(name or found.name, [locality] if found.endpoints else [])
 
 
-def hosts(found: Iterable[ir.Endpoint]) -> list[Any]:
+def lb_endpoints(found: Iterable[ir.Endpoint]) -> list[Any]:
     """Give endpoints as hosts."""
     return [
         components.LbEndpoint(
@@ -115,7 +115,9 @@ def _http(found: ir.Cluster) -> Any:
             protocol_pb2.Http2ProtocolOptions()
         )
     settings, common = found.settings, made.common_http_protocol_options
-    common.idle_timeout.CopyFrom(quoting.seconds(IDLE if settings.idle is None else settings.idle))
+    common.idle_timeout.CopyFrom(
+        quoting.seconds(IDLE_TIMEOUT_SECONDS if settings.idle is None else settings.idle)
+    )
     requests = 1 if settings.connections == 0 else settings.requests
     if requests:
         common.max_requests_per_connection.CopyFrom(number(requests))
@@ -135,7 +137,7 @@ def _tls(found: ir.Cluster, wanted: ir.BackendTls, capabilities: Capabilities) -
         combined = common.combined_validation_context
         combined.default_validation_context.CopyFrom(checked)
         combined.validation_context_sds_secret_config.CopyFrom(
-            secrets.told(names.backend_trust(found.name))
+            secrets.secret_config(names.backend_trust(found.name))
         )
     else:
         checked.trusted_ca.CopyFrom(base_pb2.DataSource(filename=capabilities.system_trust))

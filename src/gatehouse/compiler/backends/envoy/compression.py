@@ -10,13 +10,13 @@ from envoy.extensions.filters.http.compressor.v3 import compressor_pb2
 
 from gatehouse.compiler.backends.envoy import quoting
 from gatehouse.compiler.backends.envoy.protobufs import number, packed
-from gatehouse.compiler.ir.settings import Edge
+from gatehouse.compiler.ir.settings import DataPlaneSettings
 
 _SHORTEST = 20
 """Bytes; NGINX's own least length."""
 
 
-def filter_of(edge: Edge) -> Any:
+def filter_of(edge: DataPlaneSettings) -> Any:
     """Give the filter's configuration."""
     wanted = edge.compression
     assert wanted is not None
@@ -36,7 +36,7 @@ def filter_of(edge: Edge) -> Any:
     return made
 
 
-def missing(edge: Edge) -> list[str]:
+def unsupported(edge: DataPlaneSettings) -> list[str]:
     """Say what of the compression Envoy leaves out."""
     wanted = edge.compression
     if wanted is None:

@@ -35,7 +35,7 @@ from gatehouse.compiler.backends.envoy import (
     session_persistence,
 )
 from gatehouse.compiler.backends.envoy.protobufs import ads, number, packed, truth
-from gatehouse.compiler.ir.settings import Edge
+from gatehouse.compiler.ir.settings import DataPlaneSettings
 
 _Mutation = mutation_rules_pb2.HeaderMutation
 _Manager = manager_pb2.HttpConnectionManager
@@ -60,7 +60,7 @@ end
 """
 
 
-def manager(port: int, listener: str, edge: Edge) -> Any:
+def manager(port: int, listener: str, edge: DataPlaneSettings) -> Any:
     """Give the connection manager of a port, or of the names of a listener on it."""
     made = _Manager(
         codec_type=_Manager.AUTO if edge.http2 else _Manager.HTTP1,
@@ -120,7 +120,7 @@ def _envoys() -> Any:
     return _Mutation(remove_on_match=_Mutation.RemoveOnMatch(key_matcher=prefix))
 
 
-def _filters(port: int, edge: Edge) -> list[Any]:
+def _filters(port: int, edge: DataPlaneSettings) -> list[Any]:
     again = lua_pb2.Lua(default_source_code=base_pb2.DataSource(inline_string=_LOOK_AGAIN))
     found = [_filter(names.SCOPES, again)]
     if edge.compression is not None:
@@ -140,7 +140,7 @@ def _filter(name: str, config: Any) -> Any:
     return manager_pb2.HttpFilter(name=name, typed_config=packed(config))
 
 
-def _forwarded(port: int, edge: Edge) -> Any:
+def _forwarded(port: int, edge: DataPlaneSettings) -> Any:
     """Tell backends what they are told by default; routes' own changes come after it."""
     told = {
         "x-real-ip": "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%",

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 
 from gatehouse.compiler.backends.envoy import clusters, quoting
 from gatehouse.compiler.backends.envoy.capabilities import Capabilities
-from gatehouse.compiler.backends.envoy.dynamic_clusters import Directed, Moved
+from gatehouse.compiler.backends.envoy.dynamic_clusters import DynamicCluster, DynamicClusterDiff
 from gatehouse.compiler.backends.envoy.fragments import Part, Parts
-from gatehouse.compiler.backends.envoy.quoting import UnwritableError
+from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
 from gatehouse.compiler.ir import http as ir
 
 
@@ -19,18 +19,21 @@ class Directions:
     def __init__(self, parts: Parts, capabilities: Capabilities) -> None:
         self._parts = parts
         self._capabilities = capabilities
-        self._users: defaultdict[str, dict[str, Directed]] = defaultdict(dict)
+        self._users: defaultdict[str, dict[str, DynamicCluster]] = defaultdict(dict)
         """By the cluster of the IR: by Envoy's."""
 
     def plan(
-        self, moved: Iterable[Moved], known: Mapping[str, ir.Cluster], changed: Iterable[str]
+        self,
+        moved: Iterable[DynamicClusterDiff],
+        known: Mapping[str, ir.Cluster],
+        changed: Iterable[str],
     ) -> None:
         """Plan what ports direct otherwise than before.
 
         ``changed``: clusters of the IR that are others than before.
         """
-        stale: dict[str, Directed] = {}
-        gone: dict[str, Directed] = {}
+        stale: dict[str, DynamicCluster] = {}
+        gone: dict[str, DynamicCluster] = {}
         for each in moved:
             gone |= {found.name: found for found in each.gone}
             stale |= {found.name: found for found in each.fresh}
@@ -48,12 +51,12 @@ class Directions:
         for found in stale.values():
             self._parts.put(f"directed/{found.name}", self._part(found, known.get(found.cluster)))
 
-    def _part(self, found: Directed, cluster: ir.Cluster | None) -> Part:
+    def _part(self, found: DynamicCluster, cluster: ir.Cluster | None) -> Part:
         if cluster is None:
             return Part()
         try:
             name = quoting.text(found.name)
             made = clusters.cluster(cluster, self._capabilities, name)
             return Part((made, clusters.endpoints(cluster, name)))
-        except UnwritableError as error:
+        except InvalidValueError as error:
             return Part((), ((f"cluster/{cluster.name}", str(error)),))

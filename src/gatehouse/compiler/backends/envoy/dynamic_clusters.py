@@ -20,14 +20,14 @@ from envoy.extensions.filters.network.tcp_proxy.v3 import tcp_proxy_pb2
 from envoy.type.v3 import percent_pb2
 
 from gatehouse.compiler.backends.envoy import names, quoting
-from gatehouse.compiler.backends.envoy.fragments import Followed
+from gatehouse.compiler.backends.envoy.fragments import ChangeTracker
 from gatehouse.compiler.backends.envoy.protobufs import number, packed
 from gatehouse.compiler.ir import gateway as ir
 
 IDLE = 3600.0
 """Seconds; connections without traffic for so long are closed."""
 
-LONGEST = 82_800.0
+MAX_CONNECTION_SECONDS = 82_800.0
 JITTER = 4.0
 """Seconds, and percent more by chance: connections that pass through end before they are a day old
 (a client's certificate is only looked at when it connects), and not all at once."""
@@ -38,7 +38,7 @@ BUFFER = 32 * 1024
 KEEPALIVE = 55
 """Seconds without traffic until a peer is asked if it is there, and between such questions."""
 
-PROBES = 3
+KEEPALIVE_PROBES = 3
 
 SNI = "%REQUESTED_SERVER_NAME%"
 DESTINATION = "%DOWNSTREAM_LOCAL_ADDRESS%"
@@ -47,7 +47,7 @@ _SOCKET, _KEEPALIVE, _TCP, _IDLE, _INTERVAL, _COUNT = 1, 9, 6, 4, 5, 6
 """As Linux numbers them."""
 
 
-class Directed(msgspec.Struct, frozen=True):
+class DynamicCluster(msgspec.Struct, frozen=True):
     """A name or destination, and the cluster that its connections go to."""
 
     name: str
@@ -56,7 +56,7 @@ class Directed(msgspec.Struct, frozen=True):
     """Of the IR."""
 
 
-def single(host: ir.StreamHost) -> str | None:
+def single_cluster(host: ir.L4Host) -> str | None:
     """Give the cluster of a name that needs no chain by itself, "" for none; None: it needs one."""
     if host.certificates or host.sources:
         return None
@@ -73,7 +73,7 @@ def forward(prefix: str, *, lasting: bool = False) -> Any:
     """
     made = tcp_proxy_pb2.TcpProxy(stat_prefix=prefix, idle_timeout=quoting.seconds(IDLE))
     if not lasting:
-        made.max_downstream_connection_duration.CopyFrom(quoting.seconds(LONGEST))
+        made.max_downstream_connection_duration.CopyFrom(quoting.seconds(MAX_CONNECTION_SECONDS))
         made.max_downstream_connection_duration_jitter_percentage.CopyFrom(
             percent_pb2.Percent(value=JITTER)
         )
@@ -100,7 +100,7 @@ def filters(stat_prefix: str, prefix: str, what: str) -> list[Any]:
     ]
 
 
-def bounded(listener: Any) -> None:
+def limit_buffers(listener: Any) -> None:
     """Let a listener keep its connections small, and notice clients that went without a word.
 
     These are a listener's own fields: they depend on nothing.
@@ -110,7 +110,7 @@ def bounded(listener: Any) -> None:
         (_SOCKET, _KEEPALIVE, 1),
         (_TCP, _IDLE, KEEPALIVE),
         (_TCP, _INTERVAL, KEEPALIVE),
-        (_TCP, _COUNT, PROBES),
+        (_TCP, _COUNT, KEEPALIVE_PROBES),
     ):
         listener.socket_options.append(
             socket_option_pb2.SocketOption(
@@ -122,20 +122,20 @@ def bounded(listener: Any) -> None:
         )
 
 
-def kept_alive(cluster: Any) -> None:
+def set_tcp_keepalive(cluster: Any) -> None:
     """The same for a cluster."""
     cluster.per_connection_buffer_limit_bytes.CopyFrom(number(BUFFER))
     asked = cluster.upstream_connection_options.tcp_keepalive
     asked.keepalive_time.CopyFrom(number(KEEPALIVE))
     asked.keepalive_interval.CopyFrom(number(KEEPALIVE))
-    asked.keepalive_probes.CopyFrom(number(PROBES))
+    asked.keepalive_probes.CopyFrom(number(KEEPALIVE_PROBES))
 
 
-class Moved(msgspec.Struct):
+class DynamicClusterDiff(msgspec.Struct):
     """What is directed otherwise than before."""
 
-    fresh: list[Directed]
-    gone: list[Directed]
+    fresh: list[DynamicCluster]
+    gone: list[DynamicCluster]
 
 
 class Names:
@@ -143,15 +143,15 @@ class Names:
 
     def __init__(self, port: int) -> None:
         self._prefix = names.by_name(port)
-        self._followed: Followed[ir.StreamHost] = Followed()
-        self._own_wide: dict[str, ir.StreamHost] = {}
+        self._followed: ChangeTracker[ir.L4Host] = ChangeTracker()
+        self._own_wide: dict[str, ir.L4Host] = {}
         self._wide: frozenset[str] = frozenset()
-        self._directed: dict[str, Directed] = {}
-        self._apart: dict[str, ir.StreamHost] = {}
-        self.chained: tuple[ir.StreamHost, ...] = ()
+        self._directed: dict[str, DynamicCluster] = {}
+        self._apart: dict[str, ir.L4Host] = {}
+        self.chained: tuple[ir.L4Host, ...] = ()
         """Those that have a chain, sorted."""
 
-    def follow(self, hosts: Collection[ir.StreamHost], https: Iterable[str]) -> Moved:
+    def follow(self, hosts: Collection[ir.L4Host], https: Iterable[str]) -> DynamicClusterDiff:
         """Look at the names that there are now; say which of those without chain changed.
 
         ``https``: names of chains that end TLS on the same port. Chains are looked for before all
@@ -161,7 +161,7 @@ class Names:
         for each in gone:
             self._own_wide.pop(each.hostname, None)
         for host in fresh:
-            if _is_wide(host.hostname) and single(host) is None:
+            if _is_wide(host.hostname) and single_cluster(host) is None:
                 self._own_wide[host.hostname] = host
         wide = frozenset((*self._own_wide, *filter(_is_wide, https)))
         if wide != self._wide:
@@ -177,7 +177,7 @@ class Names:
             self.chained = tuple(self._apart[name] for name in sorted(self._apart))
         after = {name: self._directed.get(name) for name in before}
         moved = [(before[name], after[name]) for name in before if before[name] != after[name]]
-        return Moved(
+        return DynamicClusterDiff(
             [new for _, new in moved if new is not None],
             [old for old, _ in moved if old is not None],
         )
@@ -186,12 +186,12 @@ class Names:
         self._apart.pop(hostname, None)
         self._directed.pop(hostname, None)
 
-    def _place(self, host: ir.StreamHost) -> None:
-        cluster = single(host)
+    def _place(self, host: ir.L4Host) -> None:
+        cluster = single_cluster(host)
         if cluster is None or self._covered(host.hostname):
             self._apart[host.hostname] = host
         elif cluster:
-            self._directed[host.hostname] = Directed(self._prefix + host.hostname, cluster)
+            self._directed[host.hostname] = DynamicCluster(self._prefix + host.hostname, cluster)
 
     def _covered(self, hostname: str) -> bool:
         if not self._wide or not hostname:
@@ -202,7 +202,7 @@ class Names:
         return "" in self._wide or any(tail in self._wide for tail in tails if tail != hostname)
 
 
-def _named(*several: Iterable[ir.StreamHost]) -> dict[str, None]:
+def _named(*several: Iterable[ir.L4Host]) -> dict[str, None]:
     return {host.hostname: None for hosts in several for host in hosts}
 
 

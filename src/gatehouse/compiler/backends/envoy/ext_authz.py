@@ -28,7 +28,7 @@ from gatehouse.compiler.backends.envoy import (
     route_match,
 )
 from gatehouse.compiler.backends.envoy.protobufs import packed, written
-from gatehouse.compiler.backends.envoy.quoting import UnwritableError
+from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
 from gatehouse.compiler.backends.envoy.route_context import Context
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
@@ -38,7 +38,7 @@ from gatehouse.dataplane.xds.resources import CLUSTER, Resource
 from gatehouse.sidecars.authenticator import config
 from gatehouse.sidecars.authenticator.config import Party, Realm
 
-SECONDS = 60.0
+AUTHORIZATION_TIMEOUT_SECONDS = 60.0
 """For an answer: it may take several of the provider's."""
 
 AWAY = 503
@@ -51,10 +51,10 @@ def guard(context: Context, wanted: Oidc) -> Any:
     """Give the filter that lets in those alone whom the provider knows. Raises UnwritableError."""
     if not context.capabilities.authenticators:
         why = "OpenID Connect needs an agent with an authenticator"
-        raise UnwritableError(f"AuthenticationFilter {wanted.filter}: spec.oidc: {why}")
+        raise InvalidValueError(f"AuthenticationFilter {wanted.filter}: spec.oidc: {why}")
     if wanted in context.taken:
         path = context.taken[wanted]
-        raise UnwritableError(f"the path {path} is another AuthenticationFilter's already")
+        raise InvalidValueError(f"the path {path} is another AuthenticationFilter's already")
     party = _party(wanted)
     said = {
         "x-origin": _origin(context),
@@ -79,7 +79,7 @@ def _asking(
         server_uri=http_uri_pb2.HttpUri(
             uri="http://authenticator",
             cluster=names.AUTHENTICATOR,
-            timeout=quoting.seconds(SECONDS),
+            timeout=quoting.seconds(AUTHORIZATION_TIMEOUT_SECONDS),
         ),
         # What Envoy puts behind it, the request's own path, is a query that nobody reads.
         path_prefix=f"/{name}/admit?",
@@ -118,7 +118,9 @@ def _origin(context: Context) -> str:
 
 
 def _party(wanted: Oidc) -> Party:
-    told = tuple(quoting.changed_header(header) for _, header in relying_parties.told(wanted))
+    told = tuple(
+        quoting.changed_header(header) for _, header in relying_parties.claim_headers(wanted)
+    )
     return relying_parties.party(wanted, _file, told)
 
 
@@ -170,7 +172,7 @@ def routes(context: Context, host: ir.VirtualHost) -> Iterator[Any]:
         if wanted not in context.taken:
             try:
                 yield from _own(context, wanted)
-            except UnwritableError:
+            except InvalidValueError:
                 # Its routes say why, and lead nobody here.
                 continue
 
@@ -183,7 +185,7 @@ def _own(context: Context, wanted: Oidc) -> list[Any]:
             name=f"{wanted.filter}/{action}", match=route_match.match(ir.Match(exact))
         )
         made.route.cluster = names.AUTHENTICATOR
-        made.route.timeout.CopyFrom(quoting.seconds(SECONDS))
+        made.route.timeout.CopyFrom(quoting.seconds(AUTHORIZATION_TIMEOUT_SECONDS))
         onward = rewriting.rewrite(ir.FullPath(f"/{party.name}/{action}"), exact)
         made.route.regex_rewrite.CopyFrom(onward)
         made.request_headers_to_add.append(headers.option("x-origin", _origin(context)))
@@ -216,7 +218,7 @@ def resources(
     for each, origins in wanted.items():
         try:
             name, files = _described(each, secrets)
-        except (KeyError, UnwritableError):
+        except (KeyError, InvalidValueError):
             # Nobody asks for it: its routes answer 500, and say why.
             continue
         found.append(sidecar_configs.resource("authenticator", name, files, origins=tuple(origins)))
@@ -254,5 +256,5 @@ def _cluster() -> Resource:
     made.load_assignment.endpoints.add().lb_endpoints.add(
         endpoint=endpoint_components_pb2.Endpoint(address=pipe)
     )
-    clusters.keep(made, clusters.IDLE)
+    clusters.set_idle_timeout(made, clusters.IDLE_TIMEOUT_SECONDS)
     return Resource.make(CLUSTER, names.AUTHENTICATOR, written(made))

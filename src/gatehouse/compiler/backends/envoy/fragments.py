@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from gatehouse.compiler.backends import fragments
-from gatehouse.compiler.backends.fragments import Followed, Unsupported
-from gatehouse.dataplane.xds.resources import Resource, Resources
+from gatehouse.compiler.backends.fragments import ChangeTracker, Unsupported
+from gatehouse.dataplane.xds.resources import Resource, ResourceSet
 
-__all__ = ["Followed", "Part", "Parts", "Unsupported"]
+__all__ = ["ChangeTracker", "Part", "Parts", "Unsupported"]
 
-Part = fragments.Part[Resource]
+Part = fragments.Fragment[Resource]
 
 
-class Parts(fragments.Parts[Resource, Resources]):
+class Parts(fragments.Fragments[Resource, ResourceSet]):
     """All parts of a gateway, and the set of their resources."""
 
     def __init__(self) -> None:
-        super().__init__(Resources())
+        super().__init__(ResourceSet())

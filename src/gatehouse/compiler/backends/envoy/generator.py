@@ -24,21 +24,21 @@ from gatehouse.compiler.backends.envoy import (
 from gatehouse.compiler.backends.envoy.capabilities import Capabilities
 from gatehouse.compiler.backends.envoy.dynamic_cluster_resources import Directions
 from gatehouse.compiler.backends.envoy.filter_chains import Chain
-from gatehouse.compiler.backends.envoy.fragments import Followed, Part, Parts, Unsupported
+from gatehouse.compiler.backends.envoy.fragments import ChangeTracker, Part, Parts, Unsupported
 from gatehouse.compiler.backends.envoy.kube_apiserver import fragments as kubernetes
-from gatehouse.compiler.backends.envoy.quoting import UnwritableError
+from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
 from gatehouse.compiler.backends.envoy.route_context import Context, Shown, shown
 from gatehouse.compiler.backends.envoy.virtual_hosts import Hosts
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Basic, Oidc
-from gatehouse.dataplane.xds.resources import Resource, Resources
+from gatehouse.dataplane.xds.resources import Resource, ResourceSet
 
 
 class Generated(msgspec.Struct, frozen=True):
     """Resources, and what of the IR Envoy cannot do: names of routes or ``port/…``, and why."""
 
-    resources: Resources
+    resources: ResourceSet
     unsupported: Unsupported = ()
 
 
@@ -49,7 +49,7 @@ class Generator:
         self._capabilities = capabilities
         self._parts = Parts()
         self._apis = kubernetes.Apis(self._parts)
-        self._followed: Followed[ir.Cluster] = Followed()
+        self._followed: ChangeTracker[ir.Cluster] = ChangeTracker()
         self._clusters: dict[str, ir.Cluster] = {}
         self._shown: dict[str, Shown | None] = {}
         self._hosts: dict[int, Hosts] = {}
@@ -61,7 +61,7 @@ class Generator:
         """Clusters that chains name."""
         self._destinations: dict[int, proxy_protocol.Destinations] = {}
         """Of each tunnel's port."""
-        self._moved: list[dynamic_clusters.Moved] = []
+        self._moved: list[dynamic_clusters.DynamicClusterDiff] = []
         """In this pass."""
         self._directions = Directions(self._parts, capabilities)
         self._kept: dict[str, set[str]] = {}
@@ -97,14 +97,16 @@ class Generator:
         return tuple(listeners.ports(gateway, chains, self._passing, self._entrance))
 
     def _passing(
-        self, stream: ir_gateway.StreamListener, beside: Iterable[Chain]
-    ) -> tuple[ir_gateway.StreamHost, ...]:
+        self, stream: ir_gateway.L4Listener, beside: Iterable[Chain]
+    ) -> tuple[ir_gateway.L4Host, ...]:
         known = self._names.setdefault(stream.port, dynamic_clusters.Names(stream.port))
         https = [name for chain in beside if chain.certificates for name in chain.names]
         self._moved.append(known.follow(stream.hosts, https))
         return known.chained
 
-    def _entrance(self, tunnel: ir_gateway.TunnelListener) -> proxy_protocol.Entrance:
+    def _entrance(
+        self, tunnel: ir_gateway.ProxyProtocolListener
+    ) -> proxy_protocol.ProxyProtocolInputs:
         known = self._destinations.setdefault(tunnel.port, proxy_protocol.Destinations(tunnel.port))
         self._moved.append(known.follow(tunnel.destinations))
         return known.entrance(tunnel.proxies)
@@ -155,7 +157,7 @@ class Generator:
             made = clusters.cluster(cluster, self._capabilities)
             found = secrets.of_cluster(cluster, gateway)
             return Part((made, clusters.endpoints(cluster), *found))
-        except UnwritableError as error:
+        except InvalidValueError as error:
             return Part((), ((f"cluster/{cluster.name}", str(error)),))
 
     def _plan_secrets(self, gateway: ir_gateway.Gateway, ports: tuple[listeners.Port, ...]) -> None:
@@ -239,7 +241,7 @@ def _port(port: listeners.Port, known: dict[str, ir.Cluster], seen: tuple[Any, .
         found = [listeners.listener(port, known)]
         if port.family == "udp":
             found += l4.mixed(port.number, next(iter(port.streams[0].hosts)), known)
-    except UnwritableError as error:
+    except InvalidValueError as error:
         return Part((), ((f"port/{port.number}", str(error)),), seen=seen)
     return Part(tuple(found), seen=seen)
 
@@ -250,6 +252,9 @@ def _common(gateway: ir_gateway.Gateway, snippets: Counter[str]) -> Unsupported:
     why = "snippets are in NGINX's language"
     names = (*(each.name for each in gateway.snippets), *sorted(+snippets))
     return (
-        *(("edge", each) for each in (*client_ip.missing(edge), *compression.missing(edge))),
+        *(
+            ("edge", each)
+            for each in (*client_ip.unsupported(edge), *compression.unsupported(edge))
+        ),
         *((f"policy/{name}", why) for name in dict.fromkeys(names)),
     )

@@ -44,7 +44,7 @@ def request(edit: ir.HeaderEdit) -> Request:
     """Take the Host out of an edit. Raises UnwritableError."""
     touched = {*edit.remove, *(item.name for item in edit.add)}
     if "host" in {name.lower() for name in touched}:
-        raise quoting.UnwritableError("Envoy can neither add to the header host nor remove it")
+        raise quoting.InvalidValueError("Envoy can neither add to the header host nor remove it")
     hosts = [item.value for item in edit.set if item.name.lower() == "host"]
     if not hosts:
         return Request(edit)
@@ -69,7 +69,7 @@ def apply(made: Any, kind: str, edit: ir.HeaderEdit) -> None:
     """
     changes = max(len(edit.remove), len(edit.set) + len(edit.add))
     if changes > MOST_CHANGES:
-        raise quoting.UnwritableError(
+        raise quoting.InvalidValueError(
             f"a rule changes {changes} headers of a {kind}, and Envoy takes at most {MOST_CHANGES}"
         )
     removed = getattr(made, f"{kind}_headers_to_remove")

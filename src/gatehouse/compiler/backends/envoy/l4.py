@@ -22,7 +22,7 @@ UDP_IDLE = 30.0
 Clusters = Mapping[str, http.Cluster]
 
 
-def forward(prefix: str, host: ir.StreamHost, known: Clusters, *, lasting: bool) -> Any:
+def forward(prefix: str, host: ir.L4Host, known: Clusters, *, lasting: bool) -> Any:
     """Give the filter that sends connections on; a share that leads nowhere is cut."""
     made = dynamic_clusters.forward(prefix, lasting=lasting)
     shares = [(_target(each, known), each.weight) for each in host.backends if each.weight > 0]
@@ -36,7 +36,7 @@ def forward(prefix: str, host: ir.StreamHost, known: Clusters, *, lasting: bool)
     )
 
 
-def datagrams(port: int, host: ir.StreamHost, known: Clusters) -> Any:
+def datagrams(port: int, host: ir.L4Host, known: Clusters) -> Any:
     """Give the listener filter that sends datagrams on."""
     route = packed(route_pb2.Route(cluster=_of_datagrams(port, host, known)))
     made = udp_proxy_pb2.UdpProxyConfig(
@@ -50,7 +50,7 @@ def datagrams(port: int, host: ir.StreamHost, known: Clusters) -> Any:
     )
 
 
-def mixed(port: int, host: ir.StreamHost, known: Clusters) -> list[Resource]:
+def mixed(port: int, host: ir.L4Host, known: Clusters) -> list[Resource]:
     """Give the cluster of all backends of a UDP port, which Envoy cannot choose among by weight."""
     shares = _shares(host)
     if len(shares) < 2:
@@ -68,7 +68,8 @@ def mixed(port: int, host: ir.StreamHost, known: Clusters) -> list[Resource]:
             lost += share.weight
             continue
         locality = components.LocalityLbEndpoints(
-            lb_endpoints=clusters.hosts(found.endpoints), load_balancing_weight=number(share.weight)
+            lb_endpoints=clusters.lb_endpoints(found.endpoints),
+            load_balancing_weight=number(share.weight),
         )
         locality.locality.sub_zone = str(place)
         localities.append(locality)
@@ -79,16 +80,16 @@ def mixed(port: int, host: ir.StreamHost, known: Clusters) -> list[Resource]:
     ]
 
 
-def _shares(host: ir.StreamHost) -> list[ir.StreamBackend]:
+def _shares(host: ir.L4Host) -> list[ir.L4Backend]:
     return [each for each in host.backends if each.weight > 0]
 
 
-def _of_datagrams(port: int, host: ir.StreamHost, known: Clusters) -> str:
+def _of_datagrams(port: int, host: ir.L4Host, known: Clusters) -> str:
     shares = _shares(host)
     if len(shares) > 1:
         return f"udp-{port}"
     return _target(shares[0], known) if shares else names.BROKEN
 
 
-def _target(backend: ir.StreamBackend, known: Clusters) -> str:
+def _target(backend: ir.L4Backend, known: Clusters) -> str:
     return backend.cluster if backend.cluster in known else names.BROKEN

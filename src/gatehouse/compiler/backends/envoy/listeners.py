@@ -29,7 +29,7 @@ from gatehouse.compiler.backends.envoy.filter_chains import Chain, Chains
 from gatehouse.compiler.backends.envoy.protobufs import address, packed, written
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
-from gatehouse.compiler.ir.settings import Edge
+from gatehouse.compiler.ir.settings import DataPlaneSettings
 from gatehouse.dataplane.xds.resources import LISTENER, Resource
 
 _INSPECTOR = "envoy.filters.listener.tls_inspector"
@@ -40,16 +40,16 @@ class Port(msgspec.Struct, frozen=True):
 
     number: int
     bind_address: str
-    edge: Edge
+    edge: DataPlaneSettings
     plain: bool = False
     """Whether HTTP is served in the clear."""
     chains: tuple[Chain, ...] = ()
     client_validation: ir.ClientValidation | None = None
-    streams: tuple[ir.StreamListener, ...] = ()
+    streams: tuple[ir.L4Listener, ...] = ()
     """Of TCP or TLS, or the one of UDP; of TLS with the names only that have a chain."""
     passes: bool = False
     """Whether TLS passes through."""
-    tunnel: proxy_protocol.Entrance | None = None
+    tunnel: proxy_protocol.ProxyProtocolInputs | None = None
 
     @property
     def family(self) -> str:
@@ -61,8 +61,8 @@ class Port(msgspec.Struct, frozen=True):
 def ports(
     gateway: ir.Gateway,
     chains: Mapping[int, Chains],
-    passing: Callable[[ir.StreamListener, tuple[Chain, ...]], tuple[ir.StreamHost, ...]],
-    entrance: Callable[[ir.TunnelListener], proxy_protocol.Entrance],
+    passing: Callable[[ir.L4Listener, tuple[Chain, ...]], tuple[ir.L4Host, ...]],
+    entrance: Callable[[ir.ProxyProtocolListener], proxy_protocol.ProxyProtocolInputs],
 ) -> Iterator[Port]:
     """Give the ports of a gateway; TLS listeners may share theirs with HTTPS.
 
@@ -78,7 +78,7 @@ def ports(
             return made
         return msgspec.structs.replace(
             made,
-            streams=(ir.StreamListener(number, "TLS", passing(found, made.chains)),),
+            streams=(ir.L4Listener(number, "TLS", passing(found, made.chains)),),
             passes=any(not host.certificates for host in found.hosts),
         )
 
@@ -115,7 +115,7 @@ def listener(port: Port, known: Mapping[str, http.Cluster]) -> Resource:
     made.listener_filters.extend(client_ip.listener_filters(port.edge))
     tls = any(each.protocol == "TLS" for each in port.streams)
     if tls:
-        dynamic_clusters.bounded(made)
+        dynamic_clusters.limit_buffers(made)
     if tls or port.chains:
         made.listener_filters.append(
             components.ListenerFilter(
@@ -193,7 +193,7 @@ def _https(port: Port, chain: Chain) -> Any:
 
 
 def _stream(
-    port: int, stream: ir.StreamListener, host: ir.StreamHost, known: Mapping[str, http.Cluster]
+    port: int, stream: ir.L4Listener, host: ir.L4Host, known: Mapping[str, http.Cluster]
 ) -> Any:
     prefix = f"{stream.protocol.lower()}_{port}"
     name = names.chain(port, f"stream/{host.hostname}")

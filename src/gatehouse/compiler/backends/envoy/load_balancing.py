@@ -27,7 +27,7 @@ def policy(settings: UpstreamSettings) -> int:
     return found
 
 
-def missing(settings: UpstreamSettings) -> list[str]:
+def unsupported(settings: UpstreamSettings) -> list[str]:
     """Say what of the settings Envoy leaves out."""
     found = {}
     if "least_time" in settings.balancing:

@@ -94,7 +94,7 @@ SCOPE_PLACE = 1
 """Where the scope of a request for kube-apiservers stands in what is said of it."""
 
 
-def told(scope: str) -> str:
+def scope_header_value(scope: str) -> str:
     """Say a scope, in the header for it, of a request of which nothing else is known yet.
 
     The connection by which it arrived may stand behind it. Later it is ``verb:scope:resource``,

@@ -16,12 +16,12 @@ from envoy.config.listener.v3 import listener_components_pb2 as components
 from envoy.extensions.filters.listener.proxy_protocol.v3 import proxy_protocol_pb2
 
 from gatehouse.compiler.backends.envoy import client_ip, dynamic_clusters, names, quoting
-from gatehouse.compiler.backends.envoy.fragments import Followed
+from gatehouse.compiler.backends.envoy.fragments import ChangeTracker
 from gatehouse.compiler.backends.envoy.protobufs import packed
-from gatehouse.compiler.backends.envoy.quoting import UnwritableError
+from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
 from gatehouse.compiler.ir import gateway as ir
 
-PATIENCE = 5.0
+PROXY_HEADER_TIMEOUT_SECONDS = 5.0
 """Seconds until the header must have come."""
 
 
@@ -32,7 +32,7 @@ class Listed(msgspec.Struct, frozen=True, order=True):
     sources: tuple[str, ...]
 
 
-class Entrance(msgspec.Struct, frozen=True):
+class ProxyProtocolInputs(msgspec.Struct, frozen=True):
     """What the listener of such a port depends on."""
 
     proxies: tuple[str, ...]
@@ -44,49 +44,53 @@ class Destinations:
 
     def __init__(self, port: int) -> None:
         self._port = port
-        self._followed: Followed[ir.Destination] = Followed()
+        self._followed: ChangeTracker[ir.Destination] = ChangeTracker()
         self._listed: set[Listed] = set()
 
-    def follow(self, destinations: Collection[ir.Destination]) -> dynamic_clusters.Moved:
+    def follow(
+        self, destinations: Collection[ir.Destination]
+    ) -> dynamic_clusters.DynamicClusterDiff:
         """Look at the destinations that there are now; say which of them changed."""
         fresh, gone = self._followed.follow(destinations)
         self._listed -= {Listed(each.address, each.sources) for each in gone}
         self._listed |= {Listed(each.address, each.sources) for each in fresh if each.sources}
-        return dynamic_clusters.Moved(list(self._directed(fresh)), list(self._directed(gone)))
+        return dynamic_clusters.DynamicClusterDiff(
+            list(self._directed(fresh)), list(self._directed(gone))
+        )
 
-    def _directed(self, found: list[ir.Destination]) -> Iterator[dynamic_clusters.Directed]:
+    def _directed(self, found: list[ir.Destination]) -> Iterator[dynamic_clusters.DynamicCluster]:
         for each in found:
             # Whatever is no address is nobody's destination.
-            with contextlib.suppress(UnwritableError):
+            with contextlib.suppress(InvalidValueError):
                 yield destination(self._port, each)
 
-    def entrance(self, proxies: tuple[str, ...]) -> Entrance:
+    def entrance(self, proxies: tuple[str, ...]) -> ProxyProtocolInputs:
         """Give what of the port its listener depends on."""
-        return Entrance(proxies, tuple(sorted(self._listed)))
+        return ProxyProtocolInputs(proxies, tuple(sorted(self._listed)))
 
 
-def destination(port: int, found: ir.Destination) -> dynamic_clusters.Directed:
+def destination(port: int, found: ir.Destination) -> dynamic_clusters.DynamicCluster:
     """Give the cluster of a destination. Raises UnwritableError."""
     prefix = names.by_destination(port, found.sources)
     address = _address(found.address)
     shown = f"[{address}]" if address.version == 6 else str(address)
-    return dynamic_clusters.Directed(f"{prefix}{shown}:{found.port}", found.cluster)
+    return dynamic_clusters.DynamicCluster(f"{prefix}{shown}:{found.port}", found.cluster)
 
 
-def fill(made: Any, port: int, entrance: Entrance) -> None:
+def fill(made: Any, port: int, entrance: ProxyProtocolInputs) -> None:
     """Write a port's listener. Raises UnwritableError."""
-    dynamic_clusters.bounded(made)
+    dynamic_clusters.limit_buffers(made)
     made.listener_filters.append(
         components.ListenerFilter(
             name="envoy.filters.listener.proxy_protocol",
             typed_config=packed(proxy_protocol_pb2.ProxyProtocol()),
         )
     )
-    made.listener_filters_timeout.CopyFrom(quoting.seconds(PATIENCE))
+    made.listener_filters_timeout.CopyFrom(quoting.seconds(PROXY_HEADER_TIMEOUT_SECONDS))
     made.filter_chains.extend(_chains(port, entrance))
 
 
-def _chains(port: int, entrance: Entrance) -> Iterator[Any]:
+def _chains(port: int, entrance: ProxyProtocolInputs) -> Iterator[Any]:
     believed = [client_ip.network(each) for each in entrance.proxies]
     for each in entrance.listed:
         made = components.FilterChain(
@@ -119,4 +123,4 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     try:
         return ipaddress.ip_address(text)
     except ValueError as error:
-        raise UnwritableError("a destination is no address") from error
+        raise InvalidValueError("a destination is no address") from error

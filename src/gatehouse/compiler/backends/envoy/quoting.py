@@ -10,10 +10,10 @@ import re2
 from envoy.type.matcher.v3 import regex_pb2
 from google.protobuf import duration_pb2
 
-from gatehouse.dataplane.xds.runtime_limits import LARGEST_PROGRAM
+from gatehouse.dataplane.xds.runtime_limits import MAX_PROGRAM_SIZE
 
 
-class UnwritableError(ValueError):
+class InvalidValueError(ValueError):
     """A value that no resource can hold; the message says why, without the value."""
 
 
@@ -43,11 +43,11 @@ LONGEST_TIME = 315_576_000.0
 def text(value: str) -> str:
     """Check a value that Envoy takes as it is."""
     if _CONTROL.search(value):
-        raise UnwritableError("a value has control characters")
+        raise InvalidValueError("a value has control characters")
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise UnwritableError("a value is no valid Unicode") from error
+        raise InvalidValueError("a value is no valid Unicode") from error
     return value
 
 
@@ -55,7 +55,7 @@ def limited(value: str, longest: int, what: str) -> str:
     """Check that a value has at most ``longest`` bytes; ``what`` names it in the error."""
     size = len(text(value).encode())
     if size > longest:
-        raise UnwritableError(f"{what} has {size} bytes, and Envoy takes at most {longest}")
+        raise InvalidValueError(f"{what} has {size} bytes, and Envoy takes at most {longest}")
     return value
 
 
@@ -82,14 +82,14 @@ def literal(value: str) -> str:
 def hostname(value: str) -> str:
     """Check the name of a host, which may begin with a wildcard."""
     if not _HOSTNAME.fullmatch(value):
-        raise UnwritableError("a hostname is none")
+        raise InvalidValueError("a hostname is none")
     return value
 
 
 def header_name(name: str) -> str:
     """Check the name of a header that is changed or looked at; give it in lower case."""
     if not _TOKEN.fullmatch(name):
-        raise UnwritableError("a header name has characters that HTTP does not allow")
+        raise InvalidValueError("a header name has characters that HTTP does not allow")
     return name.lower()
 
 
@@ -97,14 +97,14 @@ def changed_header(name: str) -> str:
     """Check the name of a header that is changed."""
     found = header_name(name)
     if found in _UNTOUCHABLE or found.startswith("x-envoy-"):
-        raise UnwritableError(f"Envoy does not let routes change the header {found}")
+        raise InvalidValueError(f"Envoy does not let routes change the header {found}")
     return found
 
 
 def seconds(value: float) -> duration_pb2.Duration:
     """Write a time."""
     if not 0 <= value <= LONGEST_TIME:
-        raise UnwritableError("a time is negative, or longer than ten years")
+        raise InvalidValueError("a time is negative, or longer than ten years")
     made = duration_pb2.Duration()
     made.FromNanoseconds(round(value * 1000) * 1_000_000)
     return made
@@ -113,7 +113,7 @@ def seconds(value: float) -> duration_pb2.Duration:
 def pattern(value: str) -> Any:
     """Check a regular expression; give it as one that must match the whole."""
     if len(value) > LONGEST_PATTERN:
-        raise UnwritableError(f"a regular expression is longer than {LONGEST_PATTERN} characters")
+        raise InvalidValueError(f"a regular expression is longer than {LONGEST_PATTERN} characters")
     return regex(text(value))
 
 
@@ -124,9 +124,9 @@ def regex(value: str) -> Any:
     try:
         compiled = re2.compile(value, options)
     except re2.error as error:
-        raise UnwritableError("a regular expression is not valid for RE2") from error
-    if compiled.programsize > LARGEST_PROGRAM:
-        raise UnwritableError("a regular expression is too large once it is compiled")
+        raise InvalidValueError("a regular expression is not valid for RE2") from error
+    if compiled.programsize > MAX_PROGRAM_SIZE:
+        raise InvalidValueError("a regular expression is too large once it is compiled")
     return regex_pb2.RegexMatcher(regex=value)
 
 
@@ -158,7 +158,7 @@ def _byte(byte: int, space: str) -> str:
 def path(value: str) -> str:
     """Write a path: what may not stand in one is percent-encoded."""
     if "?" in value or "#" in value:
-        raise UnwritableError("a path has a question mark or a hash")
+        raise InvalidValueError("a path has a question mark or a hash")
     kept = re.sub(r"%(?![0-9A-Fa-f]{2})", "%25", text(value))
     return quote(kept, safe="/%:@!$&'()*+,;=~-._")
 

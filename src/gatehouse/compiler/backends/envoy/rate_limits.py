@@ -37,7 +37,7 @@ def limits(wanted: ir.RateLimits) -> list[Any]:
     return [_limit(wanted, limit) for limit in wanted.limits if _unknown(limit) is None]
 
 
-def missing(wanted: ir.RateLimits) -> list[str]:
+def unsupported(wanted: ir.RateLimits) -> list[str]:
     """Say what of the limits Envoy leaves out."""
     found = []
     for limit in wanted.limits:

@@ -28,7 +28,7 @@ def hostname(value: str) -> str:
 def matched(path: ir.PathMatch) -> str:
     """Give the prefix that a route matched, without its last slash."""
     if not isinstance(path, ir.PathPrefix):
-        raise quoting.UnwritableError("a prefix can only be replaced where one was matched")
+        raise quoting.InvalidValueError("a prefix can only be replaced where one was matched")
     return route_match.decoded(path.value).rstrip("/")
 
 

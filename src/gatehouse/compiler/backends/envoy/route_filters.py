@@ -27,7 +27,7 @@ from gatehouse.compiler.backends.envoy import (
     session_persistence,
 )
 from gatehouse.compiler.backends.envoy.protobufs import number, packed
-from gatehouse.compiler.backends.envoy.quoting import UnwritableError
+from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
 from gatehouse.compiler.backends.envoy.route_context import Context
 from gatehouse.compiler.backends.envoy.unsupported import left_out
 from gatehouse.compiler.ir import http as ir
@@ -70,14 +70,16 @@ def apply(made: Any, context: Context, route: ir.Route) -> None:
     """Write what stands before a route. Raises UnwritableError."""
     if route.snippets:
         named = ", ".join(dict.fromkeys(snippet.name for snippet in route.snippets))
-        raise UnwritableError(f"{named}: snippets are in NGINX's language")
+        raise InvalidValueError(f"{named}: snippets are in NGINX's language")
     found = [*rate_limits.limits(route.settings.rates), *authentication.guard(context, route)]
     if found:
         own = matcher_pb2.Matcher(on_no_match=_execute(found))
         made.typed_per_filter_config[FILTER].CopyFrom(_own(own))
     challenges.apply(made, route.authentication)
-    if told := authentication.told(route):
-        made.typed_per_filter_config[claim_headers.FILTER].CopyFrom(claim_headers.told(told))
+    if told := authentication.claims_by_header(route):
+        made.typed_per_filter_config[claim_headers.FILTER].CopyFrom(
+            claim_headers.per_route_config(told)
+        )
     size = route.settings.client.body_size
     if size and size <= BUFFERED:
         made.typed_per_filter_config[BODY].CopyFrom(_own(_unstated(size)))
@@ -123,7 +125,7 @@ def _unstated(size: int) -> Any:
     return made
 
 
-def missing(context: Context, route: ir.Route) -> list[str]:
+def unsupported(context: Context, route: ir.Route) -> list[str]:
     """Say what of a route's settings Envoy leaves out."""
     client, proxy = route.settings.client, route.settings.proxy
     of_client = {
@@ -155,6 +157,6 @@ def missing(context: Context, route: ir.Route) -> list[str]:
         found.append(left_out("ClientSettingsPolicy", client.policies, "body.maxSize", why))
     return [
         *found,
-        *rate_limits.missing(route.settings.rates),
-        *authentication.missing(context, route),
+        *rate_limits.unsupported(route.settings.rates),
+        *authentication.unsupported(context, route),
     ]

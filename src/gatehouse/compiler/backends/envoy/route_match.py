@@ -114,7 +114,7 @@ def _parameter(made: Any, item: ir.ValueMatch) -> None:
     name = quoting.encoded(item.name, space="+")
     if item.regex:
         # An expression would have to be kept from looking beyond the value.
-        raise quoting.UnwritableError(
+        raise quoting.InvalidValueError(
             "Envoy cannot match a regular expression with a query parameter of such a name"
         )
     made.headers.append(holds(":path", rf"[^?]*\?(?:[^&]*&)*{name}={wanted}(?:&.*)?"))

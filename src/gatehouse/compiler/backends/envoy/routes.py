@@ -13,7 +13,7 @@ from gatehouse.compiler.backends.envoy import (
     route_filters,
     route_match,
 )
-from gatehouse.compiler.backends.envoy.quoting import UnwritableError
+from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
 from gatehouse.compiler.backends.envoy.route_context import Context
 from gatehouse.compiler.ir import http as ir
 
@@ -22,16 +22,16 @@ Unsupported = list[tuple[str, str]]
 
 def routes(context: Context, route: ir.Route, hostname: str, unsupported: Unsupported) -> list[Any]:
     """Give a route's routes; what cannot be served answers 500, and that is said."""
-    unsupported += [(ir.LEFT_OUT + route.name, why) for why in missing(context, route)]
+    unsupported += [(ir.LEFT_OUT + route.name, why) for why in unsupported_features(context, route)]
     try:
         match = route_match.match(route.match)
-    except UnwritableError as error:
+    except InvalidValueError as error:
         # What cannot be matched is never matched.
         unsupported.append((route.name, str(error)))
         return []
     try:
         return _cases(context, route, match, hostname)
-    except UnwritableError as error:
+    except InvalidValueError as error:
         unsupported.append((route.name, str(error)))
         failed = components.Route(name=route.name, match=match)
         failed.direct_response.status = 500
@@ -45,13 +45,13 @@ def not_found() -> Any:
     return made
 
 
-def missing(context: Context, route: ir.Route) -> list[str]:
+def unsupported_features(context: Context, route: ir.Route) -> list[str]:
     """Say what of a route's settings Envoy leaves out."""
-    found = route_filters.missing(context, route)
+    found = route_filters.unsupported(context, route)
     if isinstance(route.action, ir.Forward):
         for name in sorted(cluster_names(route.action)):
             if name in context.clusters:
-                found += load_balancing.missing(context.clusters[name].settings)
+                found += load_balancing.unsupported(context.clusters[name].settings)
     return found
 
 

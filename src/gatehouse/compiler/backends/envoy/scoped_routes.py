@@ -18,7 +18,7 @@ from envoy.config.route.v3 import route_pb2, scoped_route_pb2
 
 from gatehouse.compiler.backends.envoy import authentication, ext_authz, names, quoting, retries
 from gatehouse.compiler.backends.envoy.protobufs import packed, truth, written
-from gatehouse.compiler.backends.envoy.quoting import UnwritableError
+from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
 from gatehouse.compiler.backends.envoy.route_context import Context
 from gatehouse.compiler.backends.envoy.routes import Unsupported, not_found, routes
 from gatehouse.compiler.ir import http as ir
@@ -71,7 +71,7 @@ def wide(
 def _named(host: ir.VirtualHost, unsupported: Unsupported) -> bool:
     try:
         return not host.hostname or bool(quoting.hostname(host.hostname))
-    except UnwritableError as error:
+    except InvalidValueError as error:
         unsupported += [(route.name, str(error)) for route in host.routes]
         return False
 

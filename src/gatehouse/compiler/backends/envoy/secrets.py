@@ -56,7 +56,7 @@ def of_cluster(cluster: http.Cluster, gateway: ir.Gateway) -> Iterator[Resource]
             yield trust(names.backend_trust(cluster.name), bundle)
 
 
-def told(name: str) -> Any:
+def secret_config(name: str) -> Any:
     """Ask for a secret by its name."""
     return secret_pb2.SdsSecretConfig(name=name, sds_config=ads())
 
@@ -65,7 +65,7 @@ def common(certificates: list[str], *alpn: str) -> Any:
     """Give what both sides of a handshake have."""
     return tls_pb2.CommonTlsContext(
         tls_params=_VERSIONS,
-        tls_certificate_sds_secret_configs=[told(name) for name in certificates],
+        tls_certificate_sds_secret_configs=[secret_config(name) for name in certificates],
         alpn_protocols=alpn,
     )
 
@@ -74,7 +74,9 @@ def server(certificates: list[str], *alpn: str, clients: str = "", required: boo
     """Give the transport socket that ends TLS. ``clients``: the name of their authorities."""
     made = tls_pb2.DownstreamTlsContext(common_tls_context=common(certificates, *alpn))
     if clients:
-        made.common_tls_context.validation_context_sds_secret_config.CopyFrom(told(clients))
+        made.common_tls_context.validation_context_sds_secret_config.CopyFrom(
+            secret_config(clients)
+        )
         made.require_client_certificate.CopyFrom(truth(required))
         # What a resumed session showed is not looked at again.
         made.disable_stateless_session_resumption = True

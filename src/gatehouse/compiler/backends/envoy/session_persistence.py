@@ -44,7 +44,7 @@ def _state(wanted: ir.Persistence) -> Any:
 def share(wanted: ir.Persistence) -> Any:
     """Give what keeps a session with one of several backends. Raises UnwritableError."""
     if wanted.kind == "header":
-        raise quoting.UnwritableError(
+        raise quoting.InvalidValueError(
             "Envoy keeps a session named by a header with one backend only, not with several"
         )
     policy = components.RouteAction.HashPolicy()

@@ -8,7 +8,7 @@ from typing import Any
 
 from gatehouse.compiler.backends.envoy import authentication, ext_authz, names, scoped_routes
 from gatehouse.compiler.backends.envoy.filter_chains import Chains
-from gatehouse.compiler.backends.envoy.fragments import Followed, Part, Parts
+from gatehouse.compiler.backends.envoy.fragments import ChangeTracker, Part, Parts
 from gatehouse.compiler.backends.envoy.route_context import Context
 from gatehouse.compiler.backends.envoy.routes import cluster_names
 from gatehouse.compiler.ir import http as ir
@@ -22,7 +22,7 @@ class Hosts:
         self._parts = parts
         self._port = port
         self.apart = apart
-        self._followed: Followed[ir.VirtualHost] = Followed()
+        self._followed: ChangeTracker[ir.VirtualHost] = ChangeTracker()
         self._exact: dict[str, ir.VirtualHost] = {}
         self._places: dict[str, dict[str, ir.VirtualHost]] = {}
         """The hosts that are no exact names, by the place where they are looked up."""

@@ -25,7 +25,7 @@ def guards(context: Context, route: ir.Route) -> Guard:
     )
 
 
-def before(context: Context, route: ir.Route, answer: Body) -> Body:
+def guard_response(context: Context, route: ir.Route, answer: Body) -> Body:
     """Put the guards before an answer of NGINX's own.
 
     ``return`` is done before anything is guarded; a location that looks for a file first is not.
@@ -35,10 +35,10 @@ def before(context: Context, route: ir.Route, answer: Body) -> Body:
     found = guards(context, route)
     answer = msgspec.structs.replace(answer, inner=(*found.added, *answer.inner))
     name = names.route(context.scope, f"{route.name}/guarded")
-    return joined(found, apart(name, (*found.directives, *found.asking), answer))
+    return merge_guard(found, into_named_location(name, (*found.directives, *found.asking), answer))
 
 
-def apart(name: str, first: Iterable[Node], answer: Body) -> Body:
+def into_named_location(name: str, first: Iterable[Node], answer: Body) -> Body:
     """Put what is done ``first`` into a location of its own; the answer's is called ``name``."""
     onward = simple("try_files", names.NO_FILE, name)
     location = block("location", (name,), answer.inner)
@@ -47,7 +47,7 @@ def apart(name: str, first: Iterable[Node], answer: Body) -> Body:
     )
 
 
-def joined(found: Guard, answer: Body) -> Body:
+def merge_guard(found: Guard, answer: Body) -> Body:
     """Add what guards need around them to an answer."""
     return msgspec.structs.replace(
         answer,

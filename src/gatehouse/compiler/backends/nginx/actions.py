@@ -30,7 +30,9 @@ def serve(context: Context, route: ir.Route) -> Served:
             backend = next((entry for entry in route.action.backends if entry.weight > 0), None)
             body = proxy_pass.forward(context, route, route.action, backend)
         case ir.Redirect():
-            body = access_phase.before(context, route, _redirect(context, route, route.action))
+            body = access_phase.guard_response(
+                context, route, _redirect(context, route, route.action)
+            )
         case ir.Respond(status):
             body = _plain(route, simple("return", str(status)))
     name = names.route(context.scope, route.name)
@@ -55,7 +57,7 @@ def _split(context: Context, route: ir.Route, action: ir.Forward) -> Served:
     maps: list[Directive] = []
     fixed: list[Directive] = []
     for number, backend in enumerate(backends):
-        destination = names.UNAVAILABLE if action.grpc else names.FAILED
+        destination = names.UNAVAILABLE if action.grpc else names.INTERNAL_ERROR
         if backend.cluster:
             destination = names.route(context.scope, route.name, number + 1)
             body = proxy_pass.forward(context, route, action, backend)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from gatehouse.compiler.backends import relying_parties
 from gatehouse.compiler.backends.nginx import names, quoting
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple, write
-from gatehouse.compiler.backends.nginx.quoting import UnwritableError
+from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
 from gatehouse.compiler.backends.nginx.route_context import Context, Guard
 from gatehouse.compiler.ir.authentication import Oidc
 from gatehouse.dataplane.file_set import File
@@ -33,16 +33,16 @@ _BUFFERS = (
 def guard(context: Context, wanted: Oidc) -> Guard:
     """Give what lets in those alone whom the provider knows. Raises UnwritableError."""
     if not context.capabilities.auth_request:
-        raise UnwritableError("OpenID Connect needs an NGINX with http_auth_request_module")
+        raise InvalidValueError("OpenID Connect needs an NGINX with http_auth_request_module")
     if not context.capabilities.authenticators:
-        raise UnwritableError("OpenID Connect needs an agent with an authenticator")
+        raise InvalidValueError("OpenID Connect needs an agent with an authenticator")
     party = _party(wanted)
     scope = f"{context.scope}/{party.name}"
 
     def variable(kind: str, number: int = 0) -> str:
         return names.variable(scope, kind, str(number))
 
-    told = relying_parties.told(wanted)
+    told = relying_parties.claim_headers(wanted)
     answered = {f"x_set_cookie_{n}": variable("set", n) for n in range(config.COOKIES)}
     answered |= {f"x_claim_{n}": variable("claim", n) for n in range(len(told))}
     answered["x_cookie"] = variable("cookie")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from gatehouse.compiler.backends.nginx import auth_request, names, quoting, regex
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple
-from gatehouse.compiler.backends.nginx.quoting import UnwritableError
+from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
 from gatehouse.compiler.backends.nginx.route_context import Context, Guard
 from gatehouse.compiler.backends.nginx.traffic_settings import seconds
 from gatehouse.compiler.ir import authentication as ir
@@ -25,7 +25,9 @@ def guard(context: Context, route: str, wanted: ir.Authentication | None) -> Gua
             )
         case ir.Jwt():
             if not context.capabilities.jwt:
-                raise UnwritableError("signed tokens need the module nginx-auth-jwt, or NGINX Plus")
+                raise InvalidValueError(
+                    "signed tokens need the module nginx-auth-jwt, or NGINX Plus"
+                )
             return _Tokens(f"{context.scope}/{route}").guard(wanted)
         case ir.Oidc():
             return auth_request.guard(context, wanted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gatehouse.compiler.backends.nginx import names, quoting, tls_connectors
 from gatehouse.compiler.backends.nginx.directives import Directive, simple
-from gatehouse.compiler.backends.nginx.quoting import UnwritableError
+from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
 from gatehouse.compiler.backends.nginx.route_context import Context
 from gatehouse.compiler.ir import http as ir
 
@@ -14,7 +14,7 @@ def module_of(cluster: ir.Cluster) -> str:
     return "grpc" if cluster.protocol == "grpc" else "proxy"
 
 
-def to(cluster: ir.Cluster, upstream: str, path: str = "") -> Directive:
+def pass_directive(cluster: ir.Cluster, upstream: str, path: str = "") -> Directive:
     """Give the directive that sends a request on its way."""
     secure = "" if cluster.tls is None or tls_connectors.connected(cluster) else "s"
     if cluster.protocol == "grpc":
@@ -22,17 +22,17 @@ def to(cluster: ir.Cluster, upstream: str, path: str = "") -> Directive:
     return simple("proxy_pass", quoting.word(f"http{secure}://{upstream}{path}"))
 
 
-def protocol(context: Context, cluster: ir.Cluster) -> list[Directive]:
+def http_version(context: Context, cluster: ir.Cluster) -> list[Directive]:
     """Give the version of HTTP that a backend is spoken to in. Raises UnwritableError."""
     tls_connectors.check(context.capabilities, [cluster])
     if cluster.protocol != "h2c":
         return []
     if not context.capabilities.http2_upstreams:
-        raise UnwritableError("HTTP/2 to backends needs NGINX 1.29.4 or newer")
+        raise InvalidValueError("HTTP/2 to backends needs NGINX 1.29.4 or newer")
     return [simple("proxy_http_version", "2")]
 
 
-def tls(module: str, cluster: ir.Cluster) -> list[Directive]:
+def tls_directives(module: str, cluster: ir.Cluster) -> list[Directive]:
     """Give the directives of one location or stream server: none, if a connector speaks TLS."""
     wanted = cluster.tls
     if wanted is None or tls_connectors.connected(cluster):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from gatehouse.compiler.backends.nginx import tls_connectors
-from gatehouse.compiler.backends.nginx.fragments import Followed, look, whole
+from gatehouse.compiler.backends.nginx.fragments import ChangeTracker, look, whole
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.settings import UpstreamSettings
 
@@ -20,7 +20,7 @@ class Clusters:
         self.by_name: dict[str, ir.Cluster] = {}
         self.endpoints = 0
         """How many all of them have."""
-        self._followed: Followed[ir.Cluster] = Followed()
+        self._followed: ChangeTracker[ir.Cluster] = ChangeTracker()
         self._connected: dict[str, ir.Cluster] = {}
 
     @property

@@ -7,7 +7,7 @@ from gatehouse.compiler.backends.nginx.directives import Directive, simple
 from gatehouse.compiler.ir import settings as ir
 
 
-def addresses(edge: ir.Edge, bind_address: str, port: int) -> list[str]:
+def addresses(edge: ir.DataPlaneSettings, bind_address: str, port: int) -> list[str]:
     """Give what a server listens on; ``bind_address`` empty: every address."""
     if bind_address:
         host = f"[{bind_address}]" if ":" in bind_address else bind_address
@@ -16,13 +16,13 @@ def addresses(edge: ir.Edge, bind_address: str, port: int) -> list[str]:
     return found + ([quoting.word(f"[::]:{port}")] if edge.ipv6 else [])
 
 
-def proxied(edge: ir.Edge) -> tuple[str, ...]:
+def proxied(edge: ir.DataPlaneSettings) -> tuple[str, ...]:
     """Give the words of ``listen`` for connections that begin with who the client is."""
     known = edge.client_address
     return ("proxy_protocol",) if known and known.source == "proxy-protocol" else ()
 
 
-def http(edge: ir.Edge) -> list[Directive]:
+def http(edge: ir.DataPlaneSettings) -> list[Directive]:
     """Give the directives of all of ``http``."""
     return [
         simple("server_tokens", "on" if edge.tokens else "off"),
@@ -31,7 +31,7 @@ def http(edge: ir.Edge) -> list[Directive]:
     ]
 
 
-def stream(edge: ir.Edge) -> list[Directive]:
+def stream(edge: ir.DataPlaneSettings) -> list[Directive]:
     """Give the directives of all of ``stream``."""
     known = edge.client_address
     if known is None or known.source != "proxy-protocol":

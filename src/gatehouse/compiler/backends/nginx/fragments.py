@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from gatehouse.compiler.backends import fragments
-from gatehouse.compiler.backends.fragments import Followed, Unsupported
-from gatehouse.dataplane.file_set import Bundle, File
+from gatehouse.compiler.backends.fragments import ChangeTracker, Unsupported
+from gatehouse.dataplane.file_set import File, FileSet
 
-__all__ = ["Followed", "Part", "Parts", "Unsupported", "look", "whole"]
+__all__ = ["ChangeTracker", "Part", "Parts", "Unsupported", "look", "whole"]
 
-Part = fragments.Part[File]
+Part = fragments.Fragment[File]
 
 
-class Parts(fragments.Parts[File, Bundle]):
+class Parts(fragments.Fragments[File, FileSet]):
     """All parts of a gateway, and the bundle of their files."""
 
     def __init__(self) -> None:
-        super().__init__(Bundle())
+        super().__init__(FileSet())
 
     def keep(self, key: str, seen: tuple[Any, ...], make: Callable[[], Iterable[File]]) -> None:
         """Have the files of ``make``, made again only if ``seen`` is something else."""

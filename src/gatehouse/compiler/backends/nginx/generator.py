@@ -19,21 +19,27 @@ from gatehouse.compiler.backends.nginx import stream as passing
 from gatehouse.compiler.backends.nginx.capabilities import Capabilities
 from gatehouse.compiler.backends.nginx.cluster_index import Clusters
 from gatehouse.compiler.backends.nginx.directives import Directive
-from gatehouse.compiler.backends.nginx.fragments import Followed, Part, Parts, Unsupported, whole
+from gatehouse.compiler.backends.nginx.fragments import (
+    ChangeTracker,
+    Part,
+    Parts,
+    Unsupported,
+    whole,
+)
 from gatehouse.compiler.backends.nginx.http_conf import http_conf
-from gatehouse.compiler.backends.nginx.quoting import UnwritableError
+from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
 from gatehouse.compiler.backends.nginx.route_context import Context
 from gatehouse.compiler.backends.nginx.servers import Port, default_server
 from gatehouse.compiler.backends.nginx.virtual_hosts import Common, Hosts
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir.authentication import Oidc
-from gatehouse.dataplane.file_set import Bundle, File
+from gatehouse.dataplane.file_set import File, FileSet
 
 
 class Generated(msgspec.Struct, frozen=True):
     """A bundle, and what of the IR this NGINX cannot do: route names or ``port/…``, and why."""
 
-    bundle: Bundle
+    bundle: FileSet
     unsupported: Unsupported = ()
 
 
@@ -45,7 +51,7 @@ class Generator:
         self._parts = Parts()
         self._clusters = Clusters()
         self._hosts: dict[int, Hosts] = {}
-        self._followed: dict[str, Followed[Any]] = {}
+        self._followed: dict[str, ChangeTracker[Any]] = {}
         """What has a name and files of its own, by kind."""
         self._limits: dict[Directive, None] = {}
         self._users: dict[Oidc, None] = {}
@@ -200,7 +206,7 @@ class Generator:
             try:
                 tls_connectors.check(self._capabilities, passing.used(listener, clusters))
                 text = passing.stream(listener, ports, clusters)
-            except UnwritableError as error:
+            except InvalidValueError as error:
                 unsupported.append((f"port/{listener.port}", str(error)))
                 continue
             files.append(File.make(names.stream_file(listener.port, listener.protocol), text))
@@ -214,7 +220,7 @@ class Generator:
     def _plan_named(
         self, kind: str, wanted: Collection[Any], make: Callable[[Any], tuple[File, ...]]
     ) -> None:
-        fresh, gone = self._followed.setdefault(kind, Followed()).follow(wanted)
+        fresh, gone = self._followed.setdefault(kind, ChangeTracker()).follow(wanted)
         for each in gone:
             self._parts.drop(f"{kind}/{each.name}")
         for each in fresh:

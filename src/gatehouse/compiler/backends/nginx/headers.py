@@ -9,7 +9,7 @@ import msgspec
 
 from gatehouse.compiler.backends.nginx import names, quoting
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple
-from gatehouse.compiler.backends.nginx.quoting import UnwritableError
+from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
 from gatehouse.compiler.ir import http as ir
 
 DEFAULTS: tuple[tuple[str, str], ...] = (
@@ -42,11 +42,11 @@ def defaults(untold: Iterable[str] = ()) -> list[Directive]:
     return [
         simple(f"{module}_set_header", name, value)
         for module in ("proxy", "grpc")
-        for name, value in told(module, untold)
+        for name, value in default_headers(module, untold)
     ]
 
 
-def told(module: str, untold: Iterable[str]) -> list[tuple[str, str]]:
+def default_headers(module: str, untold: Iterable[str]) -> list[tuple[str, str]]:
     """Give the headers that backends are told by default, with their values as tokens."""
     known, left_out = GRPC if module == "grpc" else DEFAULTS, set(untold)
     return [
@@ -84,7 +84,7 @@ def request(
     claims = list(claims)
     if not edit and hostname is None and not claims and not cookie:
         return RequestHeaders()
-    known = told(module, untold)
+    known = default_headers(module, untold)
     wanted: dict[str, tuple[str, str]] = {name.lower(): (name, value) for name, value in known}
     if cookie:
         wanted["cookie"] = ("Cookie", f"${cookie}")
@@ -118,7 +118,7 @@ def _appended(
     if name in wanted:
         return value
     if not _PLAIN.fullmatch(name):
-        raise UnwritableError("a header to add has characters that NGINX ignores")
+        raise InvalidValueError("a header to add has characters that NGINX ignores")
     variable = names.variable(scope, "add", name, item.value)
     source = f"http_{name.replace('-', '_')}"
     rows = (simple('""', value), simple("default", f'"${{{source}}},{value[1:-1]}"'))

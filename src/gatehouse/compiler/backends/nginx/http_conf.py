@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping
 from gatehouse.compiler.backends.nginx import cors, data_plane_settings, grpc_status, headers
 from gatehouse.compiler.backends.nginx.capabilities import Capabilities
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple, write
-from gatehouse.compiler.ir.settings import Edge
+from gatehouse.compiler.ir.settings import DataPlaneSettings
 
 
 def http_conf(
     capabilities: Capabilities,
     maps: Iterable[Directive],
     hidden: Mapping[int, int],
-    met: Edge,
+    met: DataPlaneSettings,
     zone: Iterable[Directive] = (),
 ) -> str:
     """Write the file that the main configuration includes in ``http``.
@@ -72,7 +72,7 @@ def _variables(hidden: Mapping[int, int]) -> list[Directive]:
     ]
 
 
-def _clients(capabilities: Capabilities, met: Edge) -> list[Directive]:
+def _clients(capabilities: Capabilities, met: DataPlaneSettings) -> list[Directive]:
     return [
         simple("default_type", "application/octet-stream"),
         # A route is led to by one error page and may be tried again by another.

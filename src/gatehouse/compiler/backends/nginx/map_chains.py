@@ -23,9 +23,9 @@ from gatehouse.compiler.backends.nginx.decision_plan import (
 )
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple, write
 from gatehouse.compiler.backends.nginx.match_conditions import LONGEST_PATTERN, Condition
-from gatehouse.compiler.backends.nginx.quoting import UnwritableError
+from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
 
-DEEPEST = 85
+MAX_DEPTH = 85
 """Nested evaluations that a chain may take: some more lie around it."""
 
 HASHED = 8
@@ -48,8 +48,8 @@ def chain(scope: str, candidates: Iterable[Candidate], otherwise: str) -> Chain:
     Raises UnwritableError when there are more conditions than NGINX can nest.
     """
     found = plan(candidates)
-    if found.depth > DEEPEST:
-        raise UnwritableError("more conditions lead to one path than NGINX can nest")
+    if found.depth > MAX_DEPTH:
+        raise InvalidValueError("more conditions lead to one path than NGINX can nest")
     maps = _Maps(scope)
     destination = _planned(found, otherwise, maps)
     return Chain(destination, tuple(maps.made.values()))

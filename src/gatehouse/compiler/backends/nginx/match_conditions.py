@@ -8,7 +8,7 @@ import msgspec
 
 from gatehouse.compiler.backends.nginx import names, quoting, regex
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple
-from gatehouse.compiler.backends.nginx.quoting import UnwritableError
+from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
 from gatehouse.compiler.ir import http as ir
 
 _HEADER = re.compile(r"[a-z0-9-]+")
@@ -55,7 +55,7 @@ def path_condition(path: ir.PathRegex) -> Condition:
 def _header(item: ir.ValueMatch) -> list[Condition]:
     # NGINX drops other names before any variable sees them (ignore_invalid_headers).
     if not _HEADER.fullmatch(item.name):
-        raise UnwritableError(f"header {item.name!r} cannot be matched: NGINX ignores such names")
+        raise InvalidValueError(f"header {item.name!r} cannot be matched: NGINX ignores such names")
     variable = f"http_{item.name.replace('-', '_')}"
     if item.regex:
         return [Condition(variable, regex.whole(item.value))]

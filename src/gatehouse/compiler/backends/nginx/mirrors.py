@@ -7,7 +7,11 @@ from collections.abc import Sequence
 import msgspec
 
 from gatehouse.compiler.backends.nginx import headers, names
-from gatehouse.compiler.backends.nginx.backend_protocol import protocol, tls, to
+from gatehouse.compiler.backends.nginx.backend_protocol import (
+    http_version,
+    pass_directive,
+    tls_directives,
+)
 from gatehouse.compiler.backends.nginx.directives import Directive, Node, block, simple
 from gatehouse.compiler.backends.nginx.route_context import Context, Guard
 from gatehouse.compiler.ir import http as ir
@@ -48,9 +52,9 @@ def mirrors(context: Context, wanted: Sequence[ir.Mirror], scope: str, guarded: 
             simple("proxy_connect_timeout", "1s"),
             simple("proxy_read_timeout", "10s"),
             *known.directives,
-            *protocol(context, cluster),
-            *tls("proxy", cluster),
-            to(cluster, cluster.name, "$request_uri"),
+            *http_version(context, cluster),
+            *tls_directives("proxy", cluster),
+            pass_directive(cluster, cluster.name, "$request_uri"),
         ]
         directives.append(simple("mirror", path))
         locations.append(block("location", ("=", path), inner))

@@ -15,9 +15,9 @@ STREAM_ZONE = "gatehouse_streams"
 """Shared memory of all upstreams that follow names: one each cost 0.2 ms at every reload."""
 
 NOT_FOUND = "@gh_404"
-FAILED = "@gh_500"
+INTERNAL_ERROR = "@gh_500"
 UNAVAILABLE = "@gh_grpc_14"
-UNPROVEN = "@gh_unproven"
+INVALID_CLIENT_CERTIFICATE = "@gh_unproven"
 
 MAIN_SNIPPETS = f"{ROOT}/main.conf"
 HTTP_SNIPPETS = f"{ROOT}/snippets.conf"
@@ -48,7 +48,7 @@ def route(scope: str, name: str, backend: int = 0) -> str:
     return f"@gh_{digest(scope, name, str(backend))}"
 
 
-def paused(location: str) -> str:
+def delayed_location(location: str) -> str:
     """Give the named location that waits before another."""
     return f"{location}_paused"
 

@@ -6,7 +6,7 @@ from gatehouse.compiler.backends.nginx import names, snippets, usage_reporting
 from gatehouse.compiler.backends.nginx.capabilities import Capabilities
 from gatehouse.compiler.backends.nginx.directives import write
 from gatehouse.compiler.backends.nginx.fragments import Part
-from gatehouse.compiler.backends.nginx.quoting import UnwritableError
+from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.dataplane.file_set import File
 
@@ -20,7 +20,7 @@ def part(gateway: ir_gateway.Gateway, capabilities: Capabilities) -> Part:
         own = usage_reporting.directives(gateway.usage, capabilities)
         main = [*([write(own).removesuffix("\n")] if own else []), *main]
         unsupported += [
-            ("edge", each) for each in usage_reporting.missing(gateway.usage, capabilities)
+            ("edge", each) for each in usage_reporting.unsupported(gateway.usage, capabilities)
         ]
     found = {
         names.MAIN_SNIPPETS: main,
@@ -42,6 +42,6 @@ def _texts(
     for snippet in gateway.snippets:
         try:
             texts += [each.text for each in snippets.within([snippet], context)]
-        except UnwritableError as error:
+        except InvalidValueError as error:
             unsupported.append((f"policy/{snippet.name}", str(error)))
     return texts

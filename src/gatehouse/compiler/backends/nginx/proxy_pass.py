@@ -19,7 +19,12 @@ from gatehouse.compiler.backends.nginx import (
     snippets,
     traffic_settings,
 )
-from gatehouse.compiler.backends.nginx.backend_protocol import module_of, protocol, tls, to
+from gatehouse.compiler.backends.nginx.backend_protocol import (
+    http_version,
+    module_of,
+    pass_directive,
+    tls_directives,
+)
 from gatehouse.compiler.backends.nginx.directives import Directive, Node, simple
 from gatehouse.compiler.backends.nginx.route_context import Body, Context
 from gatehouse.compiler.ir import http as ir
@@ -52,7 +57,7 @@ def forward(
         status = "500" if cluster is None else "503"
         return Body((*shared.preflight, *added, simple("return", status)), shared.maps)
     own = session_persistence.upstream_name(cluster.name, action.persistence, route.name)
-    return _sent(context, route, action, backend, to(cluster, upstream or own), edit)
+    return _sent(context, route, action, backend, pass_directive(cluster, upstream or own), edit)
 
 
 def _sent(
@@ -87,19 +92,21 @@ def _sent(
         *session.directives,
         *traffic_settings.proxying(module, route.settings.proxy),
         *limits(module, action, route.settings.proxy),
-        *protocol(context, cluster),
-        *tls(module, cluster),
+        *http_version(context, cluster),
+        *tls_directives(module, cluster),
         *snippets.within(route.snippets, "http.server.location"),
     ]
     body = retries.attempts(context, route, backend, module, action.retry, inner, sent)
     if first:
-        body = access_phase.apart(names.route(f"{scope}/guarded", route.name), first, body)
+        body = access_phase.into_named_location(
+            names.route(f"{scope}/guarded", route.name), first, body
+        )
     body = msgspec.structs.replace(
         body,
         maps=(*shared.maps, *request.maps, *session.maps, *copies.maps, *body.maps),
         fixed=(*copies.locations, *body.fixed),
     )
-    return access_phase.joined(guarded, body)
+    return access_phase.merge_guard(guarded, body)
 
 
 def _begun(action: ir.Forward, first: Sequence[Node]) -> tuple[Sequence[Node], list[Node]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 
-class UnwritableError(ValueError):
+class InvalidValueError(ValueError):
     """A value that no NGINX configuration can hold; the message says why, without the value."""
 
 
@@ -57,19 +57,19 @@ def map_key(value: str) -> str:
 def header_name(name: str) -> str:
     """Check a header's name; raises :class:`UnwritableError`."""
     if not _HEADER.fullmatch(name):
-        raise UnwritableError("a header name has characters that NGINX does not take")
+        raise InvalidValueError("a header name has characters that NGINX does not take")
     return _quote(name)
 
 
 def _quote(value: str) -> str:
     if _CONTROL.search(value):
-        raise UnwritableError("a value has control characters")
+        raise InvalidValueError("a value has control characters")
     if len(value.encode("utf-8", "surrogatepass")) > LONGEST_TOKEN:
-        raise UnwritableError(f"a value is longer than {LONGEST_TOKEN} bytes")
+        raise InvalidValueError(f"a value is longer than {LONGEST_TOKEN} bytes")
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise UnwritableError("a value is no valid Unicode") from error
+        raise InvalidValueError("a value is no valid Unicode") from error
     # A quoted token un-escapes \t, \r and \n too, hence every backslash is doubled.
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

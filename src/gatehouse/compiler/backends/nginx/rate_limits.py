@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from gatehouse.compiler.backends.nginx import names, quoting
 from gatehouse.compiler.backends.nginx.directives import Directive, simple
-from gatehouse.compiler.backends.nginx.quoting import UnwritableError
+from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
 from gatehouse.compiler.ir import settings as ir
 
 
@@ -15,7 +15,7 @@ def zones(wanted: Iterable[ir.RateLimits]) -> list[Directive]:
     """Give the counts of all rate limits that can be written."""
     found: dict[str, Directive] = {}
     for limit in (limit for each in wanted for limit in each.limits):
-        with contextlib.suppress(UnwritableError):
+        with contextlib.suppress(InvalidValueError):
             found[zone(limit)] = _counted(limit)
     return [found[name] for name in sorted(found)]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from gatehouse.compiler.backends.nginx.quoting import UnwritableError
+from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
 
-LONGEST = 1024
+MAX_PATTERN_CHARACTERS = 1024
 """Characters; the Gateway API's own limit for header values is 4,096, for paths 1,024."""
 
 _FOREIGN = re.compile(r"(?<!\\)(?:\\\\)*(\(\?[=!<>P#&R0-9+|(-]|\(\*|\\[1-9gkKGQE])")
@@ -44,12 +44,14 @@ def whole(pattern: str) -> str:
     Raises UnwritableError for what RE2 does not know (look-around, back-references, named groups)
     and for what is no expression at all.
     """
-    if len(pattern) > LONGEST:
-        raise UnwritableError(f"a regular expression is longer than {LONGEST} characters")
+    if len(pattern) > MAX_PATTERN_CHARACTERS:
+        raise InvalidValueError(
+            f"a regular expression is longer than {MAX_PATTERN_CHARACTERS} characters"
+        )
     if _FOREIGN.search(pattern):
-        raise UnwritableError("a regular expression uses what RE2 does not know")
+        raise InvalidValueError("a regular expression uses what RE2 does not know")
     try:
         re.compile(pattern)
     except re.error as error:
-        raise UnwritableError(f"a regular expression is not valid: {error.msg}") from error
+        raise InvalidValueError(f"a regular expression is not valid: {error.msg}") from error
     return f"^(?=.)(?:{pattern})$"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from gatehouse.compiler.backends.nginx import names
 from gatehouse.compiler.backends.nginx.directives import Directive, Node, block, simple
-from gatehouse.compiler.backends.nginx.quoting import UnwritableError
+from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
 from gatehouse.compiler.backends.nginx.route_context import Body, Context
 from gatehouse.compiler.backends.nginx.traffic_settings import time
 from gatehouse.compiler.ir import http as ir
@@ -53,7 +53,7 @@ def attempts(
         if onward is None:
             return (*nodes, once, sent)
         if retry.backoff:
-            pause = names.paused(onward)
+            pause = names.delayed_location(onward)
             locations.append(_paused(pause, retry.backoff, onward))
             onward = pause
         caught = [
@@ -70,11 +70,11 @@ def attempts(
 
 def _check(context: Context, retry: ir.Retry) -> None:
     if retry.backoff and not context.capabilities.auth_request:
-        raise UnwritableError(
+        raise InvalidValueError(
             "a pause between attempts (retry.backoff) needs an NGINX with http_auth_request_module"
         )
     if retry.backoff and retry.attempts > MOST_PAUSED:
-        raise UnwritableError(
+        raise InvalidValueError(
             f"retry.attempts: NGINX makes at most {MOST_PAUSED} with a pause (retry.backoff)"
         )
 

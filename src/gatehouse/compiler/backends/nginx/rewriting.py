@@ -6,7 +6,7 @@ import msgspec
 
 from gatehouse.compiler.backends.nginx import names, quoting, regex
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple
-from gatehouse.compiler.backends.nginx.quoting import UnwritableError
+from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
 from gatehouse.compiler.ir import http as ir
 
 _SLASH = regex.encoded("/")
@@ -49,7 +49,7 @@ def _rewrite(pattern: str, replacement: str) -> Directive:
 
 def _path(value: str) -> str:
     if "?" in value:
-        raise UnwritableError("a path to rewrite to has a question mark")
+        raise InvalidValueError("a path to rewrite to has a question mark")
     return quoting.text(value)
 
 
@@ -90,5 +90,5 @@ def _map(source: str, variable: str, pattern: str, kept: str, otherwise: str) ->
 
 def _matched(path: ir.PathMatch) -> str:
     if not isinstance(path, ir.PathPrefix):
-        raise UnwritableError("a prefix can only be replaced where one was matched")
+        raise InvalidValueError("a prefix can only be replaced where one was matched")
     return path.value.rstrip("/")

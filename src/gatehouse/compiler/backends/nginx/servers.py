@@ -21,11 +21,11 @@ from gatehouse.compiler.backends.nginx.capabilities import Capabilities
 from gatehouse.compiler.backends.nginx.directives import Directive, Node, Raw, block, simple, write
 from gatehouse.compiler.backends.nginx.locations import Target, locations
 from gatehouse.compiler.backends.nginx.match_conditions import Condition, conditions, path_condition
-from gatehouse.compiler.backends.nginx.quoting import UnwritableError
+from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
 from gatehouse.compiler.backends.nginx.route_context import Context, Served
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import http as ir
-from gatehouse.compiler.ir.settings import Edge
+from gatehouse.compiler.ir.settings import DataPlaneSettings
 
 Unsupported = tuple[tuple[str, str], ...]
 
@@ -39,7 +39,7 @@ class Port(msgspec.Struct, frozen=True):
     hidden: int = 0
     """Given: where to listen instead, since connections come by way of a stream."""
     client_validation: ir_gateway.ClientValidation | None = None
-    edge: Edge = Edge()
+    edge: DataPlaneSettings = DataPlaneSettings()
 
 
 class Server(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ def server(port: Port, host: ir.VirtualHost, context: Context) -> Server:
     targets, unsupported = _targets(host, context)
     try:
         found, maps = locations(context.scope, targets)
-    except UnwritableError as error:
+    except InvalidValueError as error:
         unsupported = [*unsupported, *((route.name, str(error)) for route in host.routes)]
         targets, (found, maps) = [], locations(context.scope, [])
     definitions = _unique(
@@ -116,7 +116,7 @@ def _targets(host: ir.VirtualHost, context: Context) -> tuple[list[Target], list
         try:
             held = conditions(route.match)
             _check(route.match.path)
-        except UnwritableError as error:
+        except InvalidValueError as error:
             # What cannot be matched is never matched.
             unsupported.append((route.name, str(error)))
             continue
@@ -125,7 +125,7 @@ def _targets(host: ir.VirtualHost, context: Context) -> tuple[list[Target], list
             snippets.within(route.snippets, "http.server")
             served = actions.serve(context, route)
             _claim(served, claimed)
-        except UnwritableError as error:
+        except InvalidValueError as error:
             unsupported.append((route.name, str(error)))
             served = actions.failed(context, route)
         targets.append(Target(route.match.path, held, served))
@@ -137,7 +137,7 @@ def _claim(served: Served, claimed: dict[tuple[str, ...], Directive]) -> None:
     for each in served.fixed:
         if claimed.get(each.arguments, each) != each:
             path = each.arguments[-1]
-            raise UnwritableError(f"the path {path} is another AuthenticationFilter's already")
+            raise InvalidValueError(f"the path {path} is another AuthenticationFilter's already")
     claimed.update({each.arguments: each for each in served.fixed})
 
 
@@ -146,8 +146,12 @@ def _missing(context: Context, route: ir.Route) -> list[str]:
     used = proxy_pass.cluster_names(route.action) if isinstance(route.action, ir.Forward) else ()
     found = [context.clusters[name] for name in sorted(used) if name in context.clusters]
     return [
-        *traffic_settings.missing(route.settings, context.capabilities),
-        *(why for each in found for why in upstreams.missing(each.settings, context.capabilities)),
+        *traffic_settings.unsupported(route.settings, context.capabilities),
+        *(
+            why
+            for each in found
+            for why in upstreams.unsupported(each.settings, context.capabilities)
+        ),
     ]
 
 
@@ -162,7 +166,7 @@ def _snippets(host: ir.VirtualHost, unsupported: list[tuple[str, str]]) -> list[
         for snippet in given:
             try:
                 found.update(dict.fromkeys(snippets.within([snippet], "http.server")))
-            except UnwritableError as error:
+            except InvalidValueError as error:
                 if not owner:
                     unsupported.append((f"policy/{snippet.name}", str(error)))
     return list(found)
@@ -208,7 +212,7 @@ def _fixed() -> list[Directive]:
     return [
         *(
             block("location", (name,), (simple("return", status),))
-            for name, status in ((names.NOT_FOUND, "404"), (names.FAILED, "500"))
+            for name, status in ((names.NOT_FOUND, "404"), (names.INTERNAL_ERROR, "500"))
         ),
         grpc_status.location(),
     ]
@@ -247,10 +251,10 @@ def _clients(port: Port) -> list[Directive]:
         simple("ssl_client_certificate", names.trust_file(wanted.trust)),
         simple("ssl_verify_client", "on" if wanted.required else "optional_no_ca"),
         simple("ssl_verify_depth", "10"),
-        simple("error_page", "495", "496", "=", names.UNPROVEN),
+        simple("error_page", "495", "496", "=", names.INVALID_CLIENT_CERTIFICATE),
     ]
     after = simple("return", "444") if wanted.required else simple("rewrite", "^", "$uri", "last")
-    return [*found, block("location", (names.UNPROVEN,), (after,))]
+    return [*found, block("location", (names.INVALID_CLIENT_CERTIFICATE,), (after,))]
 
 
 def _misdirected(port: Port, host: ir.VirtualHost) -> list[Directive]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from gatehouse.compiler.backends.nginx.directives import Raw
-from gatehouse.compiler.backends.nginx.quoting import UnwritableError
+from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
 from gatehouse.compiler.ir.settings import Snippet
 
 _TOKEN = re.compile(
@@ -26,7 +26,7 @@ def within(snippets: Iterable[Snippet], context: str) -> list[Raw]:
 def _checked(snippet: Snippet) -> str:
     problem = trouble(snippet.text)
     if problem:
-        raise UnwritableError(f"{snippet.name}: {snippet.context}: {problem}")
+        raise InvalidValueError(f"{snippet.name}: {snippet.context}: {problem}")
     return snippet.text
 
 

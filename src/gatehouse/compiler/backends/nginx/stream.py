@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from gatehouse.compiler.backends.nginx import data_plane_settings, names, quoting
-from gatehouse.compiler.backends.nginx.backend_protocol import tls
+from gatehouse.compiler.backends.nginx.backend_protocol import tls_directives
 from gatehouse.compiler.backends.nginx.directives import Directive, block, simple, write
 from gatehouse.compiler.backends.nginx.upstreams import Shares
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.http import Cluster
-from gatehouse.compiler.ir.settings import Edge
+from gatehouse.compiler.ir.settings import DataPlaneSettings
 
 IDLE = "1h"
 """Connections without traffic for so long are closed."""
@@ -36,7 +36,7 @@ class Ports(msgspec.Struct, frozen=True):
     https: int = 0
     """Of the HTTPS listener that shares the port; 0 for none."""
     https_names: tuple[str, ...] = ()
-    edge: Edge = Edge()
+    edge: DataPlaneSettings = DataPlaneSettings()
     status_zones: bool = False
 
     def counted(self, port: int, name: str) -> list[Directive]:
@@ -55,7 +55,7 @@ class Ports(msgspec.Struct, frozen=True):
         return data_plane_settings.addresses(self.edge, self.bind_address or "127.0.0.1", port)
 
 
-def stream(listener: ir.StreamListener, ports: Ports, clusters: Clusters) -> str:
+def stream(listener: ir.L4Listener, ports: Ports, clusters: Clusters) -> str:
     """Write a port. Raises UnwritableError."""
     nodes: list[Directive] = []
     if listener.protocol != "TLS":
@@ -73,7 +73,7 @@ def stream(listener: ir.StreamListener, ports: Ports, clusters: Clusters) -> str
 
 
 def _plain(
-    listener: ir.StreamListener, host: ir.StreamHost, ports: Ports, clusters: Clusters
+    listener: ir.L4Listener, host: ir.L4Host, ports: Ports, clusters: Clusters
 ) -> list[Directive]:
     udp = listener.protocol == "UDP"
     chosen = _target(f"{listener.port}/{listener.protocol}", host, clusters)
@@ -84,7 +84,7 @@ def _plain(
 
 
 def _by_name(
-    listener: ir.StreamListener, host: ir.StreamHost, ports: Ports, clusters: Clusters
+    listener: ir.L4Listener, host: ir.L4Host, ports: Ports, clusters: Clusters
 ) -> list[Directive]:
     chosen = _target(f"{listener.port}/{host.hostname}", host, clusters)
     idle = simple("proxy_timeout", IDLE)
@@ -105,7 +105,7 @@ def _by_name(
 
 
 def _preread(
-    listener: ir.StreamListener, ports: Ports, name: str, inner: Sequence[Directive]
+    listener: ir.L4Listener, ports: Ports, name: str, inner: Sequence[Directive]
 ) -> Directive:
     return block("server", (), [
         *ports.listens(listener.port, *(() if name else ("default_server",))),
@@ -116,7 +116,7 @@ def _preread(
     ])  # fmt: skip
 
 
-def _certificates(host: ir.StreamHost) -> list[Directive]:
+def _certificates(host: ir.L4Host) -> list[Directive]:
     found: list[Directive] = [simple("ssl_protocols", "TLSv1.2", "TLSv1.3")]
     for certificate in host.certificates:
         for directive, kind in (("ssl_certificate", "crt"), ("ssl_certificate_key", "key")):
@@ -129,14 +129,14 @@ class _Target(msgspec.Struct, frozen=True):
     definitions: tuple[Directive, ...] = ()
 
 
-def _target(scope: str, host: ir.StreamHost, clusters: Clusters) -> _Target:
+def _target(scope: str, host: ir.L4Host, clusters: Clusters) -> _Target:
     """Give what sends connections on: one weighted upstream; chance, where shares are refused."""
     wanted = [b for b in host.backends if b.weight > 0]
     served = [b for b in wanted if _endpoints(b, clusters)]
     if not served:
         return _Target((simple("return", '""'),))
     ends = [clusters[backend.cluster] for backend in served]
-    secure = [*tls("proxy", ends[0])]
+    secure = [*tls_directives("proxy", ends[0])]
     if secure:
         secure.insert(0, simple("proxy_ssl", "on"))
     sent, definitions = _sent(scope, host, wanted, served, clusters)
@@ -154,9 +154,9 @@ def _target(scope: str, host: ir.StreamHost, clusters: Clusters) -> _Target:
 
 def _sent(
     scope: str,
-    host: ir.StreamHost,
-    wanted: Sequence[ir.StreamBackend],
-    served: Sequence[ir.StreamBackend],
+    host: ir.L4Host,
+    wanted: Sequence[ir.L4Backend],
+    served: Sequence[ir.L4Backend],
     clusters: Clusters,
 ) -> tuple[str, tuple[Directive, ...]]:
     """Give where connections are sent, and what must be defined for it."""
@@ -175,11 +175,11 @@ def _sent(
     return f"${variable}", (block("split_clients", (key, f"${variable}"), rows),)
 
 
-def _endpoints(backend: ir.StreamBackend, clusters: Clusters) -> bool:
+def _endpoints(backend: ir.L4Backend, clusters: Clusters) -> bool:
     return bool(backend.cluster) and bool(clusters[backend.cluster].endpoints)
 
 
-def upstream_name(host: ir.StreamHost, clusters: Clusters) -> str:
+def upstream_name(host: ir.L4Host, clusters: Clusters) -> str:
     """Give the upstream of all backends of a host."""
     served = [b for b in host.backends if b.weight > 0 and _endpoints(b, clusters)]
     if len(served) == 1:
@@ -187,7 +187,7 @@ def upstream_name(host: ir.StreamHost, clusters: Clusters) -> str:
     return f"s-{names.digest(*(f'{b.cluster}={b.weight}' for b in served))}"
 
 
-def used(listener: ir.StreamListener, clusters: Clusters) -> list[Cluster]:
+def used(listener: ir.L4Listener, clusters: Clusters) -> list[Cluster]:
     """Give the clusters that connections to a port may go to."""
     found = [clusters.get(each.cluster) for host in listener.hosts for each in host.backends]
     return [cluster for cluster in found if cluster is not None]
@@ -208,7 +208,7 @@ def upstreams(gateway: ir.Gateway, clusters: Clusters) -> dict[str, Shares]:
     return found
 
 
-def stream_conf(met: Edge, zone: Sequence[Directive] = ()) -> str:
+def stream_conf(met: DataPlaneSettings, zone: Sequence[Directive] = ()) -> str:
     """Write the file that the main configuration includes in ``stream``.
 
     ``zone``: what upstreams that follow names need, if there are any.

@@ -12,7 +12,7 @@ import msgspec
 
 from gatehouse.compiler.backends.nginx import names
 from gatehouse.compiler.backends.nginx.capabilities import Capabilities
-from gatehouse.compiler.backends.nginx.quoting import UnwritableError
+from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
 from gatehouse.compiler.ir import http as ir
 from gatehouse.dataplane.file_set import File
 from gatehouse.sidecars.tls_connector import config
@@ -28,7 +28,7 @@ def connected(cluster: ir.Cluster) -> bool:
 def check(capabilities: Capabilities, clusters: Iterable[ir.Cluster]) -> None:
     """Raise UnwritableError if one of them needs a connector, and there is none."""
     if not capabilities.connectors and any(connected(cluster) for cluster in clusters):
-        raise UnwritableError("subjectAltNames of backends need an agent with a connector")
+        raise InvalidValueError("subjectAltNames of backends need an agent with a connector")
 
 
 def socket(cluster: ir.Cluster, endpoint: ir.Endpoint) -> str:

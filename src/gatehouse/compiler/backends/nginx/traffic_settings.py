@@ -14,7 +14,7 @@ BUFFERS = ir.Buffers(8, 16 << 10)
 _DIGITS = "0123456789"
 
 
-def missing(settings: ir.Settings, capabilities: Capabilities) -> list[str]:
+def unsupported(settings: ir.Settings, capabilities: Capabilities) -> list[str]:
     """Say what of the settings this NGINX cannot do."""
     if settings.client.idle_least is not None and not capabilities.keepalive_min_timeout:
         return ["keepAlive.minTimeout needs NGINX 1.27.4 or newer"]

@@ -23,13 +23,13 @@ from gatehouse.dataplane.file_set import File
 KEEPALIVE = 32
 """Idle connections kept per worker; without any, a request costs 3.5 times as much (measured)."""
 
-HEAVIEST = 65_535
+MAX_WEIGHT = 65_535
 """The greatest weight that a name's answer can have."""
 
-PEER_BYTES = 2048
+BYTES_PER_PEER = 2048
 """What an endpoint takes in a zone, at most (1 kB measured)."""
 
-SMALLEST_ZONE = 16
+MIN_ZONE_KIB = 16
 """MiB. Memory is taken as it is used; that of a new configuration is beside the old one's."""
 
 SMALLEST_OWN_ZONE = 1
@@ -49,7 +49,7 @@ def upstream(capabilities: Capabilities, name: str, shares: Shares, *, by: str =
         *_memory(capabilities, name, shares, names.ZONE, settings.memory),
         *(_hashed(by) if by else balancing(settings, capabilities)),
         *_servers(capabilities, name, shares),
-        *kept(settings, capabilities),
+        *keepalive_directives(settings, capabilities),
     ]
     return write([block("upstream", (quoting.word(name),), inner)])
 
@@ -64,24 +64,24 @@ def stream_upstream(capabilities: Capabilities, name: str, shares: Shares) -> st
 def zone(name: str, endpoints: int) -> Directive:
     """Give the upstream that is only there to say how large the zone of all others is."""
     idle = simple("server", quoting.word("127.0.0.1:9"), "down")
-    size = _size(SMALLEST_ZONE, endpoints)
+    size = _size(MIN_ZONE_KIB, endpoints)
     return block("upstream", (quoting.word(name),), [simple("zone", name, size), idle])
 
 
 def _size(least: int, endpoints: int) -> str:
     """Give the size of a zone that holds so many, in few steps: another size is a reload."""
     size = least
-    while size << 20 < endpoints * PEER_BYTES:
+    while size << 20 < endpoints * BYTES_PER_PEER:
         size *= 4
     return f"{size}m"
 
 
-def by_name(capabilities: Capabilities, shares: Shares) -> bool:
+def uses_dns(capabilities: Capabilities, shares: Shares) -> bool:
     """Whether NGINX asks the agent for the endpoints of an upstream."""
     return capabilities.resolving_upstreams and not _plain(shares)
 
 
-def by_api(capabilities: Capabilities, shares: Shares) -> bool:
+def uses_api(capabilities: Capabilities, shares: Shares) -> bool:
     """Whether an upstream's endpoints come by NGINX Plus' API."""
     return bool(capabilities.state_files) and not _plain(shares)
 
@@ -92,9 +92,9 @@ def _plain(shares: Shares) -> bool:
 
 def endpoints_files(capabilities: Capabilities, name: str, shares: Shares) -> list[File]:
     """Give the file of an upstream's endpoints, if they are apart from its configuration."""
-    if by_api(capabilities, shares):
+    if uses_api(capabilities, shares):
         return [_endpoints_file(names.servers_file(name), shares)]
-    if by_name(capabilities, shares):
+    if uses_dns(capabilities, shares):
         return [_endpoints_file(names.endpoints_file(name), shares)]
     return []
 
@@ -107,7 +107,7 @@ def _endpoints_file(path: str, shares: Shares) -> File:
     return File.make(path, msgspec.json.encode(members))
 
 
-def missing(settings: UpstreamSettings, capabilities: Capabilities) -> list[str]:
+def unsupported(settings: UpstreamSettings, capabilities: Capabilities) -> list[str]:
     """Say what of the settings this NGINX leaves out."""
     needs = ""
     if "least_time=" in settings.balancing and not capabilities.random_least_time:
@@ -120,7 +120,7 @@ def missing(settings: UpstreamSettings, capabilities: Capabilities) -> list[str]
 def balancing(settings: UpstreamSettings, capabilities: Capabilities) -> list[Directive]:
     """Give the directive that says which endpoint is next; none for one after the other."""
     method, *words = settings.balancing.split() or ["round_robin"]
-    if method == "round_robin" or missing(settings, capabilities):
+    if method == "round_robin" or unsupported(settings, capabilities):
         return []
     if method == "hash":
         key = settings.key.name if settings.key is not None else "request_uri"
@@ -128,7 +128,7 @@ def balancing(settings: UpstreamSettings, capabilities: Capabilities) -> list[Di
     return [simple(method, *(quoting.word(each) for each in words))]
 
 
-def kept(settings: UpstreamSettings, capabilities: Capabilities) -> list[Directive]:
+def keepalive_directives(settings: UpstreamSettings, capabilities: Capabilities) -> list[Directive]:
     """Give the directives for connections without a request."""
     connections = KEEPALIVE if settings.connections is None else settings.connections
     if connections == 0:
@@ -160,9 +160,9 @@ def _memory(
 ) -> list[Directive]:
     if own and len(shares) == 1:
         return [simple("zone", quoting.word(name), str(own))]
-    if by_name(capabilities, shares):
+    if uses_dns(capabilities, shares):
         return [simple("zone", quoting.word(shared))]
-    if by_api(capabilities, shares):
+    if uses_api(capabilities, shares):
         # Twice: there may be more before the next reload.
         count = 2 * sum(len(cluster.endpoints) for cluster, _ in shares)
         return [simple("zone", quoting.word(name), _size(SMALLEST_OWN_ZONE, count))]
@@ -171,12 +171,12 @@ def _memory(
 
 
 def _servers(capabilities: Capabilities, name: str, shares: Shares) -> list[Directive]:
-    if by_name(capabilities, shares):
+    if uses_dns(capabilities, shares):
         label = names.endpoints(name)
         server = _server(f"{label}.gatehouse", "service=endpoints", "resolve")
         # What the upstream begins with, which is there only until it has learned the rest.
         return [server, simple("include", quoting.word(f"seeds/{label}/*.conf"))]
-    if by_api(capabilities, shares):
+    if uses_api(capabilities, shares):
         return [simple("state", quoting.word(f"{capabilities.state_files}/{name}.conf"))]
     return [
         _server(address(cluster, endpoint), *([f"weight={weight}"] if len(shares) > 1 else []))
@@ -197,7 +197,7 @@ def _weights(shares: Shares) -> list[tuple[ir.Cluster, ir.Endpoint, int]]:
     common = math.lcm(*(len(cluster.endpoints) for cluster, _ in shares))
     weights = [weight * common // len(cluster.endpoints) for cluster, weight in shares]
     divisor = math.gcd(*weights)
-    scale = max(1.0, max(weights) / divisor / HEAVIEST)
+    scale = max(1.0, max(weights) / divisor / MAX_WEIGHT)
     return [
         (cluster, endpoint, max(1, round(weight / divisor / scale)))
         for (cluster, _), weight in zip(shares, weights, strict=True)

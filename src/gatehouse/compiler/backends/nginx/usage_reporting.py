@@ -37,7 +37,7 @@ def directives(reports: UsageReports | None, capabilities: Capabilities) -> list
     return [block(DIRECTIVE, (), inner)]
 
 
-def missing(reports: UsageReports | None, capabilities: Capabilities) -> list[str]:
+def unsupported(reports: UsageReports | None, capabilities: Capabilities) -> list[str]:
     """Say what this NGINX Plus cannot do."""
     if reports is None or not capabilities.licensed or capabilities.usage_proxy:
         return []

@@ -14,7 +14,7 @@ from gatehouse.compiler.backends.nginx import (
     weighted_upstreams,
 )
 from gatehouse.compiler.backends.nginx.directives import Directive
-from gatehouse.compiler.backends.nginx.fragments import Followed, Part, Parts, look
+from gatehouse.compiler.backends.nginx.fragments import ChangeTracker, Part, Parts, look
 from gatehouse.compiler.backends.nginx.proxy_pass import cluster_names
 from gatehouse.compiler.backends.nginx.route_context import Context
 from gatehouse.compiler.backends.nginx.servers import Port, names_by_sni, server
@@ -43,7 +43,7 @@ class Hosts:
     def __init__(self, parts: Parts, port: Port) -> None:
         self._parts = parts
         self.port = port
-        self._followed: Followed[ir.VirtualHost] = Followed()
+        self._followed: ChangeTracker[ir.VirtualHost] = ChangeTracker()
         self._hosts: dict[str, ir.VirtualHost] = {}
         """By their parts' keys."""
         self._listeners: Counter[str] = Counter()

@@ -11,7 +11,7 @@ from typing import Any
 
 from gatehouse.compiler.ir import load_balancing as ir
 from gatehouse.dataplane import upstream_name
-from gatehouse.dataplane.nginx_plus import Holdings, Server, Upstream
+from gatehouse.dataplane.nginx_plus import DesiredUpstreams, Server, Upstream
 
 __all__ = ["Renderer"]
 
@@ -20,11 +20,11 @@ class Renderer:
     """Renders one load balancer, again and again."""
 
     def __init__(self) -> None:
-        self._last: Mapping[upstream_name.Name, tuple[ir.UpstreamSet | None, Upstream]] = {}
+        self._last: Mapping[upstream_name.UpstreamName, tuple[ir.UpstreamSet | None, Upstream]] = {}
 
-    def render(self, balancer: ir.LoadBalancer) -> Holdings:
+    def render(self, balancer: ir.LoadBalancer) -> DesiredUpstreams:
         """Give what every host of the load balancer is to hold."""
-        made: dict[upstream_name.Name, tuple[ir.UpstreamSet | None, Upstream]] = {}
+        made: dict[upstream_name.UpstreamName, tuple[ir.UpstreamSet | None, Upstream]] = {}
         for name, each in _asked(balancer).items():
             source, before = self._last.get(name, (None, None))
             if before is not None and each is source:
@@ -32,7 +32,7 @@ class Renderer:
             else:
                 made[name] = (each, _upstream(name, each, before))
         self._last = made
-        return Holdings(
+        return DesiredUpstreams(
             {name: upstream for name, (_, upstream) in made.items()},
             drain=balancer.drain,
             resync=balancer.resync,
@@ -40,7 +40,7 @@ class Renderer:
         )
 
 
-def _asked(balancer: ir.LoadBalancer) -> Mapping[upstream_name.Name, ir.UpstreamSet | None]:
+def _asked(balancer: ir.LoadBalancer) -> Mapping[upstream_name.UpstreamName, ir.UpstreamSet | None]:
     """Give all upstreams that are ours; None for one that is to be empty."""
     return {
         **dict.fromkeys(balancer.released),
@@ -49,7 +49,7 @@ def _asked(balancer: ir.LoadBalancer) -> Mapping[upstream_name.Name, ir.Upstream
 
 
 def _upstream(
-    name: upstream_name.Name, asked: ir.UpstreamSet | None, before: Upstream | None
+    name: upstream_name.UpstreamName, asked: ir.UpstreamSet | None, before: Upstream | None
 ) -> Upstream:
     if asked is None:
         return Upstream(name, ())

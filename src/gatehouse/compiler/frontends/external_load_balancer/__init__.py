@@ -13,20 +13,24 @@ from gatehouse.compiler.frontends.external_load_balancer.findings import Finding
 from gatehouse.compiler.frontends.external_load_balancer.inputs import (
     INDEXES,
     KINDS,
-    NLK,
+    NLK_CONFIG_KEY,
     decode,
     name_of,
     owned,
     relevant,
 )
-from gatehouse.compiler.frontends.external_load_balancer.sources import sources
-from gatehouse.compiler.frontends.external_load_balancer.status import merged, remembered, status
+from gatehouse.compiler.frontends.external_load_balancer.sources import load_balancer_sources
+from gatehouse.compiler.frontends.external_load_balancer.status import (
+    merged,
+    owned_upstreams,
+    status,
+)
 from gatehouse.compiler.frontends.external_load_balancer.translate import Compiled, compile_balancer
 
 __all__ = [
     "INDEXES",
     "KINDS",
-    "NLK",
+    "NLK_CONFIG_KEY",
     "Compiled",
     "Finding",
     "Note",
@@ -37,7 +41,7 @@ __all__ = [
     "name_of",
     "owned",
     "relevant",
-    "remembered",
-    "sources",
+    "owned_upstreams",
+    "load_balancer_sources",
     "status",
 ]

@@ -11,8 +11,8 @@ from gatehouse.apis.external_load_balancers import Services, Spec
 from gatehouse.apis.selectors import selects
 from gatehouse.compiler.frontends.external_load_balancer.findings import Finding, Reason
 from gatehouse.compiler.frontends.external_load_balancer.inputs import SERVICES
-from gatehouse.compiler.frontends.external_load_balancer.sources import followed_namespaces, wanted
-from gatehouse.dataplane.upstream_name import Context, Name
+from gatehouse.compiler.frontends.external_load_balancer.sources import followed_namespaces, spec_of
+from gatehouse.dataplane.upstream_name import Context, UpstreamName
 from gatehouse.incremental.query import Ask, Key
 
 CONTEXT = "nginxinc.io/"
@@ -32,7 +32,7 @@ class Claim(msgspec.Struct, frozen=True):
     port: str
     created: str
     """When the Service was made; the older of two has the upstream."""
-    name: Name
+    name: UpstreamName
     protocol: str = "TCP"
     problem: str = ""
     """Why it is not heard; then ``name`` means nothing."""
@@ -50,7 +50,7 @@ class Claim(msgspec.Struct, frozen=True):
 
 def balancer_claims(ask: Ask, balancer: Key) -> tuple[Claim, ...]:
     """Give what all Services ask of a load balancer."""
-    spec = ask(wanted, balancer)
+    spec = ask(spec_of, balancer)
     if isinstance(spec, Finding):
         return ()
     namespaces = followed_namespaces(balancer, spec)
@@ -62,7 +62,7 @@ def balancer_claims(ask: Ask, balancer: Key) -> tuple[Claim, ...]:
 def service_claims(ask: Ask, which: tuple[Key, Key]) -> tuple[Claim, ...]:
     """Give what a Service asks of a load balancer."""
     balancer, key = which
-    spec, service = ask(wanted, balancer), ask.read(key)
+    spec, service = ask(spec_of, balancer), ask.read(key)
     if isinstance(spec, Finding) or not isinstance(service, external_services.Service):
         return ()
     if service.metadata.deletion_timestamp or not _meant(spec.services, service):
@@ -101,5 +101,11 @@ def _claims(
             problem = f"{where}: protocol {port.protocol} cannot be forwarded"
         created = service.metadata.creation_timestamp
         yield Claim(
-            balancer, key, port.name, created, Name(known or "http", name), port.protocol, problem
+            balancer,
+            key,
+            port.name,
+            created,
+            UpstreamName(known or "http", name),
+            port.protocol,
+            problem,
         )

@@ -11,13 +11,13 @@ import msgspec
 from gatehouse.apis import core
 from gatehouse.apis.external_load_balancers import SecretRef, Spec
 from gatehouse.compiler.frontends.external_load_balancer.findings import Finding, Reason
-from gatehouse.compiler.frontends.external_load_balancer.sources import MACHINES, wanted
+from gatehouse.compiler.frontends.external_load_balancer.sources import MACHINES, spec_of
 from gatehouse.compiler.ir import load_balancing as ir
 from gatehouse.compiler.ir.gateway import SecretBytes
 from gatehouse.incremental.query import Ask, Key
 
 
-class Reached(msgspec.Struct, frozen=True):
+class HostConfigs(msgspec.Struct, frozen=True):
     """The hosts that can be spoken to, and what is to be said of the others."""
 
     hosts: tuple[ir.Host, ...] = ()
@@ -30,19 +30,19 @@ class _MissingError(ValueError):
     """A Secret that is not there, or does not hold what it should."""
 
 
-def reached(ask: Ask, key: Key) -> Reached:
+def host_configs(ask: Ask, key: Key) -> HostConfigs:
     """Give the hosts of a load balancer."""
-    spec = ask(wanted, key)
+    spec = ask(spec_of, key)
     if isinstance(spec, Finding):
-        return Reached(findings=(spec,), refused=True)
+        return HostConfigs(findings=(spec,), refused=True)
     if spec.type in MACHINES:
         # These come to us.
-        return Reached()
+        return HostConfigs()
     try:
         tls = _tls(ask, key[1], spec)
         authorization = _authorization(ask, key[1], spec)
     except _MissingError as error:
-        return Reached(findings=(Finding(Reason.INVALID_SECRET, str(error)),), refused=True)
+        return HostConfigs(findings=(Finding(Reason.INVALID_SECRET, str(error)),), refused=True)
     hosts, findings = list[ir.Host](), list[Finding]()
     for number, host in enumerate(spec.hosts):
         problem = _problem(host.url)
@@ -54,7 +54,7 @@ def reached(ask: Ask, key: Key) -> Reached:
     if not tls.verify and any(host.url.startswith("https:") for host in hosts):
         message = "certificates of hosts are not checked, as asked for: anybody may pass for one"
         findings.append(Finding(Reason.NOT_VERIFIED, message))
-    return Reached(tuple(hosts), tuple(findings))
+    return HostConfigs(tuple(hosts), tuple(findings))
 
 
 def _problem(url: str) -> str:

@@ -28,7 +28,7 @@ KINDS: tuple[resources.Resource, ...] = (
 """The resources to watch."""
 
 NLK_NAMESPACE, NLK_NAME = "nlk", "nlk-config"
-NLK: Key = ("ConfigMap", NLK_NAMESPACE, NLK_NAME)
+NLK_CONFIG_KEY: Key = ("ConfigMap", NLK_NAMESPACE, NLK_NAME)
 """The settings of nginx-loadbalancer-kubernetes."""
 
 NLK_SERVICES = "nginx-ingress"
@@ -63,7 +63,7 @@ def decode(kind: str, raw: Mapping[str, Any]) -> meta.Resource:
 
 def relevant(kind: str, namespace: str, name: str) -> bool:
     """Whether an object can matter here at all; of ConfigMaps a single one does."""
-    return kind != "ConfigMap" or (kind, namespace, name) == NLK
+    return kind != "ConfigMap" or (kind, namespace, name) == NLK_CONFIG_KEY
 
 
 def _balancer_buckets(_: Any) -> Iterable[Key]:

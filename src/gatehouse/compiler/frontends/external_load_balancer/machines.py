@@ -17,13 +17,13 @@ from gatehouse.apis.external_load_balancers import Listener
 from gatehouse.compiler.frontends.external_load_balancer.claims import Claim
 from gatehouse.compiler.frontends.external_load_balancer.findings import Finding, Note, Reason
 from gatehouse.compiler.frontends.external_load_balancer.inputs import name_of
-from gatehouse.compiler.frontends.external_load_balancer.ownership import settled
+from gatehouse.compiler.frontends.external_load_balancer.ownership import upstream_ownership
 from gatehouse.compiler.frontends.external_load_balancer.servers import servers
-from gatehouse.compiler.frontends.external_load_balancer.sources import wanted
+from gatehouse.compiler.frontends.external_load_balancer.sources import spec_of
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
 from gatehouse.compiler.ir.load_balancing import Server
-from gatehouse.dataplane.upstream_name import Name
+from gatehouse.dataplane.upstream_name import UpstreamName
 from gatehouse.incremental.query import Ask, Key
 
 Spoken = Literal["http", "tcp", "udp"]
@@ -44,10 +44,10 @@ class Listening(msgspec.Struct, frozen=True):
 
 def listening(ask: Ask, balancer: Key) -> Listening:
     """Give the listeners of a load balancer; of two that exclude each other the first is heard."""
-    spec = ask(wanted, balancer)
+    spec = ask(spec_of, balancer)
     if isinstance(spec, Finding):
         return Listening()
-    claims = {claim.name: claim for claim in ask(settled, balancer).won}
+    claims = {claim.name: claim for claim in ask(upstream_ownership, balancer).won}
     taken: list[Listener] = []
     findings: list[Finding] = []
     for number, each in enumerate(spec.listeners):
@@ -79,7 +79,7 @@ def _problem(asked: Listener, taken: Iterable[Listener]) -> str:
     return ""
 
 
-def _missing(asked: Listener, claims: Mapping[Name, Claim]) -> str:
+def _missing(asked: Listener, claims: Mapping[UpstreamName, Claim]) -> str:
     name = _upstream_of(asked)
     claim = claims.get(name)
     if claim is None:
@@ -95,8 +95,8 @@ def _unheard(claim: Claim) -> Note:
     return Note(claim.service, Finding(Reason.NO_LISTENER, message))
 
 
-def _upstream_of(listener: Listener) -> Name:
-    return Name("http" if listener.protocol == "HTTP" else "stream", listener.upstream)
+def _upstream_of(listener: Listener) -> UpstreamName:
+    return UpstreamName("http" if listener.protocol == "HTTP" else "stream", listener.upstream)
 
 
 def _spoken(listener: Listener) -> Spoken:
@@ -105,7 +105,7 @@ def _spoken(listener: Listener) -> Spoken:
 
 def gateway(ask: Ask, balancer: Key) -> ir.Gateway:
     """Give what machines of a load balancer serve."""
-    spec = ask(wanted, balancer)
+    spec = ask(spec_of, balancer)
     heard = ask(listening, balancer).listeners
     needed = sorted({(_upstream_of(each), _spoken(each)) for each in heard})
     clusters = [ask(cluster, (balancer, name, spoken)) for name, spoken in needed]
@@ -134,21 +134,21 @@ def _virtual_host(balancer: Key, listener: Listener) -> http.VirtualHost:
     return http.VirtualHost(hostname, (http.Route(name, http.Match(), action),), listener=hostname)
 
 
-def _stream_ports(heard: Iterable[Listener]) -> Iterable[ir.StreamListener]:
-    ports: dict[tuple[int, Literal["TCP", "UDP", "TLS"]], list[ir.StreamHost]] = {}
+def _stream_ports(heard: Iterable[Listener]) -> Iterable[ir.L4Listener]:
+    ports: dict[tuple[int, Literal["TCP", "UDP", "TLS"]], list[ir.L4Host]] = {}
     for each in heard:
         if each.protocol != "HTTP":
-            backend = ir.StreamBackend(_cluster_name(_upstream_of(each), _spoken(each)))
-            host = ir.StreamHost(each.hostname.lower(), (backend,))
+            backend = ir.L4Backend(_cluster_name(_upstream_of(each), _spoken(each)))
+            host = ir.L4Host(each.hostname.lower(), (backend,))
             ports.setdefault((each.port, each.protocol), []).append(host)
     for (port, protocol), hosts in sorted(ports.items()):
-        yield ir.StreamListener(port, protocol, tuple(sorted(hosts, key=lambda h: h.hostname)))
+        yield ir.L4Listener(port, protocol, tuple(sorted(hosts, key=lambda h: h.hostname)))
 
 
-def cluster(ask: Ask, which: tuple[Key, Name, Spoken]) -> http.Cluster:
+def cluster(ask: Ask, which: tuple[Key, UpstreamName, Spoken]) -> http.Cluster:
     """Give the servers of an upstream as a cluster; it has none while nothing answers."""
     balancer, name, spoken = which
-    claims = {claim.name: claim for claim in ask(settled, balancer).won}
+    claims = {claim.name: claim for claim in ask(upstream_ownership, balancer).won}
     claim = claims.get(name)
     found: tuple[Server, ...] = ()
     if claim is not None and (claim.protocol == "UDP") == (spoken == "udp"):
@@ -164,13 +164,13 @@ def _endpoint(address: str) -> http.Endpoint:
     return http.Endpoint(host.strip("[]"), int(port))
 
 
-def cluster_names(name: Name) -> frozenset[str]:
+def cluster_names(name: UpstreamName) -> frozenset[str]:
     """Give the names of the clusters that an upstream may be."""
     spoken: tuple[Spoken, ...] = ("http",) if name.context == "http" else ("tcp", "udp")
     return frozenset(_cluster_name(name, each) for each in spoken)
 
 
-def _cluster_name(name: Name, spoken: Spoken) -> str:
+def _cluster_name(name: UpstreamName, spoken: Spoken) -> str:
     """Give ``[a-z0-9_-]`` for any name, distinct for distinct ones; people can read most."""
     if _PLAIN.fullmatch(name.name):
         return f"{spoken}-{name.name}"

@@ -10,7 +10,7 @@ from gatehouse.apis.selectors import selects
 from gatehouse.compiler.frontends.external_load_balancer.addresses import placed_address
 from gatehouse.compiler.frontends.external_load_balancer.findings import Finding
 from gatehouse.compiler.frontends.external_load_balancer.inputs import NODES
-from gatehouse.compiler.frontends.external_load_balancer.sources import wanted
+from gatehouse.compiler.frontends.external_load_balancer.sources import spec_of
 from gatehouse.incremental.query import Ask, Key
 
 CONTROL_PLANE = (
@@ -37,7 +37,7 @@ def pool(ask: Ask, balancer: Key) -> tuple[Member, ...]:
 
     If not one Node is ready, all count as ready: what is wrong is then rather how we know it.
     """
-    spec = ask(wanted, balancer)
+    spec = ask(spec_of, balancer)
     if isinstance(spec, Finding):
         return ()
     nodes = [

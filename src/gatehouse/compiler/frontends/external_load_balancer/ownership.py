@@ -7,13 +7,13 @@ from collections import defaultdict
 import msgspec
 
 from gatehouse.compiler.frontends.external_load_balancer.claims import Claim, balancer_claims
-from gatehouse.compiler.frontends.external_load_balancer.hosts import reached
-from gatehouse.compiler.frontends.external_load_balancer.sources import sources
-from gatehouse.dataplane.upstream_name import Name
+from gatehouse.compiler.frontends.external_load_balancer.hosts import host_configs
+from gatehouse.compiler.frontends.external_load_balancer.sources import load_balancer_sources
+from gatehouse.dataplane.upstream_name import UpstreamName
 from gatehouse.incremental.query import Ask, Key
 
 
-class Settled(msgspec.Struct, frozen=True):
+class UpstreamOwnership(msgspec.Struct, frozen=True):
     """Of one load balancer, who has what."""
 
     won: tuple[Claim, ...] = ()
@@ -24,7 +24,7 @@ class Settled(msgspec.Struct, frozen=True):
     """Those with a problem of their own."""
 
 
-def settled(ask: Ask, balancer: Key) -> Settled:
+def upstream_ownership(ask: Ask, balancer: Key) -> UpstreamOwnership:
     """Give who has which upstream of a load balancer."""
     rivals = ask(_rivals, balancer)
     best = dict(ask(_first_claims, balancer))
@@ -37,11 +37,11 @@ def settled(ask: Ask, balancer: Key) -> Settled:
     won = [claim for claim in sound if best[claim.name] == claim]
     lost = [(claim, best[claim.name]) for claim in sound if best[claim.name] != claim]
     refused = tuple(claim for claim in found if claim.problem)
-    return Settled(tuple(sorted(won, key=lambda claim: claim.name)), tuple(lost), refused)
+    return UpstreamOwnership(tuple(sorted(won, key=lambda claim: claim.name)), tuple(lost), refused)
 
 
-def _first_claims(ask: Ask, balancer: Key) -> tuple[tuple[Name, Claim], ...]:
-    by_name: defaultdict[Name, list[Claim]] = defaultdict(list)
+def _first_claims(ask: Ask, balancer: Key) -> tuple[tuple[UpstreamName, Claim], ...]:
+    by_name: defaultdict[UpstreamName, list[Claim]] = defaultdict(list)
     for claim in ask(balancer_claims, balancer):
         if not claim.problem:
             by_name[claim.name].append(claim)
@@ -50,6 +50,6 @@ def _first_claims(ask: Ask, balancer: Key) -> tuple[tuple[Name, Claim], ...]:
 
 def _rivals(ask: Ask, balancer: Key) -> tuple[Key, ...]:
     """Give the other load balancers that speak to a host of this one."""
-    own = {host.url for host in ask(reached, balancer).hosts}
-    others = (key for key in ask(sources, "") if key != balancer)
-    return tuple(key for key in others if own & {host.url for host in ask(reached, key).hosts})
+    own = {host.url for host in ask(host_configs, balancer).hosts}
+    others = (key for key in ask(load_balancer_sources, "") if key != balancer)
+    return tuple(key for key in others if own & {host.url for host in ask(host_configs, key).hosts})

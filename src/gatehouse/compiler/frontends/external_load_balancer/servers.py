@@ -11,27 +11,27 @@ from gatehouse.apis.external_load_balancers import Spec
 from gatehouse.compiler.frontends.external_load_balancer.addresses import placed_address
 from gatehouse.compiler.frontends.external_load_balancer.findings import Finding, Reason
 from gatehouse.compiler.frontends.external_load_balancer.nodes import pool
-from gatehouse.compiler.frontends.external_load_balancer.sources import wanted
+from gatehouse.compiler.frontends.external_load_balancer.sources import spec_of
 from gatehouse.compiler.ir.load_balancing import Server
 from gatehouse.incremental.query import Ask, Key
 
 
-class Found(msgspec.Struct, frozen=True):
+class ServersResult(msgspec.Struct, frozen=True):
     """The servers of a port, and why there are none."""
 
     servers: tuple[Server, ...] = ()
     finding: Finding | None = None
 
 
-def servers(ask: Ask, which: tuple[Key, Key, str]) -> Found:
+def servers(ask: Ask, which: tuple[Key, Key, str]) -> ServersResult:
     """Give the servers of a port of a Service, as a load balancer asks for them."""
     balancer, key, name = which
-    spec, service = ask(wanted, balancer), ask.read(key)
+    spec, service = ask(spec_of, balancer), ask.read(key)
     if isinstance(spec, Finding) or not isinstance(service, external_services.Service):
-        return Found()
+        return ServersResult()
     port = next((each for each in service.spec.ports if each.name == name), None)
     if port is None:
-        return Found()
+        return ServersResult()
     where = f"Service {key[1]}/{key[2]}: port {name!r}"
     by_ingress = spec.services.load_balancer == "Ingress" or not port.node_port
     match service.spec.type:
@@ -45,10 +45,10 @@ def servers(ask: Ask, which: tuple[Key, Key, str]) -> Found:
             found, why = (), "it has no nodePort"
         case other:
             message = f"{where}: a Service of type {other} has no servers"
-            return Found(finding=Finding(Reason.INVALID_PORT, message))
+            return ServersResult(finding=Finding(Reason.INVALID_PORT, message))
     if not found:
-        return Found(finding=Finding(Reason.NO_SERVERS, f"{where}: {why}"))
-    return Found(found)
+        return ServersResult(finding=Finding(Reason.NO_SERVERS, f"{where}: {why}"))
+    return ServersResult(found)
 
 
 def _by_nodes(

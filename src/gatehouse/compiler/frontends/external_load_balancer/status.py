@@ -9,7 +9,7 @@ from gatehouse.compiler.frontends.external_load_balancer.findings import Reason
 from gatehouse.compiler.frontends.external_load_balancer.translate import Compiled
 from gatehouse.compiler.ir.load_balancing import Machines
 from gatehouse.dataplane.delivery import HostReport
-from gatehouse.dataplane.upstream_name import Name
+from gatehouse.dataplane.upstream_name import UpstreamName
 from gatehouse.incremental.query import Key
 
 Object = dict[str, Any]
@@ -20,7 +20,7 @@ FAILURES_SHOWN = 10
 
 def status(
     compiled: Compiled,
-    owned: Mapping[Name, Key],
+    owned: Mapping[UpstreamName, Key],
     version: str,
     reports: Sequence[HostReport],
     generation: int,
@@ -96,13 +96,13 @@ def _condition(kind: str, holds: bool, reason: str, message: str) -> Object:
     return {"type": kind, "status": "True" if holds else "False", "reason": reason, "message": said}
 
 
-def remembered(current: Mapping[str, Any] | None) -> dict[Name, Key]:
+def owned_upstreams(current: Mapping[str, Any] | None) -> dict[UpstreamName, Key]:
     """Give the upstreams that a status lists as ours."""
-    found: dict[Name, Key] = {}
+    found: dict[UpstreamName, Key] = {}
     for entry in (current or {}).get("upstreams") or ():
         namespace, _, service = entry.get("service", "").partition("/")
         if entry.get("context") in ("http", "stream") and entry.get("name"):
-            name = Name(entry["context"], entry["name"])
+            name = UpstreamName(entry["context"], entry["name"])
             found[name] = ("Service", namespace, service)
     return found
 

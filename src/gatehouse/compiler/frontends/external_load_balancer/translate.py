@@ -9,16 +9,19 @@ import msgspec
 from gatehouse.apis.external_load_balancers import Spec
 from gatehouse.compiler.frontends.external_load_balancer.claims import Claim
 from gatehouse.compiler.frontends.external_load_balancer.findings import Finding, Note, Reason
-from gatehouse.compiler.frontends.external_load_balancer.hosts import reached
+from gatehouse.compiler.frontends.external_load_balancer.hosts import host_configs
 from gatehouse.compiler.frontends.external_load_balancer.inputs import name_of, owned
 from gatehouse.compiler.frontends.external_load_balancer.machines import (
     cluster_names,
     gateway,
     listening,
 )
-from gatehouse.compiler.frontends.external_load_balancer.ownership import Settled, settled
+from gatehouse.compiler.frontends.external_load_balancer.ownership import (
+    UpstreamOwnership,
+    upstream_ownership,
+)
 from gatehouse.compiler.frontends.external_load_balancer.servers import servers
-from gatehouse.compiler.frontends.external_load_balancer.sources import MACHINES, wanted
+from gatehouse.compiler.frontends.external_load_balancer.sources import MACHINES, spec_of
 from gatehouse.compiler.ir import load_balancing as ir
 from gatehouse.dataplane import upstream_name
 from gatehouse.incremental.query import Ask, Key
@@ -29,9 +32,9 @@ class Compiled(msgspec.Struct, frozen=True):
 
     balancer: ir.LoadBalancer | ir.Machines | None
     """None: there is nothing to go on with, and hosts are left as they are."""
-    claimed: tuple[tuple[upstream_name.Name, Key], ...] = ()
+    claimed: tuple[tuple[upstream_name.UpstreamName, Key], ...] = ()
     """The upstreams that are to be followed, each with its Service, sorted."""
-    forgotten: tuple[upstream_name.Name, ...] = ()
+    forgotten: tuple[upstream_name.UpstreamName, ...] = ()
     """Upstreams that are ours no more, with what they hold left there, as asked for."""
     findings: tuple[Finding, ...] = ()
     """Of the source itself."""
@@ -41,16 +44,16 @@ class Compiled(msgspec.Struct, frozen=True):
 
 def compile_balancer(ask: Ask, key: Key) -> Compiled:
     """Give the load balancer that a source asks for."""
-    spec = ask(wanted, key)
-    found = ask(reached, key)
+    spec = ask(spec_of, key)
+    found = ask(host_configs, key)
     if isinstance(spec, Finding) or found.refused:
         return Compiled(None, findings=found.findings)
     if spec.type in MACHINES:
         return _machines(ask, key, spec)
     # Who has an upstream comes before what is in it: only the winner's servers are looked for.
-    who = ask(settled, key)
+    who = ask(upstream_ownership, key)
     sets = {claim: ask(_upstream, (key, claim)) for claim in who.won}
-    ours: Mapping[upstream_name.Name, Key] = ask.read(owned(key)) or {}
+    ours: Mapping[upstream_name.UpstreamName, Key] = ask.read(owned(key)) or {}
     gone = ours.keys() - _held(who, sets, ours) - {claim.name for claim in who.won}
     balancer = ir.LoadBalancer(
         name=name_of(key),
@@ -72,9 +75,9 @@ def compile_balancer(ask: Ask, key: Key) -> Compiled:
 
 def _machines(ask: Ask, key: Key, spec: Spec) -> Compiled:
     """Give machines with all that they serve: what is not asked for now is not there."""
-    who, listens = ask(settled, key), ask(listening, key)
+    who, listens = ask(upstream_ownership, key), ask(listening, key)
     names = dict.fromkeys(host.name for host in spec.hosts if host.name)
-    ours: Mapping[upstream_name.Name, Key] = ask.read(owned(key)) or {}
+    ours: Mapping[upstream_name.UpstreamName, Key] = ask.read(owned(key)) or {}
     sets: dict[Claim, ir.UpstreamSet | None] = {
         claim: ask(_upstream, (key, claim)) for claim in who.won
     }
@@ -99,7 +102,7 @@ def _machines(ask: Ask, key: Key, spec: Spec) -> Compiled:
 
 def _upstream(ask: Ask, which: tuple[Key, Claim]) -> ir.UpstreamSet | None:
     """Give what an upstream is to hold; None: what it holds already."""
-    spec = ask(wanted, which[0])
+    spec = ask(spec_of, which[0])
     assert isinstance(spec, Spec)
     found = ask(upstream_set, which)
     return None if not found.servers and spec.when_empty == "Keep" else found
@@ -113,17 +116,17 @@ def upstream_set(ask: Ask, which: tuple[Key, Claim]) -> ir.UpstreamSet:
 
 
 def _parameters(ask: Ask, key: Key) -> ir.Parameters:
-    spec = ask(wanted, key)
+    spec = ask(spec_of, key)
     assert isinstance(spec, Spec)
     asked = {name: getattr(spec.parameters, name) for name in spec.parameters.__struct_fields__}
     return ir.Parameters(**asked)
 
 
 def _held(
-    who: Settled,
+    who: UpstreamOwnership,
     sets: Mapping[Claim, ir.UpstreamSet | None],
-    ours: Mapping[upstream_name.Name, Key],
-) -> frozenset[upstream_name.Name]:
+    ours: Mapping[upstream_name.UpstreamName, Key],
+) -> frozenset[upstream_name.UpstreamName]:
     """Give the upstreams that stay as they are: a bad value must not take traffic down."""
     unclear = {claim.service for claim in who.refused}
     refused = [name for name, service in ours.items() if service in unclear]
@@ -132,7 +135,7 @@ def _held(
     return frozenset((*refused, *lost, *empty))
 
 
-def _notes(ask: Ask, key: Key, who: Settled) -> tuple[Note, ...]:
+def _notes(ask: Ask, key: Key, who: UpstreamOwnership) -> tuple[Note, ...]:
     found = [Note(claim.service, claim.finding) for claim in who.refused]
     for claim, winner in who.lost:
         having = f"Service {winner.service[1]}/{winner.service[2]} port {winner.port!r}"

@@ -31,12 +31,12 @@ def gateways(ask: Ask, _: str = "") -> Table[Key, Key]:
 
 
 def _kept(ask: Ask, key: Key) -> Key | None:
-    return key if ask(ours, key) else None
+    return key if ask(is_managed, key) else None
 
 
-def ours(ask: Ask, key: Key) -> bool:
+def is_managed(ask: Ask, key: Key) -> bool:
     """Whether there is such a Gateway of a class of ours; none is in another one's Gateway API."""
-    return ask(controller_of, key) in CONTROLLERS and not ask(crd_version.foreign, "")
+    return ask(controller_of, key) in CONTROLLERS and not ask(crd_version.is_incompatible, "")
 
 
 def controller_of(ask: Ask, key: Key) -> str:

@@ -6,20 +6,20 @@ from collections.abc import Iterable
 
 import msgspec
 
-from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import candidates
+from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import parent_results
 from gatehouse.compiler.frontends.gateway_api.attachment.virtual_hosts import (
     HostKey,
     Name,
     stream_hosts,
     virtual_hosts,
 )
-from gatehouse.compiler.frontends.gateway_api.inputs import referring
+from gatehouse.compiler.frontends.gateway_api.inputs import routes_by_service
 from gatehouse.compiler.frontends.gateway_api.routes import l4_routes
 from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import ClusterKey
 from gatehouse.compiler.frontends.gateway_api.routes.rules import translate
 from gatehouse.compiler.ir.gateway import SecretFile
 from gatehouse.compiler.ir.settings import Snippet
-from gatehouse.incremental.grouping import Grouping, Union, grouped, there, united
+from gatehouse.incremental.grouping import Grouping, Union, group_by, presence, union
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
 
@@ -42,7 +42,7 @@ def gateway_needs(ask: Ask, key: Key) -> Table[Name, Needs]:
 
 def _needs(ask: Ask, key: Key) -> Union[Name, Needs]:
     hosts = ask.map(host_needs, ask(virtual_hosts, key))
-    return united(ask.last(), (hosts, ask.map(stream_needs, ask(stream_hosts, key))))
+    return union(ask.last(), (hosts, ask.map(stream_needs, ask(stream_hosts, key))))
 
 
 def host_needs(ask: Ask, host: HostKey) -> Needs:
@@ -80,7 +80,7 @@ Named = tuple[str, ClusterKey]
 
 
 def _clusters(ask: Ask, key: Key) -> Grouping[Key, Name, Needs, Named, tuple[Key, ClusterKey]]:
-    return grouped(ask.last(), ask(gateway_needs, key), _clusters_of, _of_gateway, key)
+    return group_by(ask.last(), ask(gateway_needs, key), _clusters_of, _of_gateway, key)
 
 
 def _clusters_of(_: Key, __: Name, needs: Needs) -> Iterable[Named]:
@@ -97,7 +97,7 @@ def services(ask: Ask, key: Key) -> Table[tuple[str, str], bool]:
 
 
 def _services(ask: Ask, key: Key) -> Grouping[None, Name, Needs, tuple[str, str], bool]:
-    return grouped(ask.last(), ask(gateway_needs, key), _services_of, there, None)
+    return group_by(ask.last(), ask(gateway_needs, key), _services_of, presence, None)
 
 
 def _services_of(_: None, __: Name, needs: Needs) -> Iterable[tuple[str, str]]:
@@ -106,8 +106,8 @@ def _services_of(_: None, __: Name, needs: Needs) -> Iterable[tuple[str, str]]:
 
 def users(ask: Ask, service: tuple[str, str]) -> tuple[Key, ...]:
     """Give the Gateways whose routes refer to a Service, sorted."""
-    naming = ask.read(referring(*service))
-    found = {each.gateway for route in naming for each in ask(candidates, route)}
+    naming = ask.read(routes_by_service(*service))
+    found = {each.gateway for route in naming for each in ask(parent_results, route)}
     return tuple(sorted(owner for owner in found if service in ask(services, owner)))
 
 
@@ -127,7 +127,7 @@ def snippets(ask: Ask, key: Key) -> tuple[Snippet, ...]:
 
 def _special(ask: Ask, key: Key) -> Grouping[None, Name, Needs, Name, bool]:
     """Give the names that need secrets or snippets, which few do."""
-    return grouped(ask.last(), ask(gateway_needs, key), _special_of, there, None)
+    return group_by(ask.last(), ask(gateway_needs, key), _special_of, presence, None)
 
 
 def _special_of(_: None, name: Name, needs: Needs) -> Iterable[Name]:

@@ -90,7 +90,7 @@ KINDS: tuple[resources.Resource, ...] = (
 )
 """The resources to watch."""
 
-NEEDED_KINDS = (
+REQUIRED_KINDS = (
     resources.NAMESPACES,
     resources.SERVICES,
     resources.ENDPOINT_SLICES,
@@ -103,7 +103,7 @@ NEEDED_KINDS = (
 """Those without which nothing is said or served: to go on with half of them would take down what
 data planes serve."""
 
-OPTIONAL_KINDS = tuple(each for each in KINDS if each not in NEEDED_KINDS)
+OPTIONAL_KINDS = tuple(each for each in KINDS if each not in REQUIRED_KINDS)
 """Those that a cluster need not know, such as what its channel of Gateway API lacks."""
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -112,7 +112,7 @@ SERVICE_NAME = "kubernetes.io/service-name"
 GATEWAYS: Key = ("@gateways",)
 ROUTES: Key = ("@routes",)
 FILTERS: Key = ("@filters",)
-SUBJECTS: Key = ("@subjects",)
+STATUS_SUBJECTS: Key = ("@subjects",)
 """Whatever may have a status of ours."""
 
 NGINX = gateway.NGINX_CONTROLLER
@@ -142,17 +142,17 @@ BUNDLE_VERSION = (1, 6)
 """Major and minor of Gateway API's definitions that this was made for."""
 
 
-class Bundle(msgspec.Struct, frozen=True):
+class CRDVersions(msgspec.Struct, frozen=True):
     """The versions of Gateway API's definitions in the cluster; at :data:`BUNDLE_KEY`."""
 
     versions: tuple[tuple[str, str], ...] = ()
     """Name of a definition, and its annotation ``gateway.networking.k8s.io/bundle-version``."""
 
 
-BUNDLE_KEY: Key = ("Bundle", "", "")
+CRD_VERSIONS_KEY: Key = ("Bundle", "", "")
 
 
-class Programming(msgspec.Struct, frozen=True):
+class ProgrammedInput(msgspec.Struct, frozen=True):
     """What is known of a Gateway's data plane; at the key ``("Programming", namespace, name)``."""
 
     programmed: bool
@@ -215,7 +215,7 @@ def _route_buckets(value: Any) -> Iterable[Key]:
             namespace = parent.namespace or value.metadata.namespace
             yield ("@routes", parent.kind or "Gateway", namespace, parent.name)
         for backend in _backends(value):
-            yield referring(backend.namespace or value.metadata.namespace, backend.name)
+            yield routes_by_service(backend.namespace or value.metadata.namespace, backend.name)
 
 
 def _backends(route: routes.Route) -> Iterable[routes.BackendRef | routes.BackendObject]:
@@ -226,7 +226,7 @@ def _backends(route: routes.Route) -> Iterable[routes.BackendRef | routes.Backen
             yield from (each.backend_ref for each in mirrors if each is not None)
 
 
-def referring(namespace: str, service: str) -> Key:
+def routes_by_service(namespace: str, service: str) -> Key:
     """Give the bucket of the routes that name a Service."""
     return ("@referring", namespace, service)
 
@@ -248,10 +248,10 @@ def _extension_buckets(value: Any) -> Iterable[Key]:
     if isinstance(value, nginx_gateway.Policy):
         namespace, kind = value.metadata.namespace, type(value).__name__
         for target in value.targets:
-            yield extensions(kind, (target.kind, namespace, target.name))
+            yield policies_by_target(kind, (target.kind, namespace, target.name))
 
 
-def extensions(kind: str, target: Key) -> Key:
+def policies_by_target(kind: str, target: Key) -> Key:
     """Give the bucket of the policies of a kind that are about an object."""
     return ("@extensions", kind, *target)
 
@@ -278,7 +278,7 @@ def _service_buckets(value: Any) -> Iterable[Key]:
 
 
 def _subject_buckets(_: Any) -> Iterable[Key]:
-    yield SUBJECTS
+    yield STATUS_SUBJECTS
 
 
 INDEXES: Mapping[str, tuple[Index, ...]] = {
@@ -295,7 +295,7 @@ INDEXES: Mapping[str, tuple[Index, ...]] = {
 }
 """The index buckets of each kind, for :class:`gatehouse.query.Snapshot`."""
 
-REPORTED: tuple[resources.Resource, ...] = tuple(
+STATUS_KINDS: tuple[resources.Resource, ...] = tuple(
     each for each in KINDS if _subject_buckets in INDEXES.get(each.kind, ())
 )
 """Those of which we write statuses."""

@@ -26,7 +26,7 @@ from gatehouse.compiler.frontends.gateway_api.attachment.virtual_hosts import (
     stream_hosts,
     virtual_hosts,
 )
-from gatehouse.compiler.frontends.gateway_api.classes import ours, settings
+from gatehouse.compiler.frontends.gateway_api.classes import is_managed, settings
 from gatehouse.compiler.frontends.gateway_api.extensions import effective, parameters
 from gatehouse.compiler.frontends.gateway_api.findings import Finding
 from gatehouse.compiler.frontends.gateway_api.listeners import frontend_tls
@@ -36,15 +36,15 @@ from gatehouse.compiler.frontends.gateway_api.listeners.certificates import reso
 from gatehouse.compiler.frontends.gateway_api.routes import backend_tls, l4_routes
 from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
     ClusterKey,
-    by_service_address,
+    backend_tls_policy,
     cluster,
-    policy_of,
+    cluster_ip_backend,
 )
 from gatehouse.compiler.frontends.gateway_api.routes.rules import Ranked, translate
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.http import Cluster, Route, VirtualHost
 from gatehouse.compiler.ir.settings import Snippet
-from gatehouse.incremental.grouping import Grouping, grouped, there
+from gatehouse.incremental.grouping import Grouping, group_by, presence
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
 
@@ -55,7 +55,7 @@ _PROTOCOLS: dict[str, Literal["TCP", "UDP", "TLS"]] = {"TCP": "TCP", "UDP": "UDP
 
 def compile_gateway(ask: Ask, key: Key) -> ir.Gateway | None:
     """Give what a Gateway's data plane serves; None while it waits for an address, or may not."""
-    if not ask(ours, key):
+    if not ask(is_managed, key):
         return None
     address = ask(bind_address, key)
     if address is None:
@@ -132,26 +132,26 @@ def gateway_listeners(ask: Ask, key: Key) -> tuple[ir.Listener, ...]:
     )
 
 
-def gateway_streams(ask: Ask, key: Key) -> tuple[ir.StreamListener, ...]:
+def gateway_streams(ask: Ask, key: Key) -> tuple[ir.L4Listener, ...]:
     """Give the TLS, TCP and UDP ports of a Gateway, sorted."""
     hosts = ask(gateway_stream_hosts, key)
     return tuple(
-        ir.StreamListener(port, _PROTOCOLS[protocol], of_port(hosts, port, protocol).values())
+        ir.L4Listener(port, _PROTOCOLS[protocol], of_port(hosts, port, protocol).values())
         for port, protocol in ask(ports, (key, STREAMS))
     )
 
 
-def gateway_stream_hosts(ask: Ask, key: Key) -> Table[Name, ir.StreamHost]:
+def gateway_stream_hosts(ask: Ask, key: Key) -> Table[Name, ir.L4Host]:
     """Give the names of TLS, TCP and UDP ports of a Gateway, with where their connections go."""
     return ask.map(stream_host, ask(stream_hosts, key))
 
 
-def stream_host(ask: Ask, host: HostKey) -> ir.StreamHost:
+def stream_host(ask: Ask, host: HostKey) -> ir.L4Host:
     """Give where the connections of one name go."""
     listener = ask(serving, (host.gateway, host.listener))
     route = l4_routes.oldest(ask, host.routes) if host.routes else None
     backends = ask(l4_routes.targets, route).backends if route else ()
-    return ir.StreamHost(host.hostname, backends, listener.certificates)
+    return ir.L4Host(host.hostname, backends, listener.certificates)
 
 
 def gateway_clusters(ask: Ask, key: Key) -> Table[tuple[str, ClusterKey], Cluster]:
@@ -163,7 +163,7 @@ def gateway_cluster(ask: Ask, which: tuple[Key, ClusterKey]) -> Cluster:
     """Give a cluster as it is for one Gateway."""
     key, wanted = which
     common, certificate = ask(parameters.parameters, key), ask(client_certificate, key)
-    made = ask(by_service_address if common.service_address else cluster, wanted)
+    made = ask(cluster_ip_backend if common.service_address else cluster, wanted)
     if common.memory and made.settings.memory is None:
         settings = msgspec.structs.replace(made.settings, memory=common.memory)
         made = msgspec.structs.replace(made, settings=settings)
@@ -175,7 +175,7 @@ def gateway_cluster(ask: Ask, which: tuple[Key, ClusterKey]) -> Cluster:
 
 def secured(ask: Ask, key: Key) -> Grouping[None, Any, Cluster, tuple[str, str], bool]:
     """Give the names of certificates and trust bundles that clusters use, in pairs."""
-    return grouped(ask.last(), ask(gateway_clusters, key), _security_of, there, None)
+    return group_by(ask.last(), ask(gateway_clusters, key), _security_of, presence, None)
 
 
 def _security_of(_: None, __: object, made: Cluster) -> Iterable[tuple[str, str]]:
@@ -230,11 +230,11 @@ def shared_snippets(ask: Ask, key: Key) -> tuple[Snippet, ...]:
 def gateway_policies(ask: Ask, key: Key) -> Grouping[None, Any, Key, Key, bool]:
     """Give the BackendTLSPolicies in force behind a Gateway."""
     found = ask.map(_policy, ask(dependencies.clusters, key))
-    return grouped(ask.last(), found, _itself, there, None)
+    return group_by(ask.last(), found, _itself, presence, None)
 
 
 def _policy(ask: Ask, which: tuple[Key, ClusterKey]) -> Key | None:
-    return ask(policy_of, which[1])
+    return ask(backend_tls_policy, which[1])
 
 
 def _itself(_: None, __: object, policy: Key) -> Iterable[Key]:

@@ -18,7 +18,11 @@ from gatehouse.compiler.frontends.hosted_apiserver.inputs import (
     decode,
 )
 from gatehouse.compiler.frontends.hosted_apiserver.status import HostedStatus, merge_status, status
-from gatehouse.compiler.frontends.hosted_apiserver.translate import attached, contribution, extended
+from gatehouse.compiler.frontends.hosted_apiserver.translate import (
+    attached,
+    contribution,
+    with_hosted_apiservers,
+)
 
 __all__ = [
     "HOSTED",
@@ -31,7 +35,7 @@ __all__ = [
     "contribution",
     "decode",
     "endpoint",
-    "extended",
+    "with_hosted_apiservers",
     "gateways_of",
     "merge_status",
     "records",

@@ -9,13 +9,13 @@ import msgspec
 from gatehouse.apis import hosted_api_servers as api
 from gatehouse.compiler.frontends.gateway_api import hostnames
 from gatehouse.compiler.frontends.gateway_api.allowed_namespaces import admits
-from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import Listener, isolated
-from gatehouse.compiler.frontends.gateway_api.classes import ours
+from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import Listener, is_isolated
+from gatehouse.compiler.frontends.gateway_api.classes import is_managed
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
-from gatehouse.compiler.frontends.gateway_api.listeners.listeners import Shape, shapes
+from gatehouse.compiler.frontends.gateway_api.listeners.listeners import ListenerSpec, shapes
 from gatehouse.compiler.frontends.gateway_api.listeners.protocols import PROXY_PROTOCOL
 from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import ClusterKey, service_port
-from gatehouse.compiler.frontends.hosted_apiserver.claims import refusal, settled
+from gatehouse.compiler.frontends.hosted_apiserver.claims import accepted_claims, refusal
 from gatehouse.incremental.query import Ask, Key
 
 
@@ -79,7 +79,7 @@ def gateways_of(ask: Ask, key: Key) -> tuple[Key, ...]:
 def _attach(ask: Ask, key: Key, parent: api.ParentRef) -> list[Place] | Finding:
     gateway: Key = ("Gateway", parent.namespace or key[1], parent.name)
     shown = f"Gateway {gateway[1]}/{gateway[2]}"
-    if not ask(ours, gateway):
+    if not ask(is_managed, gateway):
         message = f"{shown} does not exist, or its class is none of ours"
         return Finding(Reason.NO_MATCHING_PARENT, message)
     everyone = ask(shapes, gateway)
@@ -111,22 +111,22 @@ def _attach(ask: Ask, key: Key, parent: api.ParentRef) -> list[Place] | Finding:
 
 
 def _places(
-    ask: Ask, key: Key, gateway: Key, served: list[Shape], everyone: tuple[Shape, ...]
+    ask: Ask, key: Key, gateway: Key, served: list[ListenerSpec], everyone: tuple[ListenerSpec, ...]
 ) -> Iterable[Place]:
-    wanted = ask(settled, key)
+    wanted = ask(accepted_claims, key)
     for shape in served:
         if _tunnels(shape):
             if wanted.address:
                 yield Place(gateway, shape.port, shape.place, address=wanted.address)
             continue
         for host in wanted.hosts:
-            if hostnames.covers(shape.hostname, host) and not isolated(host, shape, everyone):
+            if hostnames.covers(shape.hostname, host) and not is_isolated(host, shape, everyone):
                 yield Place(gateway, shape.port, shape.place, host)
 
 
-def _passes(shape: Shape) -> bool:
+def _passes(shape: ListenerSpec) -> bool:
     return shape.protocol == "TLS" and shape.passthrough
 
 
-def _tunnels(shape: Shape) -> bool:
+def _tunnels(shape: ListenerSpec) -> bool:
     return shape.protocol == PROXY_PROTOCOL

@@ -17,23 +17,23 @@ _FIELDS = {
 }
 
 
-def settled(ask: Ask, key: Key) -> Wanted:
+def accepted_claims(ask: Ask, key: Key) -> Wanted:
     """Give what an object wants."""
     return wanted(ask.read(key))
 
 
-def holder(ask: Ask, claim: Key) -> Key:
+def claim_owner(ask: Ask, claim: Key) -> Key:
     """Give whose something is: the oldest object's, then the first's by name. Empty: nobody's."""
     return min(ask.read(claim), key=lambda key: (_created(ask, key), key), default=())
 
 
 def refusal(ask: Ask, key: Key) -> Finding | None:
     """Say why nothing of an object may be served."""
-    found = ask(settled, key)
+    found = ask(accepted_claims, key)
     if found.problem:
         return Finding(Reason.POLICY_INVALID, found.problem)
     for claim in claims(ask.read(key)):
-        other = ask(holder, claim)
+        other = ask(claim_owner, claim)
         if other not in (key, ()):
             shown = "/".join(claim[1:]) if claim[0] != "@hosted-service" else ":".join(claim[2:])
             message = (

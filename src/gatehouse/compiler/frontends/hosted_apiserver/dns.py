@@ -12,7 +12,7 @@ from gatehouse.apis import core
 from gatehouse.apis import hosted_api_servers as api
 from gatehouse.compiler.frontends.gateway_api.listeners.addresses import asked, gateway_addresses
 from gatehouse.compiler.frontends.hosted_apiserver.attachment import exposure, gateways_of
-from gatehouse.compiler.frontends.hosted_apiserver.claims import settled
+from gatehouse.compiler.frontends.hosted_apiserver.claims import accepted_claims
 from gatehouse.incremental.query import Ask, Key
 
 
@@ -64,11 +64,13 @@ def records(ask: Ask, key: Key) -> Records | None:
         return None
     if not ask(gateways_of, key):
         return None
-    made = pointed(ask(settled, key).hosts, ask(targets_of, key), found.spec.dns.ttl_seconds)
+    made = dns_records_for(
+        ask(accepted_claims, key).hosts, ask(targets_of, key), found.spec.dns.ttl_seconds
+    )
     return Records(tuple(made))
 
 
-def pointed(hosts: Iterable[str], targets: Iterable[str], ttl: int) -> list[Record]:
+def dns_records_for(hosts: Iterable[str], targets: Iterable[str], ttl: int) -> list[Record]:
     """Give the records by which hosts lead to targets; a name beside addresses is left out."""
     by_type: dict[str, list[str]] = {}
     for each in targets:

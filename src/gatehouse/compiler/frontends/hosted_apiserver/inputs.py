@@ -11,7 +11,7 @@ import msgspec
 
 from gatehouse.apis import hosted_api_servers as api
 from gatehouse.apis import meta, resources
-from gatehouse.compiler.frontends.gateway_api.inputs import SUBJECTS
+from gatehouse.compiler.frontends.gateway_api.inputs import STATUS_SUBJECTS
 from gatehouse.incremental.query import Index, Key
 
 KIND = "HostedAPIServer"
@@ -38,7 +38,7 @@ class Wanted(msgspec.Struct, frozen=True):
     """Names the field and says what is wrong; nothing is served then."""
 
 
-class _WrongError(ValueError):
+class InvalidFieldError(ValueError):
     """A value that cannot be."""
 
 
@@ -64,7 +64,7 @@ def wanted(found: Any) -> Wanted:
             _source(number, each) for number, each in enumerate(spec.allowed_sources)
         }  # fmt: skip
         return Wanted(hosts, address, port, tuple(sorted(sources)))
-    except _WrongError as error:
+    except InvalidFieldError as error:
         return Wanted(problem=str(error))
 
 
@@ -72,12 +72,14 @@ def _host(number: int, text: str) -> str:
     name = text.lower().removesuffix(".")
     where = f"spec.hosts[{number}]: {text!r}"
     if "*" in name:
-        raise _WrongError(f"{where}: wildcards are not served: each name leads to one cluster")
+        raise InvalidFieldError(
+            f"{where}: wildcards are not served: each name leads to one cluster"
+        )
     labels = name.split(".")
     if len(name) > 253 or len(labels) < 2 or not all(map(_LABEL.fullmatch, labels)):
-        raise _WrongError(f"{where} is no host name with a domain")
+        raise InvalidFieldError(f"{where} is no host name with a domain")
     if labels[-1].isdigit():
-        raise _WrongError(f"{where} is an address, not a name")
+        raise InvalidFieldError(f"{where} is an address, not a name")
     return name
 
 
@@ -88,13 +90,13 @@ def _advertised(found: api.Advertised | None) -> tuple[str, int]:
     try:
         address = ipaddress.ip_address(found.address)
     except ValueError as error:
-        raise _WrongError(f"{where} is no IP address") from error
+        raise InvalidFieldError(f"{where} is no IP address") from error
     if address.is_unspecified or address.is_multicast or getattr(address, "scope_id", None):
-        raise _WrongError(f"{where} is not the address of one server")
+        raise InvalidFieldError(f"{where} is not the address of one server")
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        raise _WrongError(f"{where}: IPv4 is to be written as IPv4")
+        raise InvalidFieldError(f"{where}: IPv4 is to be written as IPv4")
     if not 0 < found.port < 65536:
-        raise _WrongError(f"spec.advertised.port: {found.port} is no port")
+        raise InvalidFieldError(f"spec.advertised.port: {found.port} is no port")
     return str(address), found.port
 
 
@@ -102,7 +104,7 @@ def _source(number: int, text: str) -> str:
     try:
         return str(ipaddress.ip_network(text, strict=False))
     except ValueError as error:
-        raise _WrongError(
+        raise InvalidFieldError(
             f"spec.allowedSources[{number}]: {text!r} is neither an address nor a range"
         ) from error
 
@@ -128,7 +130,7 @@ def of_gateway(gateway: Key) -> Key:
 
 def _buckets(found: Any) -> Iterable[Key]:
     yield HOSTED
-    yield SUBJECTS
+    yield STATUS_SUBJECTS
     yield from claims(found)
     if isinstance(found, api.HostedAPIServer):
         for parent in found.spec.parent_refs:

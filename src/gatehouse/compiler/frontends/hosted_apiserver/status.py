@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 
 from gatehouse.compiler.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
-from gatehouse.compiler.frontends.gateway_api.inputs import Programming
+from gatehouse.compiler.frontends.gateway_api.inputs import ProgrammedInput
 from gatehouse.compiler.frontends.gateway_api.status.merge import conditions as merged_conditions
 from gatehouse.compiler.frontends.hosted_apiserver.attachment import exposure, gateways_of
-from gatehouse.compiler.frontends.hosted_apiserver.claims import settled
+from gatehouse.compiler.frontends.hosted_apiserver.claims import accepted_claims
 from gatehouse.compiler.frontends.hosted_apiserver.dns import targets_of
-from gatehouse.compiler.frontends.hosted_apiserver.translate import passed
+from gatehouse.compiler.frontends.hosted_apiserver.translate import passthrough_cluster
 from gatehouse.incremental.query import Ask, Key
 
 
@@ -40,9 +40,13 @@ def status(ask: Ask, key: Key) -> HostedStatus | None:
     known = conditions(said, defaults, found.metadata.generation)
     if not exposed.places:
         return HostedStatus(known)
-    ready = len(ask(passed, exposed.cluster).endpoints) if exposed.cluster is not None else 0
+    ready = (
+        len(ask(passthrough_cluster, exposed.cluster).endpoints)
+        if exposed.cluster is not None
+        else 0
+    )
     hosts = {place.host for place in exposed.places}
-    shown = tuple(host for host in ask(settled, key).hosts if host in hosts)
+    shown = tuple(host for host in ask(accepted_claims, key).hosts if host in hosts)
     return HostedStatus(known, shown, ask(targets_of, key), ready)
 
 
@@ -52,9 +56,13 @@ def _programmed(ask: Ask, key: Key) -> Finding:
         return Finding(Reason.NOT_PROGRAMMED, "it is not accepted, and nothing of it is served")
     for gateway in serving:
         plane = ask.read(("Programming", *gateway[1:]))
-        if not isinstance(plane, Programming) or not plane.programmed:
-            why = plane.message if isinstance(plane, Programming) else "waiting for the data plane"
-            refused = isinstance(plane, Programming) and plane.reason == "Invalid"
+        if not isinstance(plane, ProgrammedInput) or not plane.programmed:
+            why = (
+                plane.message
+                if isinstance(plane, ProgrammedInput)
+                else "waiting for the data plane"
+            )
+            refused = isinstance(plane, ProgrammedInput) and plane.reason == "Invalid"
             reason = Reason.NOT_PROGRAMMED if refused else Reason.PENDING
             return Finding(reason, f"Gateway {gateway[1]}/{gateway[2]}: {why}")
     return Finding(Reason.PROGRAMMED, "every data plane confirmed it")

@@ -22,11 +22,11 @@ from gatehouse.compiler.frontends.gateway_api.translate import (
     gateway_streams,
 )
 from gatehouse.compiler.frontends.hosted_apiserver.attachment import Exposure, exposure
-from gatehouse.compiler.frontends.hosted_apiserver.claims import settled
+from gatehouse.compiler.frontends.hosted_apiserver.claims import accepted_claims
 from gatehouse.compiler.frontends.hosted_apiserver.inputs import of_gateway
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.http import Cluster
-from gatehouse.incremental.grouping import Grouping, Union, grouped, united
+from gatehouse.incremental.grouping import Grouping, Union, group_by, union
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
 
@@ -37,7 +37,7 @@ _Address = tuple[int, str]
 _Cluster = tuple[str, ClusterKey]
 
 
-def extended(ask: Ask, key: Key, gateway: ir.Gateway) -> ir.Gateway:
+def with_hosted_apiservers(ask: Ask, key: Key, gateway: ir.Gateway) -> ir.Gateway:
     """Give a Gateway with the names and clusters of its HostedAPIServers.
 
     ``gateway``: what its routes make of it.
@@ -62,7 +62,7 @@ def attached(ask: Ask, key: Key) -> dict[Listener, int]:
 
 
 def _counts(ask: Ask, key: Key) -> Grouping[Key, Key, Exposure, Listener, int]:
-    return grouped(ask.last(), ask(_exposed, key), _listeners_of, _count, key)
+    return group_by(ask.last(), ask(_exposed, key), _listeners_of, _count, key)
 
 
 def _listeners_of(gateway: Key, _: Key, found: Exposure) -> Iterable[Listener]:
@@ -73,7 +73,7 @@ def _count(_: Key, __: Listener, owners: tuple[Key, ...]) -> int:
     return len(owners)
 
 
-def gateway_tunnels(ask: Ask, key: Key) -> tuple[ir.TunnelListener, ...]:
+def gateway_tunnels(ask: Ask, key: Key) -> tuple[ir.ProxyProtocolListener, ...]:
     """Give the ports of a Gateway for proxies of hosted clusters, sorted."""
     ports = {s.port for s in ask(shapes, key) if s.protocol == PROXY_PROTOCOL and s.accepted}
     proxies = ask(trusted, key)
@@ -81,7 +81,7 @@ def gateway_tunnels(ask: Ask, key: Key) -> tuple[ir.TunnelListener, ...]:
         return ()
     found = ask.map(_destination, ask(_addresses, key).groups)
     return tuple(
-        ir.TunnelListener(port, found.between((port, ""), (port + 1, "")).values(), proxies)
+        ir.ProxyProtocolListener(port, found.between((port, ""), (port + 1, "")).values(), proxies)
         for port in sorted(ports)
     )
 
@@ -90,21 +90,21 @@ def _exposed(ask: Ask, key: Key) -> Table[Key, Exposure]:
     return ask.map(exposure, ask.read(of_gateway(key)))
 
 
-def _streams(ask: Ask, key: Key) -> tuple[ir.StreamListener, ...]:
+def _streams(ask: Ask, key: Key) -> tuple[ir.L4Listener, ...]:
     hosts = ask(_hosts, key).whole
     return tuple(
-        ir.StreamListener(port, protocol, of_port(hosts, port, protocol).values())
+        ir.L4Listener(port, protocol, of_port(hosts, port, protocol).values())
         for port, protocol in ((each.port, each.protocol) for each in ask(gateway_streams, key))
     )
 
 
-def _hosts(ask: Ask, key: Key) -> Union[Name, ir.StreamHost]:
+def _hosts(ask: Ask, key: Key) -> Union[Name, ir.L4Host]:
     own = ask.map(_host, ask(_names, key).groups)
-    return united(ask.last(), (own, ask(gateway_stream_hosts, key)))
+    return union(ask.last(), (own, ask(gateway_stream_hosts, key)))
 
 
 def _names(ask: Ask, key: Key) -> Grouping[Key, Key, Exposure, Name, _Named]:
-    return grouped(ask.last(), ask(_exposed, key), _names_of, _named, key)
+    return group_by(ask.last(), ask(_exposed, key), _names_of, _named, key)
 
 
 def _names_of(gateway: Key, _: Key, found: Exposure) -> Iterable[Name]:
@@ -117,15 +117,15 @@ def _named(_: Key, name: Name, owners: tuple[Key, ...]) -> _Named:
     return name[2], owners[0]
 
 
-def _host(ask: Ask, named: _Named) -> ir.StreamHost:
+def _host(ask: Ask, named: _Named) -> ir.L4Host:
     host, owner = named
     found = ask(exposure, owner)
-    backends = (ir.StreamBackend(cluster_name(found.cluster)),) if found.cluster else ()
-    return ir.StreamHost(host, backends, sources=ask(settled, owner).sources)
+    backends = (ir.L4Backend(cluster_name(found.cluster)),) if found.cluster else ()
+    return ir.L4Host(host, backends, sources=ask(accepted_claims, owner).sources)
 
 
 def _addresses(ask: Ask, key: Key) -> Grouping[Key, Key, Exposure, _Address, Key]:
-    return grouped(ask.last(), ask(_exposed, key), _addresses_of, _addressed, key)
+    return group_by(ask.last(), ask(_exposed, key), _addresses_of, _addressed, key)
 
 
 def _addresses_of(gateway: Key, _: Key, found: Exposure) -> Iterable[_Address]:
@@ -139,7 +139,7 @@ def _addressed(_: Key, __: _Address, owners: tuple[Key, ...]) -> Key:
 
 
 def _destination(ask: Ask, owner: Key) -> ir.Destination | None:
-    wanted, found = ask(settled, owner), ask(exposure, owner)
+    wanted, found = ask(accepted_claims, owner), ask(exposure, owner)
     if found.cluster is None:
         return None
     name = cluster_name(found.cluster)
@@ -147,12 +147,12 @@ def _destination(ask: Ask, owner: Key) -> ir.Destination | None:
 
 
 def _clusters(ask: Ask, key: Key) -> Union[_Cluster, Cluster]:
-    own = ask.map(passed, ask(_needed, key).groups)
-    return united(ask.last(), (own, ask(gateway_clusters, key)))
+    own = ask.map(passthrough_cluster, ask(_needed, key).groups)
+    return union(ask.last(), (own, ask(gateway_clusters, key)))
 
 
 def _needed(ask: Ask, key: Key) -> Grouping[Key, Key, Exposure, _Cluster, ClusterKey]:
-    return grouped(ask.last(), ask(_exposed, key), _clusters_of, _cluster_of, key)
+    return group_by(ask.last(), ask(_exposed, key), _clusters_of, _cluster_of, key)
 
 
 def _clusters_of(gateway: Key, _: Key, found: Exposure) -> Iterable[_Cluster]:
@@ -169,7 +169,7 @@ def cluster_name(key: ClusterKey) -> str:
     return f"h{key.name[1:]}"
 
 
-def passed(ask: Ask, key: ClusterKey) -> Cluster:
+def passthrough_cluster(ask: Ask, key: ClusterKey) -> Cluster:
     """Give the cluster of a Service, to which TLS is passed through whatever policies say."""
     found = ask(cluster, key)
     return Cluster(cluster_name(key), found.endpoints, "tcp", settings=found.settings)

@@ -17,7 +17,7 @@ from gatehouse.compiler.frontends.upstream_cluster.allocations import (
     conditions,
 )
 from gatehouse.compiler.frontends.upstream_cluster.attachment import attached, gateways_of
-from gatehouse.compiler.frontends.upstream_cluster.credentials import moments
+from gatehouse.compiler.frontends.upstream_cluster.credentials import certificate_times
 from gatehouse.compiler.frontends.upstream_cluster.inputs import (
     CLUSTERS,
     INDEXES,
@@ -42,7 +42,7 @@ __all__ = [
     "decode",
     "gateways_of",
     "merge_status",
-    "moments",
+    "certificate_times",
     "passed",
     "replicas",
     "status",

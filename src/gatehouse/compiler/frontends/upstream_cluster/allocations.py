@@ -19,18 +19,18 @@ from gatehouse.compiler.frontends.gateway_api.classes import settings
 from gatehouse.compiler.frontends.upstream_cluster import feature_gates
 from gatehouse.compiler.frontends.upstream_cluster.flow_control import (
     SPANNING,
-    Spanning,
-    Spread,
+    LimitAllocation,
+    SharedLimits,
     spread,
 )
-from gatehouse.compiler.frontends.upstream_cluster.translate import data_planes, meaning_of
+from gatehouse.compiler.frontends.upstream_cluster.translate import data_planes, request_policy
 from gatehouse.compiler.ir.kube_apiserver import InFlight, TokenBucket
 from gatehouse.incremental.query import Ask, Key
 
 INSTANCE = "proxy.kubegateway.io/ratelimitcondition.instance"
 """Label with the name of the data plane, as KubeGateway writes it."""
 
-MOST = 100
+MAX_PER_DATA_PLANE_OBJECTS = 100
 """Data planes up to which each has an object of its own."""
 
 _LONGEST_NAME, _LONGEST_LABEL = 253, 63
@@ -41,7 +41,7 @@ Object = dict[str, Any]
 class Allocation(msgspec.Struct, frozen=True):
     """How the limits of one UpstreamCluster are spread."""
 
-    limits: tuple[Spread, ...]
+    limits: tuple[LimitAllocation, ...]
     """Sorted by name, at least one."""
     data_planes: tuple[tuple[str, str], ...]
     """Namespace and name of those that are connected, sorted."""
@@ -59,8 +59,8 @@ def allocation(ask: Ask, key: Key) -> Allocation | None:
         return None
     planes = ask(data_planes, key)
     counted = bool(ask(settings, "").counter)
-    spanning = Spanning(gate=True, replicas=len(planes), counter=counted)
-    used = (schema.name for schema in ask(meaning_of, key).schemas)
+    spanning = SharedLimits(gate=True, replicas=len(planes), counter=counted)
+    used = (schema.name for schema in ask(request_policy, key).schemas)
     spreads = (spread(wanted[name], spanning) for name in used if name in wanted)
     limits = tuple(each for each in spreads if each is not None)
     return Allocation(limits, tuple(sorted(planes))) if limits else None
@@ -69,7 +69,7 @@ def allocation(ask: Ask, key: Key) -> Allocation | None:
 def conditions(cluster: str, found: Allocation) -> Mapping[str, Object]:
     """Give the RateLimitConditions of an UpstreamCluster by name, without their owner."""
     made = [_state(cluster, found)]
-    if len(found.data_planes) <= MOST:
+    if len(found.data_planes) <= MAX_PER_DATA_PLANE_OBJECTS:
         made += [_instance(cluster, ".".join(each), found.limits) for each in found.data_planes]
     return {each["metadata"]["name"]: each for each in made}
 
@@ -85,7 +85,7 @@ def _state(cluster: str, found: Allocation) -> Object:
     }
 
 
-def _instance(cluster: str, instance: str, limits: Iterable[Spread]) -> Object:
+def _instance(cluster: str, instance: str, limits: Iterable[LimitAllocation]) -> Object:
     """What one data plane may use."""
     items = [{**_item(each.name, each.share), "strategy": each.strategy} for each in limits]
     labels = {INSTANCE: instance} if len(instance) <= _LONGEST_LABEL else {}
@@ -112,7 +112,7 @@ def _head(name: str, labels: Mapping[str, str]) -> Object:
     }
 
 
-def _given(limit: Spread, count: int) -> InFlight | TokenBucket:
+def _given(limit: LimitAllocation, count: int) -> InFlight | TokenBucket:
     match limit.share:
         case InFlight(most):
             return InFlight(most * count)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from gatehouse.apis import upstream_clusters as api
-from gatehouse.compiler.frontends.gateway_api.classes import gateways, ours
-from gatehouse.compiler.frontends.gateway_api.listeners.listeners import Shape, shapes
+from gatehouse.compiler.frontends.gateway_api.classes import gateways, is_managed
+from gatehouse.compiler.frontends.gateway_api.listeners.listeners import ListenerSpec, shapes
 from gatehouse.compiler.frontends.gateway_api.listeners.protocols import KUBE_APISERVER
 from gatehouse.compiler.frontends.upstream_cluster.inputs import CLUSTERS
 from gatehouse.incremental.query import Ask, Key
@@ -36,7 +36,7 @@ def named(ask: Ask, key: Key) -> Named:
     return Named(tuple(dict.fromkeys(gateways)), tuple(problems))
 
 
-def listeners(ask: Ask, gateway: Key) -> tuple[Shape, ...]:
+def listeners(ask: Ask, gateway: Key) -> tuple[ListenerSpec, ...]:
     """Give the listeners of a Gateway that serve UpstreamClusters."""
     return tuple(
         shape
@@ -56,7 +56,7 @@ def _serving(ask: Ask, key: Key) -> Key | None:
 
 def serves(ask: Ask, gateway: Key) -> bool:
     """Whether a Gateway of ours has such a listener."""
-    return bool(ask(ours, gateway) and ask(listeners, gateway))
+    return bool(ask(is_managed, gateway) and ask(listeners, gateway))
 
 
 def gateways_of(ask: Ask, key: Key) -> tuple[Key, ...]:

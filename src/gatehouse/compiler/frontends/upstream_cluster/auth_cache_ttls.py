@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gatehouse.compiler.frontends.gateway_api.routes import durations
-from gatehouse.compiler.ir.kube_apiserver import Identity
+from gatehouse.compiler.ir.kube_apiserver import AuthCacheTTLs
 
 PREFIX = "gatehouse.dev/"
 
@@ -21,14 +21,14 @@ FIELDS = {
 KubeGateway's flags, which
 begin with ``--proxy-`` there."""
 
-LONGEST = 3600.0
+MAX_TTL_SECONDS = 3600.0
 """Seconds: nobody whose rights were taken back is to have them for longer."""
 
 
 class Lifetimes(msgspec.Struct, frozen=True):
     """What the annotations of an object say."""
 
-    identity: Identity = Identity()
+    identity: AuthCacheTTLs = AuthCacheTTLs()
     problems: tuple[str, ...] = ()
 
 
@@ -41,10 +41,10 @@ def read(annotations: Mapping[str, str]) -> Lifetimes:
         if text is None:
             continue
         seconds = 0.0 if text.strip() == "0" else durations.seconds(text.strip())
-        if seconds is not None and seconds <= LONGEST:
+        if seconds is not None and seconds <= MAX_TTL_SECONDS:
             given[field] = seconds
             continue
-        default = f"{getattr(Identity(), field):g}s"
+        default = f"{getattr(AuthCacheTTLs(), field):g}s"
         why = f"{text!r} is no duration from 0s to 1h, such as 10m; it is {default}"
         problems.append(f"annotation {PREFIX}{name}: {why}")
-    return Lifetimes(msgspec.structs.replace(Identity(), **given), tuple(problems))
+    return Lifetimes(msgspec.structs.replace(AuthCacheTTLs(), **given), tuple(problems))

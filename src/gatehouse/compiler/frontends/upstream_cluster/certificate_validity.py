@@ -16,7 +16,7 @@ from gatehouse.compiler.frontends.upstream_cluster.findings import Finding, Reas
 from gatehouse.compiler.frontends.upstream_cluster.inputs import passed
 from gatehouse.incremental.query import Ask
 
-MOST = 5
+MAX_LISTED_NAMES = 5
 """Names that a message lists."""
 
 
@@ -91,8 +91,8 @@ def uncovered(found: Leaf, hosts: Iterable[str]) -> tuple[Finding, ...]:
 
 def _listed(names: Iterable[str]) -> str:
     found = sorted(names)
-    more = f" and {len(found) - MOST} more" if len(found) > MOST else ""
-    return ", ".join(found[:MOST]) + more
+    more = f" and {len(found) - MAX_LISTED_NAMES} more" if len(found) > MAX_LISTED_NAMES else ""
+    return ", ".join(found[:MAX_LISTED_NAMES]) + more
 
 
 def _shown(moment: int) -> str:

@@ -27,7 +27,7 @@ from gatehouse.incremental.query import Ask, Key
 _TOKEN = re.compile(rb"[!-~]+")
 
 
-class Towards(msgspec.Struct, frozen=True):
+class TLSCredentials(msgspec.Struct, frozen=True):
     """What is shown to servers, or to clients, and what others are checked by."""
 
     certificate: Certificate | None = None
@@ -136,7 +136,7 @@ class _Source:
         return SecretFile(f"token-{digest}", SecretBytes(value))
 
 
-def towards_servers(ask: Ask, key: Key) -> Towards:
+def server_credentials(ask: Ask, key: Key) -> TLSCredentials:
     """Give how a cluster's servers are spoken to."""
     found = ask.read(key)
     assert isinstance(found, api.UpstreamCluster)
@@ -146,7 +146,7 @@ def towards_servers(ask: Ask, key: Key) -> Towards:
     bundle = source.trust("caData", config.ca_data)
     token = source.token(config.bearer_token)
     if read_servers(found.spec.servers).scheme != "https":
-        return Towards(None, None, token, tuple(source.findings))
+        return TLSCredentials(None, None, token, tuple(source.findings))
     refusal = ""
     if bundle is None and not (config.insecure and not config.ca_data):
         refusal = "spec.clientConfig: there is nothing to verify the servers by"
@@ -157,10 +157,12 @@ def towards_servers(ask: Ask, key: Key) -> Towards:
         trust=bundle.name if bundle is not None else "",
         certificate=certificate.name if certificate is not None else "",
     )
-    return Towards(certificate, bundle, token, tuple(source.findings), source.leaf, tls, refusal)
+    return TLSCredentials(
+        certificate, bundle, token, tuple(source.findings), source.leaf, tls, refusal
+    )
 
 
-def towards_clients(ask: Ask, key: Key) -> Towards:
+def client_credentials(ask: Ask, key: Key) -> TLSCredentials:
     """Give what is shown to a cluster's clients, and what their certificates are checked by."""
     found = ask.read(key)
     assert isinstance(found, api.UpstreamCluster)
@@ -169,13 +171,15 @@ def towards_clients(ask: Ask, key: Key) -> Towards:
     certificate = source.certificate(serving.cert_data, serving.key_data)
     bundle = source.trust("clientCAData", serving.client_ca_data)
     checks = source.missing or source.has(serving.client_ca_data, "ca.crt")
-    return Towards(certificate, bundle, None, tuple(source.findings), source.leaf, checks=checks)
+    return TLSCredentials(
+        certificate, bundle, None, tuple(source.findings), source.leaf, checks=checks
+    )
 
 
-def moments(ask: Ask, key: Key) -> tuple[int, ...]:
+def certificate_times(ask: Ask, key: Key) -> tuple[int, ...]:
     """Give when certificates of a cluster begin and cease to be valid; seconds since 1970."""
     if not isinstance(ask.read(key), api.UpstreamCluster):
         return ()
-    towards = (ask(towards_servers, key), ask(towards_clients, key))
+    towards = (ask(server_credentials, key), ask(client_credentials, key))
     leaves = [each.leaf for each in towards if each.leaf is not None]
     return tuple(moment for each in leaves for moment in (each.starts, each.ends))

@@ -14,7 +14,13 @@ from gatehouse.compiler.frontends.upstream_cluster import (
     servers,
 )
 from gatehouse.compiler.frontends.upstream_cluster.findings import Finding, Reason
-from gatehouse.compiler.ir.kube_apiserver import STREAMS, FlowSchema, Identity, Policy, Rule
+from gatehouse.compiler.ir.kube_apiserver import (
+    DEFAULT_HTTP2_STREAMS,
+    AuthCacheTTLs,
+    FlowSchema,
+    Policy,
+    Rule,
+)
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -25,7 +31,7 @@ class Origin(msgspec.Struct, frozen=True):
     """The index of each of its rules."""
 
 
-class Meaning(msgspec.Struct, frozen=True):
+class RequestPolicy(msgspec.Struct, frozen=True):
     """What an object says of requests; the same wherever it is served."""
 
     policies: tuple[Policy, ...] = ()
@@ -34,16 +40,16 @@ class Meaning(msgspec.Struct, frozen=True):
     schemas: tuple[FlowSchema, ...] = ()
     servers: servers.ReadServers = servers.ReadServers()
     denied: bool = False
-    identity: Identity = Identity()
-    streams: int = STREAMS
+    identity: AuthCacheTTLs = AuthCacheTTLs()
+    streams: int = DEFAULT_HTTP2_STREAMS
     findings: tuple[Finding, ...] = ()
 
 
 def read(
     annotations: dict[str, str],
     spec: api.UpstreamClusterSpec,
-    spanning: flow_control.Spanning = flow_control.ALONE,
-) -> Meaning:
+    spanning: flow_control.SharedLimits = flow_control.LOCAL,
+) -> RequestPolicy:
     """Give the meaning of an object; what makes no sense is left out and told."""
     said, kept = feature_gates.read(annotations), auth_cache_ttls.read(annotations)
     shared, wrong = http2_streams.read(annotations)
@@ -67,7 +73,7 @@ def read(
     problems += [f"spec.{each}" for each in listed.problems]
     problems += [f"annotation {api.FEATURE_GATES}: {each}" for each in said.problems]
     problems += [*kept.problems, *wrong]
-    return Meaning(
+    return RequestPolicy(
         policies=tuple(policy for policy, _ in found),
         origins=tuple(origin for _, origin in found),
         schemas=tuple(s for name, s in sorted(schemas.items()) if s is not None and name in named),
@@ -83,7 +89,7 @@ def read(
 
 
 def _schemas(
-    control: api.FlowControl, spanning: flow_control.Spanning
+    control: api.FlowControl, spanning: flow_control.SharedLimits
 ) -> tuple[dict[str, FlowSchema | None], list[str]]:
     found: dict[str, FlowSchema | None] = {}
     problems: list[str] = []

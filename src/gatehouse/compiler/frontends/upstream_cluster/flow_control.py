@@ -19,7 +19,7 @@ REFUSED = InFlight(0)
 SPANNING = ("globalAllocate", "globalCount")
 
 
-class Spanning(msgspec.Struct, frozen=True):
+class SharedLimits(msgspec.Struct, frozen=True):
     """What limits of all data planes together depend on."""
 
     gate: bool = False
@@ -30,7 +30,7 @@ class Spanning(msgspec.Struct, frozen=True):
     """Whether there is a shared counter."""
 
 
-ALONE = Spanning()
+LOCAL = SharedLimits()
 """Nothing spans data planes."""
 
 
@@ -42,7 +42,7 @@ class ReadSchema(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()
 
 
-class Spread(msgspec.Struct, frozen=True):
+class LimitAllocation(msgspec.Struct, frozen=True):
     """A limit of all data planes together."""
 
     name: str
@@ -52,16 +52,16 @@ class Spread(msgspec.Struct, frozen=True):
     """What each data plane may use; all of it where it is counted for all."""
 
 
-def spread(schema: api.FlowControlSchema, spanning: Spanning) -> Spread | None:
+def spread(schema: api.FlowControlSchema, spanning: SharedLimits) -> LimitAllocation | None:
     """Give how a schema's limit is spread over data planes; None: each has a limit of its own."""
     made = read(schema, spanning)
     if schema.strategy not in SPANNING or made.schema is None or made.problems:
         return None
     found, everybody = made.schema, schema.global_max_requests_inflight
     if found.shared is not None:
-        return Spread(schema.name, schema.strategy, found.shared, found.shared)
+        return LimitAllocation(schema.name, schema.strategy, found.shared, found.shared)
     if isinstance(found.limit, InFlight) and everybody is not None:
-        return Spread(schema.name, schema.strategy, InFlight(everybody.max), found.limit)
+        return LimitAllocation(schema.name, schema.strategy, InFlight(everybody.max), found.limit)
     return None
 
 
@@ -70,7 +70,7 @@ def spans(schema: api.FlowControlSchema) -> bool:
     return schema.global_max_requests_inflight is not None and schema.strategy in SPANNING
 
 
-def read(schema: api.FlowControlSchema, spanning: Spanning) -> ReadSchema:
+def read(schema: api.FlowControlSchema, spanning: SharedLimits) -> ReadSchema:
     """Give the limit of a schema; one that makes no sense lets nothing through."""
     given = (schema.exempt, schema.max_requests_inflight, schema.token_bucket)
     if sum(each is not None for each in given) != 1:
@@ -84,7 +84,7 @@ def read(schema: api.FlowControlSchema, spanning: Spanning) -> ReadSchema:
 
 
 def _in_flight(
-    schema: api.FlowControlSchema, own: api.MaxRequestsInflight, spanning: Spanning
+    schema: api.FlowControlSchema, own: api.MaxRequestsInflight, spanning: SharedLimits
 ) -> ReadSchema:
     if own.max < 0:
         return _refused(schema, f"maxRequestsInflight.max: {own.max} is less than 0")
@@ -100,7 +100,9 @@ def _in_flight(
     return ReadSchema(FlowSchema(schema.name, InFlight(share)))
 
 
-def _bucket(schema: api.FlowControlSchema, own: api.TokenBucket, spanning: Spanning) -> ReadSchema:
+def _bucket(
+    schema: api.FlowControlSchema, own: api.TokenBucket, spanning: SharedLimits
+) -> ReadSchema:
     if not 0 < own.qps <= own.burst:
         why = f"tokenBucket: qps {own.qps} and burst {own.burst}: burst >= qps > 0 must hold"
         return _refused(schema, why)

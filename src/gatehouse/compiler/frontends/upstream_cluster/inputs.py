@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gatehouse.apis import meta, resources, upstream_clusters
-from gatehouse.compiler.frontends.gateway_api.inputs import SUBJECTS
+from gatehouse.compiler.frontends.gateway_api.inputs import STATUS_SUBJECTS
 from gatehouse.incremental.query import Index, Key
 
 VIEWS: Mapping[str, type[meta.Resource]] = {
@@ -41,7 +41,7 @@ def decode(kind: str, raw: Mapping[str, Any]) -> meta.Resource:
 
 def _cluster_buckets(value: Any) -> Iterable[Key]:
     yield CLUSTERS
-    yield SUBJECTS
+    yield STATUS_SUBJECTS
     if isinstance(value, upstream_clusters.UpstreamCluster):
         for host in (value.metadata.name, *value.spec.secure_serving.server_names):
             yield named(host.lower())

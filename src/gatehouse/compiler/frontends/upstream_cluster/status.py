@@ -12,7 +12,11 @@ from gatehouse.apis import meta
 from gatehouse.apis import upstream_clusters as api
 from gatehouse.compiler.frontends.gateway_api.classes import controller_of
 from gatehouse.compiler.frontends.gateway_api.findings import Condition, conditions
-from gatehouse.compiler.frontends.gateway_api.inputs import CONTROLLERS, Programming, Unsupported
+from gatehouse.compiler.frontends.gateway_api.inputs import (
+    CONTROLLERS,
+    ProgrammedInput,
+    Unsupported,
+)
 from gatehouse.compiler.frontends.gateway_api.status import merge
 from gatehouse.compiler.frontends.upstream_cluster import attachment
 from gatehouse.compiler.frontends.upstream_cluster.certificate_validity import (
@@ -20,18 +24,18 @@ from gatehouse.compiler.frontends.upstream_cluster.certificate_validity import (
     uncovered,
 )
 from gatehouse.compiler.frontends.upstream_cluster.credentials import (
-    towards_clients,
-    towards_servers,
+    client_credentials,
+    server_credentials,
 )
 from gatehouse.compiler.frontends.upstream_cluster.findings import OPTIONAL, Finding, Reason
 from gatehouse.compiler.frontends.upstream_cluster.hostnames import hosts, wanted
-from gatehouse.compiler.frontends.upstream_cluster.translate import meaning_alone, states
+from gatehouse.compiler.frontends.upstream_cluster.translate import local_request_policy, states
 from gatehouse.incremental.query import Ask, Key
 
 UNSERVED = "/served"
 """How that ends which a back end says of a cluster that it cannot serve at all."""
 
-MOST = 32
+MAX_STATUS_GATEWAYS = 32
 """Gateways that a status lists."""
 
 
@@ -80,7 +84,9 @@ def status(ask: Ask, key: Key) -> ClusterStatus | None:
     whole = (*findings, *_whole(served))
     names = {name for each in entries for name in each.hosts}
     return ClusterStatus(
-        conditions(whole, _DEFAULTS, generation), tuple(sorted(names)), entries[:MOST]
+        conditions(whole, _DEFAULTS, generation),
+        tuple(sorted(names)),
+        entries[:MAX_STATUS_GATEWAYS],
     )
 
 
@@ -92,10 +98,10 @@ _DEFAULTS = (
 
 def own_findings(ask: Ask, key: Key) -> tuple[Finding, ...]:
     """Give what is to be said of an object wherever it is served."""
-    servers, clients = ask(towards_servers, key), ask(towards_clients, key)
+    servers, clients = ask(server_credentials, key), ask(client_credentials, key)
     problems = (*ask(wanted, key)[1], *ask(attachment.problems, key))
     found = [*servers.findings, *clients.findings]
-    refusal, listed = servers.refusal, ask(meaning_alone, key).servers
+    refusal, listed = servers.refusal, ask(local_request_policy, key).servers
     if not listed.scheme:
         refusal = "spec.servers: there is no endpoint that can be spoken to"
     elif not listed.enabled:
@@ -107,7 +113,7 @@ def own_findings(ask: Ask, key: Key) -> tuple[Finding, ...]:
     found += out_of_time(ask, (clients.leaf, servers.leaf))
     if clients.leaf is not None:
         found += uncovered(clients.leaf, _served_hosts(ask, key))
-    return (*found, *ask(meaning_alone, key).findings)
+    return (*found, *ask(local_request_policy, key).findings)
 
 
 def _served_hosts(ask: Ask, key: Key) -> frozenset[str]:
@@ -142,7 +148,7 @@ def findings_at(ask: Ask, place: tuple[Key, Key]) -> tuple[Finding, ...]:
     unserved = [why for about, why in left_out if about.endswith(UNSERVED)]
     if unserved:
         return (*found, Finding(Reason.NOT_PROGRAMMED, f"not served: {unserved[0]}"))
-    plane = ask.read(("Programming", gateway[1], gateway[2])) or Programming(
+    plane = ask.read(("Programming", gateway[1], gateway[2])) or ProgrammedInput(
         programmed=False, message="waiting for the data plane"
     )
     if plane.programmed:
@@ -157,7 +163,7 @@ def _without_certificate(ask: Ask, place: tuple[Key, Key]) -> str:
     """Say why clients are shown no certificate, and so are not spoken to; empty if they are."""
     gateway, key = place
     found = ask.read(key)
-    serving = ask(towards_clients, key)
+    serving = ask(client_credentials, key)
     bare = [each.shape.place[1] for each in states(ask, gateway) if not each.certificates]
     if not bare or serving.certificate is not None or not isinstance(found, api.UpstreamCluster):
         return ""

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gatehouse.apis import upstream_clusters as api
-from gatehouse.compiler.frontends.contribution import NOTHING, Contribution
-from gatehouse.compiler.frontends.gateway_api.classes import ours, settings
+from gatehouse.compiler.frontends.contribution import EMPTY, Contribution
+from gatehouse.compiler.frontends.gateway_api.classes import is_managed, settings
 from gatehouse.compiler.frontends.gateway_api.listeners import frontend_tls
 from gatehouse.compiler.frontends.gateway_api.listeners.listeners import ListenerState
 from gatehouse.compiler.frontends.gateway_api.listeners.listeners import listeners as listening
@@ -23,10 +23,10 @@ from gatehouse.compiler.frontends.upstream_cluster.attachment import (
     listeners,
 )
 from gatehouse.compiler.frontends.upstream_cluster.credentials import (
-    towards_clients,
-    towards_servers,
+    client_credentials,
+    server_credentials,
 )
-from gatehouse.compiler.frontends.upstream_cluster.flow_control import Spanning, spans
+from gatehouse.compiler.frontends.upstream_cluster.flow_control import SharedLimits, spans
 from gatehouse.compiler.frontends.upstream_cluster.hostnames import hosts
 from gatehouse.compiler.frontends.upstream_cluster.inputs import replicas
 from gatehouse.compiler.ir.gateway import TrustBundle
@@ -36,11 +36,11 @@ from gatehouse.incremental.query import Ask, Key
 
 def contribution(ask: Ask, gateway: Key) -> Contribution:
     """Give what a Gateway serves of UpstreamClusters."""
-    if not ask(ours, gateway) or not ask(listeners, gateway):
-        return NOTHING
+    if not ask(is_managed, gateway) or not ask(listeners, gateway):
+        return EMPTY
     apis = ask(api_listeners, gateway)
     keys = [key for key in ask(clusters_of, gateway) if ask(hosts, (gateway, key)).own]
-    towards = [*ask.each(towards_servers, keys), *ask.each(towards_clients, keys)]
+    towards = [*ask.each(server_credentials, keys), *ask.each(client_credentials, keys)]
     common = [bundle for each in apis if (bundle := client_trust(ask, gateway, each.port))]
     named = {cluster.client_trust for each in apis for cluster in each.clusters}
     shown = (each.certificate for each in towards if each.certificate is not None)
@@ -95,8 +95,8 @@ def api_cluster(ask: Ask, which: tuple[Key, Key, str]) -> ApiCluster | None:
     found = ask.read(key)
     if not isinstance(found, api.UpstreamCluster) or not names:
         return None
-    meaning = ask(meaning_of, key)
-    servers, serving = ask(towards_servers, key), ask(towards_clients, key)
+    meaning = ask(request_policy, key)
+    servers, serving = ask(server_credentials, key), ask(client_credentials, key)
     own = serving.trust.name if serving.trust is not None else ""
     return ApiCluster(
         name=key[2],
@@ -114,15 +114,15 @@ def api_cluster(ask: Ask, which: tuple[Key, Key, str]) -> ApiCluster | None:
     )
 
 
-def meaning_of(ask: Ask, key: Key) -> dispatch_policies.Meaning:
+def request_policy(ask: Ask, key: Key) -> dispatch_policies.RequestPolicy:
     """Give what an UpstreamCluster says of requests at any data plane of its Gateways."""
     found = ask.read(key)
     if not isinstance(found, api.UpstreamCluster):
-        return dispatch_policies.Meaning()
+        return dispatch_policies.RequestPolicy()
     if not any(spans(schema) for schema in found.spec.flow_control.schemas):
-        return ask(meaning_alone, key)
+        return ask(local_request_policy, key)
     count = len(ask(data_planes, key))
-    spanning = Spanning(replicas=count, counter=bool(ask(settings, "").counter))
+    spanning = SharedLimits(replicas=count, counter=bool(ask(settings, "").counter))
     return dispatch_policies.read(found.metadata.annotations, found.spec, spanning)
 
 
@@ -137,12 +137,12 @@ def data_planes(ask: Ask, key: Key) -> tuple[tuple[str, str], ...]:
     )
 
 
-def meaning_alone(ask: Ask, key: Key) -> dispatch_policies.Meaning:
+def local_request_policy(ask: Ask, key: Key) -> dispatch_policies.RequestPolicy:
     """Give what an UpstreamCluster says of requests where there is one data plane."""
     found = ask.read(key)
     if not isinstance(found, api.UpstreamCluster):
-        return dispatch_policies.Meaning()
-    spanning = Spanning(counter=bool(ask(settings, "").counter))
+        return dispatch_policies.RequestPolicy()
+    spanning = SharedLimits(counter=bool(ask(settings, "").counter))
     return dispatch_policies.read(found.metadata.annotations, found.spec, spanning)
 
 

@@ -103,7 +103,7 @@ def reachable(cluster: ir.ApiCluster) -> list[ir.Server]:
     return [each for each in cluster.servers if each.path == prefix(cluster)]
 
 
-def missing(cluster: ir.ApiCluster) -> list[str]:
+def unsupported(cluster: ir.ApiCluster) -> list[str]:
     """Say what of a cluster's servers Envoy leaves out."""
     left = [each.name for each in cluster.servers if each.path != prefix(cluster)]
     return [f"servers: {name} has another path than the first server" for name in left]
@@ -263,7 +263,7 @@ def _tls(cluster: ir.ApiCluster, wanted: ir.UpstreamTls, copy: Copy) -> Any:
             _subject(wanted.server_name)
         )
         combined.validation_context_sds_secret_config.CopyFrom(
-            secrets.told(names.backend_trust(base))
+            secrets.secret_config(names.backend_trust(base))
         )
     made = tls_pb2.UpstreamTlsContext(
         common_tls_context=common,

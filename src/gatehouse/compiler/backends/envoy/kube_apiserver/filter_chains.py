@@ -42,7 +42,7 @@ from gatehouse.compiler.backends.envoy.kube_apiserver import (
 from gatehouse.compiler.backends.envoy.protobufs import address, number, packed, truth, written
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import kube_apiserver as ir
-from gatehouse.compiler.ir.settings import Edge
+from gatehouse.compiler.ir.settings import DataPlaneSettings
 from gatehouse.dataplane.xds.resources import LISTENER, Resource
 
 _Manager = manager_pb2.HttpConnectionManager
@@ -92,10 +92,10 @@ def certificates(asked: ir.ApiListener, cluster: ir.ApiCluster) -> tuple[str, ..
     return cluster.certificates or asked.certificates
 
 
-def of_cluster(asked: ir.ApiListener, cluster: ir.ApiCluster, edge: Edge) -> Any:
+def of_cluster(asked: ir.ApiListener, cluster: ir.ApiCluster, edge: DataPlaneSettings) -> Any:
     """Give the chain of a cluster."""
     name = names.api_chain(asked.port, cluster.name)
-    said = quoting.literal(names.told(names.api_scope(asked.port, cluster.name)))
+    said = quoting.literal(names.scope_header_value(names.api_scope(asked.port, cluster.name)))
     manager = _manager(
         f"kube_{asked.port}_{quoting.text(cluster.name)}", f"{said}:{_CONNECTION}", edge
     )
@@ -117,10 +117,10 @@ def of_cluster(asked: ir.ApiListener, cluster: ir.ApiCluster, edge: Edge) -> Any
     )  # fmt: skip
 
 
-def _unknown(asked: ir.ApiListener, edge: Edge) -> Any:
+def _unknown(asked: ir.ApiListener, edge: DataPlaneSettings) -> Any:
     """Give the chain of names that no cluster has."""
     name = names.api_chain(asked.port, "")
-    said = quoting.literal(names.told(names.api_scope(asked.port, "")))
+    said = quoting.literal(names.scope_header_value(names.api_scope(asked.port, "")))
     manager = _manager(f"kube_{asked.port}", said, edge)
     manager.local_reply_config.CopyFrom(local_replies.of_nobody())
     # Scopes of the other kind of chains say what their script does here.
@@ -142,7 +142,7 @@ def _http(manager: Any) -> Any:
     )
 
 
-def _manager(prefix: str, said: str, edge: Edge) -> Any:
+def _manager(prefix: str, said: str, edge: DataPlaneSettings) -> Any:
     made = _Manager(
         codec_type=_Manager.AUTO,
         stat_prefix=prefix,

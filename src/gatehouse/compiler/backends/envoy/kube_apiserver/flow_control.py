@@ -18,7 +18,7 @@ from gatehouse.compiler.ir import kube_apiserver as ir
 BUCKET = "envoy.filters.http.local_ratelimit"
 SHARED = "envoy.filters.http.ratelimit"
 
-PATIENCE = 0.3
+RATE_LIMIT_TIMEOUT_SECONDS = 0.3
 """Seconds to wait for the shared counter; after it, the limit of one data plane is all."""
 
 _MOST = 2**32 - 1
@@ -57,14 +57,14 @@ def shared_filter(counter: str) -> Any:
     """Give the filter that asks the shared counter, for routes that say of what."""
     made = rate_limit_pb2.RateLimit(
         domain="gatehouse",
-        timeout=quoting.seconds(PATIENCE),
+        timeout=quoting.seconds(RATE_LIMIT_TIMEOUT_SECONDS),
         disable_x_envoy_ratelimited_header=True,
     )
     service = made.rate_limit_service
     service.grpc_service.CopyFrom(
         grpc_service_pb2.GrpcService(
             envoy_grpc=grpc_service_pb2.GrpcService.EnvoyGrpc(cluster_name=names.counter(counter)),
-            timeout=quoting.seconds(PATIENCE),
+            timeout=quoting.seconds(RATE_LIMIT_TIMEOUT_SECONDS),
         )
     )
     service.transport_api_version = 2

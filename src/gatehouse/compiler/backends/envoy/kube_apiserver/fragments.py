@@ -13,7 +13,7 @@ from gatehouse.compiler.backends.envoy.kube_apiserver import (
     internal_clusters,
     routes,
 )
-from gatehouse.compiler.backends.envoy.quoting import UnwritableError
+from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
 from gatehouse.compiler.ir import gateway as ir_gateway
 from gatehouse.compiler.ir import kube_apiserver as ir
 from gatehouse.dataplane.xds.resources import Resource
@@ -62,7 +62,7 @@ class Apis:
             return
         try:
             made = Part(tuple(make(*seen)), _left_out(cluster, seen), seen=seen)
-        except UnwritableError as error:
+        except InvalidValueError as error:
             made = Part((), ((names.unserved(cluster), str(error)),), seen=seen)
         self._parts.put(key, made)
 
@@ -110,7 +110,7 @@ def _left_out(cluster: str, seen: tuple[Any, ...]) -> Unsupported:
     if not isinstance(seen[0] if seen else None, ir.ApiCluster):
         return ()
     found, token = seen
-    why = clusters.missing(found)
+    why = clusters.unsupported(found)
     if found.token and not token:
         why = [*why, "clientConfig.bearerToken: there is no such secret"]
     return tuple((names.api(cluster), each) for each in why)
@@ -125,7 +125,7 @@ def _port(listener: ir.ApiListener, gateway: ir_gateway.Gateway, seen: tuple[Any
             continue
         try:
             made.append(filter_chains.of_cluster(listener, cluster, gateway.edge))
-        except UnwritableError as error:
+        except InvalidValueError as error:
             unsupported.append((names.unserved(cluster.name), str(error)))
     found: list[Resource] = []
     if made or listener.certificates:

@@ -74,7 +74,7 @@ def counter(where: str) -> Resource:
     try:
         found = address(host, int(port))
     except ValueError as error:
-        raise quoting.UnwritableError("the address of the shared counter has no port") from error
+        raise quoting.InvalidValueError("the address of the shared counter has no port") from error
     made = _static(names.counter(where), found)
     try:
         ipaddress.ip_address(host)

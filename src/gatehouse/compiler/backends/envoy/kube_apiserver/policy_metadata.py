@@ -13,7 +13,7 @@ from gatehouse.compiler.backends.envoy.protobufs import written
 from gatehouse.compiler.ir import kube_apiserver as ir
 
 
-def told(cluster: ir.ApiCluster) -> struct_pb2.Struct:
+def policy_metadata(cluster: ir.ApiCluster) -> struct_pb2.Struct:
     """Give everything that the script knows of a cluster. Raises UnwritableError."""
     made = struct_pb2.Struct()
     identity = cluster.identity

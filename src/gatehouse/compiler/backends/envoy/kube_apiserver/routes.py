@@ -67,7 +67,7 @@ _ENABLED = components.FilterConfig(config=any_pb2.Any())
 
 def arrival(port: int, cluster: ir.ApiCluster) -> Resource:
     """Give the scope in which requests for a cluster arrive. Only the script leads out of it."""
-    told, limits = policy_metadata.told(cluster), tuple(flow_control.filters(cluster))
+    told, limits = policy_metadata.policy_metadata(cluster), tuple(flow_control.filters(cluster))
     host = components.VirtualHost(name="served", domains=[_host(each) for each in cluster.hosts])
     _serve(host, told, limits, _any())
     # Who is told an address and tls-server-name asks for the address. The handshake chose already.

@@ -12,12 +12,12 @@ from gatehouse.compiler.frontends.gateway_api import hostnames
 from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import (
     Attachment,
     Listener,
-    Place,
-    candidates,
+    ListenerHostname,
+    parent_results,
 )
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.listeners.listener_sets import owners
-from gatehouse.incremental.grouping import Grouping, Union, grouped, united
+from gatehouse.incremental.grouping import Grouping, Union, group_by, union
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
 
@@ -26,10 +26,10 @@ KINDS = ("GRPCRoute", "HTTPRoute")
 
 def attachments(ask: Ask, key: Key) -> tuple[Attachment, ...]:
     """Give what became of each parentRef of a route that names something of ours."""
-    found = ask(candidates, key)
+    found = ask(parent_results, key)
     if key[0] not in KINDS:
         return found
-    return tuple(_without(each, ask(refused, each.gateway).get(key, {})) for each in found)
+    return tuple(_without(each, ask(lost_hostnames, each.gateway).get(key, {})) for each in found)
 
 
 def routes_of(ask: Ask, key: Key) -> Table[Key, Key]:
@@ -39,10 +39,10 @@ def routes_of(ask: Ask, key: Key) -> Table[Key, Key]:
 
 def _routes_of(ask: Ask, key: Key) -> Union[Key, Key]:
     named = tuple(ask.read(("@routes", *owner)) for owner in ask(owners, key))
-    return united(ask.last(), named)
+    return union(ask.last(), named)
 
 
-def refused(ask: Ask, gateway: Key) -> dict[Key, dict[Listener, Key]]:
+def lost_hostnames(ask: Ask, gateway: Key) -> dict[Key, dict[Listener, Key]]:
     """Give, for each route that must go without a listener, to which other route it lost it."""
     found: dict[Key, dict[Listener, Key]] = {}
     taken: dict[tuple[Listener, str], dict[str, Key]] = {}
@@ -88,8 +88,8 @@ def _wanting(
     ask: Ask, gateway: Key
 ) -> Grouping[Key, Key, tuple[Attachment, ...], Wanting, tuple[Key, ...]]:
     """Give who wants what of the listeners of a Gateway."""
-    routes = ask.map(candidates, ask(routes_of, gateway))
-    return grouped(ask.last(), routes, _wants, _themselves, gateway)
+    routes = ask.map(parent_results, ask(routes_of, gateway))
+    return group_by(ask.last(), routes, _wants, _themselves, gateway)
 
 
 def _wants(gateway: Key, key: Key, found: tuple[Attachment, ...]) -> Iterator[Wanting]:
@@ -105,12 +105,12 @@ def _themselves(_: Key, __: Wanting, routes: tuple[Key, ...]) -> tuple[Key, ...]
 
 def _wanted(ask: Ask, key: Key, gateway: Key) -> dict[Listener, set[str]]:
     found: dict[Listener, set[str]] = {}
-    for place in _places(gateway, ask(candidates, key)):
+    for place in _places(gateway, ask(parent_results, key)):
         found.setdefault(place.listener, set()).add(place.hostname)
     return found
 
 
-def _places(gateway: Key, found: Iterable[Attachment]) -> Iterator[Place]:
+def _places(gateway: Key, found: Iterable[Attachment]) -> Iterator[ListenerHostname]:
     return (place for each in found if each.gateway == gateway for place in each.places)
 
 

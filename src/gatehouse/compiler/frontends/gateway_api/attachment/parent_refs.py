@@ -7,10 +7,10 @@ import msgspec
 from gatehouse.apis import gateway, routes
 from gatehouse.compiler.frontends.gateway_api import hostnames
 from gatehouse.compiler.frontends.gateway_api.allowed_namespaces import admits
-from gatehouse.compiler.frontends.gateway_api.classes import ours
+from gatehouse.compiler.frontends.gateway_api.classes import is_managed
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.listeners import listener_sets
-from gatehouse.compiler.frontends.gateway_api.listeners.listeners import Shape, shapes
+from gatehouse.compiler.frontends.gateway_api.listeners.listeners import ListenerSpec, shapes
 from gatehouse.compiler.frontends.gateway_api.listeners.protocols import PROTOCOLS
 from gatehouse.incremental.query import Ask, Key
 
@@ -21,7 +21,7 @@ Listener = tuple[Key, str]
 """Whose it is, and its name: what identifies it among all listeners of a Gateway."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class ListenerHostname(msgspec.Struct, frozen=True):
     """One hostname of one listener under which a route is served."""
 
     port: int
@@ -38,13 +38,13 @@ class Attachment(msgspec.Struct, frozen=True):
     parent: Key
     """The Gateway or ListenerSet."""
     gateway: Key
-    places: tuple[Place, ...] = ()
+    places: tuple[ListenerHostname, ...] = ()
     listeners: tuple[Listener, ...] = ()
     """The listeners it attached to; counted in their status."""
     refusal: Finding | None = None
 
 
-def candidates(ask: Ask, key: Key) -> tuple[Attachment, ...]:
+def parent_results(ask: Ask, key: Key) -> tuple[Attachment, ...]:
     """Give what becomes of each parentRef of a route, as far as it does not depend on other routes.
 
     Those of others' Gateways are left out.
@@ -59,7 +59,7 @@ def candidates(ask: Ask, key: Key) -> tuple[Attachment, ...]:
             continue
         target: Key = (kind, parent.namespace or key[1], parent.name)
         owner = target if kind == "Gateway" else ask(listener_sets.parent_of, target)
-        if owner is not None and ask(ours, owner):
+        if owner is not None and ask(is_managed, owner):
             found.append(_attach(ask, key, route, index, target, owner))
     return tuple(found)
 
@@ -103,9 +103,9 @@ def _attach(
         if common:
             joined.append(shape.place)
         places += [
-            Place(shape.port, shape.protocol, shape.place, name)
+            ListenerHostname(shape.port, shape.protocol, shape.place, name)
             for name in common
-            if shape.accepted and not isolated(name, shape, everyone)
+            if shape.accepted and not is_isolated(name, shape, everyone)
         ]
     if not joined:
         names = ", ".join(shape.name for shape in allowed)
@@ -114,7 +114,7 @@ def _attach(
     return Attachment(index, target, owner, tuple(places), tuple(joined))
 
 
-def _common(kind: str, route: routes.Route, shape: Shape) -> tuple[str, ...]:
+def _common(kind: str, route: routes.Route, shape: ListenerSpec) -> tuple[str, ...]:
     if kind not in NAMED:
         return ("",)
     names = [name.lower() for name in route.spec.hostnames] or [""]
@@ -122,7 +122,7 @@ def _common(kind: str, route: routes.Route, shape: Shape) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in found if name is not None))
 
 
-def isolated(name: str, shape: Shape, everyone: tuple[Shape, ...]) -> bool:
+def is_isolated(name: str, shape: ListenerSpec, everyone: tuple[ListenerSpec, ...]) -> bool:
     """Whether a more specific listener of the port owns ``name`` (listener isolation)."""
     own, family = hostnames.specificity(shape.hostname), PROTOCOLS[shape.protocol].family
     return any(

@@ -13,7 +13,7 @@ from gatehouse.compiler.frontends.gateway_api.attachment.hostname_conflicts impo
 )
 from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import Attachment, Listener
 from gatehouse.compiler.frontends.gateway_api.listeners import listeners as listening
-from gatehouse.incremental.grouping import Grouping, grouped
+from gatehouse.incremental.grouping import Grouping, group_by
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
 
@@ -38,7 +38,7 @@ class HostKey(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     """Whose settings hold."""
 
 
-class Serving(msgspec.Struct, frozen=True):
+class ListenerInfo(msgspec.Struct, frozen=True):
     """What the names of a listener need to know of it."""
 
     hostname: str
@@ -60,7 +60,7 @@ def stream_hosts(ask: Ask, key: Key) -> Table[Name, HostKey]:
     return _hosts(ask, key, STREAMS)
 
 
-def served(ask: Ask, which: tuple[Key, tuple[str, ...]]) -> tuple[listening.Shape, ...]:
+def served(ask: Ask, which: tuple[Key, tuple[str, ...]]) -> tuple[listening.ListenerSpec, ...]:
     """Give the listeners of a Gateway that are served by one of the protocols."""
     return tuple(
         state.shape
@@ -69,13 +69,13 @@ def served(ask: Ask, which: tuple[Key, tuple[str, ...]]) -> tuple[listening.Shap
     )
 
 
-def serving(ask: Ask, which: tuple[Key, Listener]) -> Serving:
+def serving(ask: Ask, which: tuple[Key, Listener]) -> ListenerInfo:
     """Give what is to be known of one listener of a Gateway."""
     for state in ask(listening.listeners, which[0]):
         if state.shape.place == which[1]:
             names = sorted(entry.name for entry in state.certificates)
-            return Serving(state.shape.hostname, tuple(names))
-    return Serving("", ())
+            return ListenerInfo(state.shape.hostname, tuple(names))
+    return ListenerInfo("", ())
 
 
 def ports(ask: Ask, which: tuple[Key, tuple[str, ...]]) -> tuple[tuple[int, str], ...]:
@@ -103,7 +103,7 @@ Named = Grouping[tuple[Key, frozenset[Listener]], Key, tuple[Attachment, ...], N
 
 def _named(ask: Ask, which: tuple[Key, frozenset[Listener]]) -> Named:
     """Give the names that routes have in some listeners of a Gateway."""
-    return grouped(ask.last(), ask(attached, which[0]), _names, _made, which)
+    return group_by(ask.last(), ask(attached, which[0]), _names, _made, which)
 
 
 def _names(

@@ -27,14 +27,14 @@ AFFECTED = {
 def own_settings(ask: Ask, target: Key) -> ir.Settings:
     """Give what the policies about a Gateway or route set."""
     client, proxy, rates = ir.ClientSettings(), ir.ProxySettings(), ir.RateLimits()
-    for key in ask(policy_conflicts.holding, ("ClientSettingsPolicy", target)):
-        client = over(client, _by(key, ask(policy_conflicts.read, key).settings))
-    for key in ask(policy_conflicts.holding, ("ProxySettingsPolicy", target)):
-        proxy = over(proxy, _by(key, ask(policy_conflicts.read, key).settings))
-    for key in ask(policy_conflicts.holding, ("RateLimitPolicy", target)):
-        found: ir.RateLimits = ask(policy_conflicts.read, key).settings
+    for key in ask(policy_conflicts.accepted_policies, ("ClientSettingsPolicy", target)):
+        client = merge_defaults(client, _by(key, ask(policy_conflicts.parse_policy, key).settings))
+    for key in ask(policy_conflicts.accepted_policies, ("ProxySettingsPolicy", target)):
+        proxy = merge_defaults(proxy, _by(key, ask(policy_conflicts.parse_policy, key).settings))
+    for key in ask(policy_conflicts.accepted_policies, ("RateLimitPolicy", target)):
+        found: ir.RateLimits = ask(policy_conflicts.parse_policy, key).settings
         limits = (*rates.limits, *found.limits)
-        rates = msgspec.structs.replace(over(rates, found), limits=limits)
+        rates = msgspec.structs.replace(merge_defaults(rates, found), limits=limits)
     return ir.Settings(client, proxy, rates)
 
 
@@ -45,13 +45,13 @@ def route_settings(ask: Ask, which: tuple[Key, Key]) -> ir.Settings:
     """
     outer, inner = (ask(own_settings, key) for key in which)
     return ir.Settings(
-        over(outer.client, inner.client),
-        over(outer.proxy, inner.proxy),
-        over(outer.rates, inner.rates),
+        merge_defaults(outer.client, inner.client),
+        merge_defaults(outer.proxy, inner.proxy),
+        merge_defaults(outer.rates, inner.rates),
     )
 
 
-def over(outer: T, inner: T) -> T:
+def merge_defaults(outer: T, inner: T) -> T:
     """Give ``inner`` with what it leaves open taken from ``outer``."""
     empty = (None, "", ())
     said = {
@@ -73,9 +73,11 @@ def _by(key: Key, settings: T) -> T:
 def upstream_policy(ask: Ask, service: tuple[str, str]) -> UpstreamPolicy:
     """Give what holds for the clusters of a Service."""
     settings, service_address = ir.UpstreamSettings(), False
-    for key in ask(policy_conflicts.holding, ("UpstreamSettingsPolicy", ("Service", *service))):
-        found: UpstreamPolicy = ask(policy_conflicts.read, key).settings
-        settings = over(settings, _by(key, found.settings))
+    for key in ask(
+        policy_conflicts.accepted_policies, ("UpstreamSettingsPolicy", ("Service", *service))
+    ):
+        found: UpstreamPolicy = ask(policy_conflicts.parse_policy, key).settings
+        settings = merge_defaults(settings, _by(key, found.settings))
         service_address = service_address or bool(found.service_address)
     return UpstreamPolicy(settings, service_address)
 
@@ -84,8 +86,8 @@ def gateway_snippets(ask: Ask, gateway: Key) -> tuple[ir.Snippet, ...]:
     """Give the snippets of the policies about a Gateway."""
     return tuple(
         snippet
-        for key in ask(policy_conflicts.holding, ("SnippetsPolicy", gateway))
-        for snippet in ask(policy_conflicts.read, key).settings
+        for key in ask(policy_conflicts.accepted_policies, ("SnippetsPolicy", gateway))
+        for snippet in ask(policy_conflicts.parse_policy, key).settings
     )
 
 
@@ -93,7 +95,7 @@ def affected(ask: Ask, target: Key) -> list[Finding]:
     """Say which policies hold for an object."""
     found = []
     for kind, reason in AFFECTED.items():
-        names = [key[2] for key in ask(policy_conflicts.holding, (kind, target))]
+        names = [key[2] for key in ask(policy_conflicts.accepted_policies, (kind, target))]
         if names:
             found.append(Finding(reason, f"{kind} {', '.join(sorted(names))}"))
     return found

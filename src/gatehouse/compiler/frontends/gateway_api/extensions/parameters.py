@@ -48,7 +48,7 @@ _PROXIED = frozenset(
 class Parameters(msgspec.Struct, frozen=True):
     """What holds for the data plane of a Gateway."""
 
-    edge: ir.Edge = ir.Edge()
+    edge: ir.DataPlaneSettings = ir.DataPlaneSettings()
     memory: int | None = None
     """Bytes of each upstream's shared memory."""
     service_address: bool = False
@@ -218,7 +218,7 @@ def _patch_problems(workload: api_workload.Workload) -> Iterator[str]:
 def _read(spec: api.NginxProxySpec) -> tuple[Parameters, list[str]]:
     read = Reader()
     family = spec.ip_family or "dual"
-    edge = ir.Edge(
+    edge = ir.DataPlaneSettings(
         ipv4=family != "ipv6",
         ipv6=family != "ipv4",
         http2=not spec.disable_http2,

@@ -19,7 +19,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions import (
 )
 from gatehouse.compiler.frontends.gateway_api.extensions.traffic_policies import Read
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
-from gatehouse.compiler.frontends.gateway_api.inputs import extensions
+from gatehouse.compiler.frontends.gateway_api.inputs import policies_by_target
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.incremental.query import Ask, Key
 
@@ -59,7 +59,7 @@ _FIELDS = {
 """How users know the fields of settings."""
 
 
-def read(ask: Ask, key: Key) -> Read:
+def parse_policy(ask: Ask, key: Key) -> Read:
     """Read a policy."""
     policy = ask.read(key)
     if not isinstance(policy, api.Policy):
@@ -68,9 +68,9 @@ def read(ask: Ask, key: Key) -> Read:
     return reader(policy) if reader is not None else Read()
 
 
-def refusal(ask: Ask, key: Key) -> Finding | None:
+def rejection(ask: Ask, key: Key) -> Finding | None:
     """Say why a policy does not stand; None if it does."""
-    found = ask(read, key)
+    found = ask(parse_policy, key)
     if found.problems:
         return Finding(Reason.POLICY_INVALID, "; ".join(found.problems))
     if key[0] == "ObservabilityPolicy":
@@ -78,12 +78,12 @@ def refusal(ask: Ask, key: Key) -> Finding | None:
         return Finding(Reason.NGINX_PROXY_NOT_SET, message)
     if key[0] == "SnippetsPolicy" and (message := snippets.refused(ask, key[0])):
         return Finding(Reason.POLICY_INVALID, message)
-    mine = fields(found.settings)
+    mine = set_fields(found.settings)
     for target in ask.read(key).targets:
-        for rival in ask.read(extensions(key[0], (target.kind, key[1], target.name))):
-            if _age(ask, rival) >= _age(ask, key) or ask(refusal, rival) is not None:
+        for rival in ask.read(policies_by_target(key[0], (target.kind, key[1], target.name))):
+            if _age(ask, rival) >= _age(ask, key) or ask(rejection, rival) is not None:
                 continue
-            common = mine & fields(ask(read, rival).settings)
+            common = mine & set_fields(ask(parse_policy, rival).settings)
             if common:
                 message = (
                     f"spec: {', '.join(sorted(_FIELDS.get(each, each) for each in common))}: "
@@ -94,13 +94,13 @@ def refusal(ask: Ask, key: Key) -> Finding | None:
     return None
 
 
-def holding(ask: Ask, which: tuple[str, Key]) -> tuple[Key, ...]:
+def accepted_policies(ask: Ask, which: tuple[str, Key]) -> tuple[Key, ...]:
     """Give the policies of kind ``which[0]`` that hold for an object, oldest first."""
-    found = [key for key in ask.read(extensions(*which)) if ask(refusal, key) is None]
+    found = [key for key in ask.read(policies_by_target(*which)) if ask(rejection, key) is None]
     return tuple(sorted(found, key=lambda key: _age(ask, key)))
 
 
-def fields(settings: Any) -> frozenset[str]:
+def set_fields(settings: Any) -> frozenset[str]:
     """Name the fields of settings that say something; lists add up and are none of them."""
     if not isinstance(settings, msgspec.Struct):
         return frozenset()
@@ -108,7 +108,7 @@ def fields(settings: Any) -> frozenset[str]:
     for field in settings.__struct_fields__:
         value = getattr(settings, field)
         if isinstance(value, ir.UpstreamSettings):
-            found |= fields(value)
+            found |= set_fields(value)
         elif value is not None and value != "" and not isinstance(value, tuple):
             found.add(field)
     return frozenset(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gatehouse.apis import gateway
 from gatehouse.compiler.frontends.gateway_api.allowed_namespaces import admits
-from gatehouse.compiler.frontends.gateway_api.classes import ours
+from gatehouse.compiler.frontends.gateway_api.classes import is_managed
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.incremental.query import Ask, Key
 
@@ -18,7 +18,7 @@ def parent_of(ask: Ask, key: Key) -> Key | None:
     if (parent.group, parent.kind) != (gateway.GROUP, "Gateway"):
         return None
     target: Key = ("Gateway", parent.namespace or key[1], parent.name)
-    return target if ask(ours, target) else None
+    return target if ask(is_managed, target) else None
 
 
 def refusal(ask: Ask, key: Key) -> Finding | None:

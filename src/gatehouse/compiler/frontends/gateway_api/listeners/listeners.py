@@ -15,15 +15,15 @@ from gatehouse.compiler.frontends.gateway_api.listeners.listener_sets import own
 from gatehouse.compiler.frontends.gateway_api.listeners.protocols import (
     PROTOCOLS,
     PROXY_PROTOCOL,
-    objection,
-    refusal,
+    invalid_value,
+    unsupported_reason,
 )
 from gatehouse.compiler.frontends.gateway_api.listeners.trusted_proxies import trusted
 from gatehouse.compiler.ir.gateway import Certificate
 from gatehouse.incremental.query import Ask, Key
 
 
-class Shape(msgspec.Struct, frozen=True):
+class ListenerSpec(msgspec.Struct, frozen=True):
     """What routes need to know of a listener."""
 
     owner: Key
@@ -46,7 +46,7 @@ class Shape(msgspec.Struct, frozen=True):
 class ListenerState(msgspec.Struct, frozen=True):
     """Everything known of a listener."""
 
-    shape: Shape
+    shape: ListenerSpec
     findings: tuple[Finding, ...]
     certificates: tuple[Certificate, ...]
 
@@ -80,7 +80,7 @@ def own_listeners(ask: Ask, owner: Key) -> tuple[gateway.Listener, ...]:
     return ()
 
 
-def shapes(ask: Ask, key: Key) -> tuple[Shape, ...]:
+def shapes(ask: Ask, key: Key) -> tuple[ListenerSpec, ...]:
     """Give what routes need of the listeners: certificates may change without touching a route."""
     return tuple(state.shape for state in ask(listeners, key))
 
@@ -109,7 +109,7 @@ def _state(ask: Ask, key: Key, entry: Entry, findings: list[Finding]) -> Listene
         unresolved, refused = ask(frontend_tls.validation_findings, (key, listener.port))
         findings += refused
         kind_findings += unresolved
-    shape = Shape(
+    shape = ListenerSpec(
         owner=entry.owner,
         name=listener.name,
         port=listener.port,
@@ -158,10 +158,10 @@ def _named(listener: gateway.Listener) -> bool:
 
 def _validity(listener: gateway.Listener, controller: str) -> list[Finding]:
     where = f"listener {listener.name}"
-    refused = refusal(listener, controller)
+    refused = unsupported_reason(listener, controller)
     if refused:
         return [Finding(Reason.UNSUPPORTED_PROTOCOL, f"{where}: {refused}")]
-    bad = objection(listener)
+    bad = invalid_value(listener)
     return [Finding(Reason.UNSUPPORTED_VALUE, f"{where}: {bad}")] if bad else []
 
 

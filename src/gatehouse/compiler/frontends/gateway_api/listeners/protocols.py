@@ -81,16 +81,16 @@ GROUPS = {kind.kind: kind.group for each in _LISTED for kind in each.kinds}
 """The API group of every kind that may attach to a listener."""
 
 
-def offered(controller: str) -> tuple[str, ...]:
+def supported_protocols(controller: str) -> tuple[str, ...]:
     """Give the names of the protocols that a controller's data planes serve."""
     return tuple(each.name for each in _LISTED if controller in each.controllers)
 
 
-def refusal(listener: gateway.Listener, controller: str) -> str:
+def unsupported_reason(listener: gateway.Listener, controller: str) -> str:
     """Say why a listener cannot be served whatever its values are; empty if it can."""
     known = PROTOCOLS.get(listener.protocol)
     if known is None:
-        served = ", ".join(offered(controller))
+        served = ", ".join(supported_protocols(controller))
         return f"protocol {listener.protocol} is not served; {served} are"
     if controller not in known.controllers:
         able = ", ".join(known.controllers)
@@ -98,7 +98,7 @@ def refusal(listener: gateway.Listener, controller: str) -> str:
     return ""
 
 
-def objection(listener: gateway.Listener) -> str:
+def invalid_value(listener: gateway.Listener) -> str:
     """Say which value a listener of a protocol that is served may not have; empty if none."""
     known = PROTOCOLS[listener.protocol]
     mode = listener.tls.mode if listener.tls else "Terminate"

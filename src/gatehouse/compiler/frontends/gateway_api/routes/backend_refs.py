@@ -18,7 +18,7 @@ from gatehouse.incremental.query import Ask, Key
 
 Protocol = Literal["http", "h2c", "grpc", "tcp", "udp"]
 
-SPOKEN: dict[str, Protocol] = {
+APP_PROTOCOLS: dict[str, Protocol] = {
     "": "http",
     "http": "http",
     "https": "http",
@@ -90,14 +90,14 @@ def resolve(ask: Ask, route: Key, reference: BackendReference, where: str) -> Cl
     found = ask(service_port, (target, name, reference.port, transport))
     if isinstance(found, str):
         return Finding(Reason.BACKEND_NOT_FOUND, f"{where}: {found}")
-    protocol = _FIXED.get(route[0]) or SPOKEN.get(found.app_protocol.lower())
+    protocol = _FIXED.get(route[0]) or APP_PROTOCOLS.get(found.app_protocol.lower())
     if protocol is None:
         message = f"{where}: appProtocol {found.app_protocol} is not spoken"
         return Finding(Reason.UNSUPPORTED_BACKEND_PROTOCOL, message)
     return ClusterKey(target, name, reference.port, protocol)
 
 
-def policy_of(ask: Ask, key: ClusterKey) -> Key | None:
+def backend_tls_policy(ask: Ask, key: ClusterKey) -> Key | None:
     """Give the BackendTLSPolicy that holds for a cluster."""
     if key.protocol == "udp":
         return None
@@ -107,9 +107,9 @@ def policy_of(ask: Ask, key: ClusterKey) -> Key | None:
     return ask(backend_tls.effective, (key.namespace, key.service, port.name))
 
 
-def reachable(ask: Ask, key: ClusterKey) -> bool:
+def tls_resolved(ask: Ask, key: ClusterKey) -> bool:
     """Whether a cluster can be spoken to as its policy asks."""
-    policy = ask(policy_of, key)
+    policy = ask(backend_tls_policy, key)
     return policy is None or ask(backend_tls.resolve, policy).tls is not None
 
 
@@ -120,14 +120,14 @@ def cluster(ask: Ask, key: ClusterKey) -> ir.Cluster:
     if isinstance(port, core.ServicePort):
         for slice_key in ask.read(("@slices", key.namespace, key.service)):
             endpoints |= ask(slice_endpoints, (slice_key, port.name, key.transport))
-    policy = ask(policy_of, key)
+    policy = ask(backend_tls_policy, key)
     tls = ask(backend_tls.resolve, policy).tls if policy is not None else None
     wanted = ask(effective.upstream_policy, (key.namespace, key.service))
     made = ir.Cluster(key.name, tuple(sorted(endpoints)), key.protocol, tls, wanted.settings)
     return _by_service_address(ask, key, made) if wanted.service_address else made
 
 
-def by_service_address(ask: Ask, key: ClusterKey) -> ir.Cluster:
+def cluster_ip_backend(ask: Ask, key: ClusterKey) -> ir.Cluster:
     """Give a cluster whose only endpoint is the Service's own address, if it has one."""
     return _by_service_address(ask, key, ask(cluster, key))
 

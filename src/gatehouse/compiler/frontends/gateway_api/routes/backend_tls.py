@@ -72,7 +72,7 @@ def resolve(ask: Ask, key: Key) -> Resolved:
     return Resolved(BackendTls(wanted.hostname, found.name, names), found, findings)
 
 
-def overruled(ask: Ask, key: Key) -> Finding | None:
+def conflicting_policies(ask: Ask, key: Key) -> Finding | None:
     """Say which policy stands before this one at all its targets; None if none does."""
     policy = ask.read(key)
     winners = []

@@ -14,8 +14,8 @@ from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.inputs import FILTER_KINDS
 from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
     ClusterKey,
-    reachable,
     resolve,
+    tls_resolved,
 )
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.authentication import Authentication
@@ -116,7 +116,7 @@ def _mirrored(
     found = resolve(ask, route, mirror.backend_ref, f"{place}.backendRef")
     if isinstance(found, Finding):
         return _replace(result, notes=(*result.notes, found))
-    if not ask(reachable, found):
+    if not ask(tls_resolved, found):
         return result
     numerator, denominator = 100, 100
     if mirror.percent is not None:

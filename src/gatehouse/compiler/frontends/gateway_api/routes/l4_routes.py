@@ -8,17 +8,17 @@ from gatehouse.apis import routes
 from gatehouse.compiler.frontends.gateway_api.findings import Finding
 from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
     ClusterKey,
-    reachable,
     resolve,
+    tls_resolved,
 )
-from gatehouse.compiler.ir.gateway import StreamBackend
+from gatehouse.compiler.ir.gateway import L4Backend
 from gatehouse.incremental.query import Ask, Key
 
 
 class Targets(msgspec.Struct, frozen=True):
     """Where the connections of a route go."""
 
-    backends: tuple[StreamBackend, ...] = ()
+    backends: tuple[L4Backend, ...] = ()
     clusters: tuple[ClusterKey, ...] = ()
     findings: tuple[Finding, ...] = ()
     services: tuple[tuple[str, str], ...] = ()
@@ -29,7 +29,7 @@ def targets(ask: Ask, key: Key) -> Targets:
     route = ask.read(key)
     if not isinstance(route, routes.TLSRoute | routes.TCPRoute | routes.UDPRoute):
         return Targets()
-    backends: list[StreamBackend] = []
+    backends: list[L4Backend] = []
     clusters: list[ClusterKey] = []
     findings: list[Finding] = []
     for number, rule in enumerate(route.spec.rules[:1]):
@@ -40,11 +40,11 @@ def targets(ask: Ask, key: Key) -> Targets:
                 findings.append(found)
             else:
                 clusters.append(found)
-                name = found.name if ask(reachable, found) else ""
-            backends.append(StreamBackend(name, reference.weight))
+                name = found.name if ask(tls_resolved, found) else ""
+            backends.append(L4Backend(name, reference.weight))
     return Targets(
         tuple(backends),
-        tuple(sorted({each for each in clusters if ask(reachable, each)})),
+        tuple(sorted({each for each in clusters if ask(tls_resolved, each)})),
         tuple(findings),
         tuple(sorted({(each.namespace, each.service) for each in clusters})),
     )

@@ -11,8 +11,8 @@ from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.routes import durations, filters, grpc, retries
 from gatehouse.compiler.frontends.gateway_api.routes.backend_refs import (
     ClusterKey,
-    reachable,
     resolve,
+    tls_resolved,
 )
 from gatehouse.compiler.frontends.gateway_api.routes.filters import Filters
 from gatehouse.compiler.frontends.gateway_api.routes.precedence import Rank, call_rank, rank
@@ -76,7 +76,7 @@ def translate(ask: Ask, which: tuple[Key, int, str]) -> Translated:
             )
     return Translated(
         tuple(routes),
-        tuple(sorted(each for each in clusters if ask(reachable, each))),
+        tuple(sorted(each for each in clusters if ask(tls_resolved, each))),
         tuple(findings),
         tuple(sorted({(each.namespace, each.service) for each in clusters})),
         tuple(secrets[name] for name in sorted(secrets)),
@@ -184,7 +184,7 @@ def _backends(
         if isinstance(found, Finding):
             troubles.append(found)
         elif not troubles:
-            name = found.name if ask(reachable, found) else ""
+            name = found.name if ask(tls_resolved, found) else ""
             clusters.append(found)
         findings += troubles
         backends.append(

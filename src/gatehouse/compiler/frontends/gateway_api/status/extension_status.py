@@ -5,7 +5,7 @@ from __future__ import annotations
 from gatehouse.apis import nginx_authentication
 from gatehouse.apis import nginx_gateway as api
 from gatehouse.compiler.frontends.gateway_api.attachment.hostname_conflicts import attachments
-from gatehouse.compiler.frontends.gateway_api.classes import controller_of, controllers, ours
+from gatehouse.compiler.frontends.gateway_api.classes import controller_of, controllers, is_managed
 from gatehouse.compiler.frontends.gateway_api.dependencies import users
 from gatehouse.compiler.frontends.gateway_api.extensions import (
     authentication,
@@ -14,7 +14,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions import (
 )
 from gatehouse.compiler.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
 from gatehouse.compiler.frontends.gateway_api.inputs import Unsupported
-from gatehouse.compiler.frontends.gateway_api.status.policy_status import MOST
+from gatehouse.compiler.frontends.gateway_api.status.policy_status import MAX_ANCESTORS
 from gatehouse.compiler.frontends.gateway_api.status.types import (
     AncestorStatus,
     FilterStatus,
@@ -38,10 +38,10 @@ def extension_status(ask: Ask, key: Key) -> PolicyStatus | None:
             entries += [AncestorStatus(name, where, said) for name in ask(controllers, "")]
             continue
         for ancestor, controller in _ancestors(ask, where):
-            refusal = ask(policy_conflicts.refusal, key) or _unwritable(ask, key, ancestor)
+            refusal = ask(policy_conflicts.rejection, key) or _unwritable(ask, key, ancestor)
             entries.append(AncestorStatus(controller, ancestor, _said(policy, refusal)))
     unique = {(entry.ancestor, entry.controller): entry for entry in entries}
-    return PolicyStatus(tuple(unique.values())[:MOST])
+    return PolicyStatus(tuple(unique.values())[:MAX_ANCESTORS])
 
 
 def filter_status(ask: Ask, key: Key) -> FilterStatus | None:
@@ -65,7 +65,7 @@ def _ancestors(ask: Ask, target: Key) -> list[tuple[Key, str]]:
     found: tuple[Key, ...]
     match target[0]:
         case "Gateway":
-            found = (target,) if ask(ours, target) else ()
+            found = (target,) if ask(is_managed, target) else ()
         case "Service":
             found = ask(users, (target[1], target[2]))
         case _:

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from gatehouse.apis import gateway
 from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import Attachment, Listener
 from gatehouse.compiler.frontends.gateway_api.attachment.virtual_hosts import attached
-from gatehouse.compiler.frontends.gateway_api.classes import ours
+from gatehouse.compiler.frontends.gateway_api.classes import is_managed
 from gatehouse.compiler.frontends.gateway_api.extensions import effective, parameters
 from gatehouse.compiler.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
-from gatehouse.compiler.frontends.gateway_api.inputs import Programming, Unsupported
+from gatehouse.compiler.frontends.gateway_api.inputs import ProgrammedInput, Unsupported
 from gatehouse.compiler.frontends.gateway_api.listeners import (
     addresses,
     frontend_tls,
@@ -24,7 +24,7 @@ from gatehouse.compiler.frontends.gateway_api.status.types import (
     SetStatus,
 )
 from gatehouse.compiler.frontends.gateway_api.translate import client_certificate
-from gatehouse.incremental.grouping import Grouping, grouped
+from gatehouse.incremental.grouping import Grouping, group_by
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
 
@@ -32,7 +32,7 @@ from gatehouse.incremental.table import Table
 def gateway_status(ask: Ask, key: Key) -> GatewayStatus | None:
     """Give the wanted status of a Gateway; None for one that is not ours."""
     found = ask.read(key)
-    if not isinstance(found, gateway.Gateway) or not ask(ours, key):
+    if not isinstance(found, gateway.Gateway) or not ask(is_managed, key):
         return None
     everyone = ask(listening.listeners, key)
     own = tuple(state for state in everyone if state.shape.owner == key)
@@ -150,7 +150,7 @@ def _programmed(ask: Ask, key: Key, states: tuple[ListenerState, ...]) -> Findin
         return unusable
     if not any(state.served for state in states):
         return Finding(Reason.NOT_PROGRAMMED, "spec.listeners: none can be served")
-    plane = ask.read(("Programming", key[1], key[2])) or Programming(
+    plane = ask.read(("Programming", key[1], key[2])) or ProgrammedInput(
         programmed=False, message="waiting for the data plane"
     )
     if plane.programmed:
@@ -228,7 +228,7 @@ def attached_routes(ask: Ask, key: Key) -> Table[Listener, int]:
 def _attached_routes(
     ask: Ask, key: Key
 ) -> Grouping[Key, Key, tuple[Attachment, ...], Listener, int]:
-    return grouped(ask.last(), ask(attached, key), _listeners_of, _count, key)
+    return group_by(ask.last(), ask(attached, key), _listeners_of, _count, key)
 
 
 def _listeners_of(gateway: Key, _: Key, found: Iterable[Attachment]) -> Iterable[Listener]:

@@ -10,7 +10,7 @@ from gatehouse.compiler.frontends.gateway_api.routes import backend_tls
 from gatehouse.compiler.frontends.gateway_api.status.types import AncestorStatus, PolicyStatus
 from gatehouse.incremental.query import Ask, Key
 
-MOST = 16
+MAX_ANCESTORS = 16
 """Entries that a policy's status holds."""
 
 
@@ -21,7 +21,7 @@ def policy_status(ask: Ask, key: Key) -> PolicyStatus | None:
         return None
     targets = {(key[1], target.name) for target in found.spec.target_refs}
     holding = sorted({owner for target in targets for owner in ask(users, target)})
-    overruled = ask(backend_tls.overruled, key)
+    overruled = ask(backend_tls.conflicting_policies, key)
     findings = (overruled,) if overruled is not None else ask(backend_tls.resolve, key).findings
     defaults = (
         Finding(Reason.ACCEPTED, "the policy is accepted"),
@@ -29,5 +29,8 @@ def policy_status(ask: Ask, key: Key) -> PolicyStatus | None:
     )
     said = conditions(findings, defaults, found.metadata.generation)
     return PolicyStatus(
-        tuple(AncestorStatus(ask(controller_of, owner), owner, said) for owner in holding[:MOST])
+        tuple(
+            AncestorStatus(ask(controller_of, owner), owner, said)
+            for owner in holding[:MAX_ANCESTORS]
+        )
     )

@@ -12,7 +12,7 @@ from gatehouse.compiler.frontends.gateway_api.inputs import (
     FILTER_KINDS,
     POLICY_KINDS,
     ROUTE_KINDS,
-    SUBJECTS,
+    STATUS_SUBJECTS,
 )
 from gatehouse.compiler.frontends.gateway_api.status.extension_status import (
     extension_status,
@@ -32,7 +32,7 @@ from gatehouse.incremental.table import Table
 
 def subjects(ask: Ask, _: str = "") -> Table[Key, Key]:
     """Give every object whose status may be ours to write."""
-    found: Table[Key, Key] = ask.read(SUBJECTS)
+    found: Table[Key, Key] = ask.read(STATUS_SUBJECTS)
     return found
 
 

@@ -49,13 +49,13 @@ async def review(token: str) -> Identity:
 class Statuses:
     """Takes what would be written."""
 
-    def want(self, key: Key, status: gateway_api.Status) -> None:
+    def set_desired(self, key: Key, status: gateway_api.Status) -> None:
         """Write nothing."""
 
     def forget(self, key: Key) -> None:
         """Forget nothing."""
 
-    def recheck(self, key: Key) -> None:
+    def enqueue(self, key: Key) -> None:
         """Check nothing."""
 
 

@@ -149,7 +149,7 @@ def session(files: dict[str, bytes]) -> str:
     (party,) = msgspec.json.decode(files[authenticating.FILE], type=list[authenticating.Party])
     now = time.time()
     made = Session("alice", now, now + 3600, now + 3600, {}, "sid", "refresh" * 100)
-    parts = cookies.split(party.cookie, SessionCodec(party, SECRET).of_session(made))
+    parts = cookies.split(party.cookie, SessionCodec(party, SECRET).encode_session(made))
     return "; ".join(f"{name}={value}" for name, value in parts)
 
 

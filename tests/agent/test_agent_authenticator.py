@@ -83,7 +83,7 @@ async def test_it_runs_while_something_needs_it(
     authority: Authority,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(timeouts, "linger_seconds", lambda _drain: 0.5)
+    monkeypatch.setattr(timeouts, "sidecar_drain_seconds", lambda _drain: 0.5)
     port = free_port()
     async with agent(control_plane, tmp_path):
         await control_plane.programmed(without(port))

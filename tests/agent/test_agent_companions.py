@@ -92,7 +92,7 @@ async def test_it_does_what_is_described_when_that_is_confirmed(
     authority: Authority,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(timeouts, "linger_seconds", lambda _drain: 0.5)
+    monkeypatch.setattr(timeouts, "sidecar_drain_seconds", lambda _drain: 0.5)
     port = free_port()
     async with backend("one") as one, running(options(plane, tmp_path)):
         report = await plane.served(website(port, one))
@@ -124,7 +124,7 @@ async def test_what_it_refuses_is_named_and_all_else_is_served(
         report = await plane.served(
             website(port, two, party("p", authority), bad, party("q", authority))
         )
-        (refused,) = report.instances[0].refused
+        (refused,) = report.instances[0].rejected
         assert refused.origins == ("HTTPRoute shop/bad",)
         assert "filter shop/bad: revoked.pem" in refused.reason
         assert (await check(tmp_path, "p"), await check(tmp_path, "q")) == (401, 401)
@@ -190,15 +190,15 @@ async def test_one_that_hangs_is_said_replaced_and_told_again(
         pid = authenticator(tmp_path)
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
-        monkeypatch.setattr(owners, "TELL_SECONDS", 0.3)
-        monkeypatch.setattr("gatehouse.agent.envoy.sidecar_manager.AGAIN_SECONDS", 1.0)
+        monkeypatch.setattr(owners, "CONTROL_TIMEOUT_SECONDS", 0.3)
+        monkeypatch.setattr("gatehouse.agent.envoy.sidecar_manager.RETRY_SECONDS", 1.0)
         both = (party("p", authority), party("q", authority))
         plane.publish(website(port, two, *both))
-        report = await plane.until(lambda report: bool(report.instances[0].refused))
-        (refused,) = report.instances[0].refused
+        report = await plane.until(lambda report: bool(report.instances[0].rejected))
+        (refused,) = report.instances[0].rejected
         assert "it did not answer within 0.3 s" in refused.reason
-        monkeypatch.setattr(owners, "TELL_SECONDS", 10.0)
-        await plane.until(lambda report: report.programmed and not report.instances[0].refused)
+        monkeypatch.setattr(owners, "CONTROL_TIMEOUT_SECONDS", 10.0)
+        await plane.until(lambda report: report.programmed and not report.instances[0].rejected)
         assert (await check(tmp_path, "p"), await check(tmp_path, "q")) == (401, 401)
         assert await get(port) == (200, "two")
 

@@ -215,7 +215,7 @@ async def test_a_connector_that_hangs_is_said_and_replaced(
             pid = connector_pid(tmp_path)
             assert pid is not None
             os.kill(pid, signal.SIGSTOP)
-            monkeypatch.setattr(sidecars, "TELL_SECONDS", 0.3)
+            monkeypatch.setattr(sidecars, "CONTROL_TIMEOUT_SECONDS", 0.3)
             control_plane.server.publish(GATEWAY, bundle(port, authority, endpoint, free_port()))
             report = await control_plane.until(lambda report: bool(report.error))
             assert "connector: it did not answer within 0.3 s" in report.error
@@ -260,7 +260,7 @@ async def test_the_connector_ends_when_nothing_needs_it(
     authority: Authority,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(timeouts, "linger_seconds", lambda _drain: 0.5)
+    monkeypatch.setattr(timeouts, "sidecar_drain_seconds", lambda _drain: 0.5)
     port = free_port()
     with serving(authority.server("real", SPIFFE)) as endpoint:
         async with agent(control_plane, tmp_path):

@@ -119,7 +119,7 @@ collector: {log: {path: stdout}}
     assert options.log_level == "warning"
     assert options.allowed_directories == ("/etc/nginx", "/usr/share/nginx")
     assert options.treat_warnings_as_errors
-    assert options.left_out == (
+    assert options.ignored == (
         "log.path",
         "data_plane_config.nginx.reload_monitoring_period",
         "collector.log.path",
@@ -181,12 +181,12 @@ def test_generations_share_contents_and_leave_none_behind(
     store: RevisionStore, tmp_path: Path
 ) -> None:
     one = stage(store, "v1", {"gatehouse/a": b"a", "gatehouse/b": b"b"})
-    store.swap(one)
+    store.activate(one)
     two = stage(store, "v2", {"gatehouse/a": b"a", "gatehouse/c": b"c"})
     shared = [store.directory(number) / "gatehouse/a" for number in (one, two)]
     assert shared[0].samefile(shared[1])
     assert store.current() == one
-    store.swap(two)
+    store.activate(two)
     store.sweep({two})
     assert (store.current(), store.numbers()) == (two, [two])
     assert len(list((tmp_path / "objects").iterdir())) == 2
@@ -235,9 +235,9 @@ def test_a_generation_made_of_another_is_as_one_made_from_nothing(
             if outcome == "amended" and "other/d" in files:
                 changed = {**files, "other/d": b"4"}
                 store.put(entry("other/d", b"4"), b"4")
-                store.amend(number, Manifest(f"{turn} amended", _entries(changed)))
+                store.update_in_place(number, Manifest(f"{turn} amended", _entries(changed)))
             previous = store.current()
-            store.swap(number)
+            store.activate(number)
             store.keep(number, previous)
             named = {each.digest for n in store.numbers() for each in store.manifest(n).entries}
             assert {path.name for path in (Path(root) / "objects").iterdir()} == named
@@ -269,7 +269,7 @@ def test_of_a_generation_that_differs_in_one_file_one_is_written(
     for version in ("one", "two"):
         previous = store.current()
         number = stage(store, version, files | {"gatehouse/x": version.encode()})
-        store.swap(number)
+        store.activate(number)
         store.keep(number, previous)
     links, link = list[Any](), os.link
 
@@ -278,7 +278,7 @@ def test_of_a_generation_that_differs_in_one_file_one_is_written(
         link(source, target)
 
     store.keep(stage(store, "three", files | {"gatehouse/x": b"three"}))
-    store.swap(store.numbers()[-1])
+    store.activate(store.numbers()[-1])
     store.keep(store.numbers()[-1])
     monkeypatch.setattr("os.link", noted)
     stage(store, "four", files | {"gatehouse/x": b"four"})
@@ -289,7 +289,7 @@ def test_what_an_interrupted_run_left_half_made_is_removed(
     store: RevisionStore, tmp_path: Path
 ) -> None:
     number = stage(store, "v1", {"gatehouse/a": b"a"})
-    store.swap(number)
+    store.activate(number)
     (tmp_path / "generations" / ".9").mkdir()
     half = tmp_path / "objects" / f".{'0' * 64}"
     half.write_bytes(b"")
@@ -351,22 +351,22 @@ def test_the_error_log_is_read_in_whole_lines_and_over_truncations(tmp_path: Pat
 
 def test_of_waiting_requests_only_the_newest_counts() -> None:
     box: CoalescingQueue[str] = CoalescingQueue()
-    assert box.offer("a") is None
-    assert box.take() == "a"
-    assert box.offer("b") is None
-    assert box.offer("c") == "b"
-    assert box.take() is None
-    box.done()
-    assert box.take() == "c"
+    assert box.put("a") is None
+    assert box.start_next() == "a"
+    assert box.put("b") is None
+    assert box.put("c") == "b"
+    assert box.start_next() is None
+    box.finish()
+    assert box.start_next() == "c"
 
 
 def test_what_old_workers_open_late_is_there_for_one_more_generation(store: RevisionStore) -> None:
     def held(number: int) -> set[str]:
         return {path.name for path in (store.directory(number) / "gatehouse/secrets").iterdir()}
 
-    store.swap(stage(store, "v1", {"gatehouse/secrets/a": b"a"}))
+    store.activate(stage(store, "v1", {"gatehouse/secrets/a": b"a"}))
     second = stage(store, "v2", {"gatehouse/secrets/b": b"b"})
     assert held(second) == {"a", "b"}
     assert [entry.path for entry in store.manifest(second).entries] == ["gatehouse/secrets/b"]
-    store.swap(second)
+    store.activate(second)
     assert held(stage(store, "v3", {"gatehouse/secrets/c": b"c"})) == {"b", "c"}

@@ -196,7 +196,7 @@ async def test_what_is_refused_is_named_and_its_last_good_version_goes_on(
         await plane.served(website(port, one, hosts, *good))
         bad = make("other", origins=("HTTPRoute shop/other",))
         report = await plane.served(website(port, two, hosts, bad, endpoints("other", one)))
-        (refused,) = report.instances[0].refused
+        (refused,) = report.instances[0].rejected
         assert refused.origins == ("HTTPRoute shop/other",)
         assert "IP address" in refused.reason or "duration" in refused.reason
         assert await get(port) == (200, "two")
@@ -207,7 +207,7 @@ async def test_what_is_refused_is_named_and_its_last_good_version_goes_on(
         await answers(port, "two")
         assert await get(port, "other") == (200, "one")
         report = await plane.served(website(port, two, hosts, *good))
-        assert not report.instances[0].refused
+        assert not report.instances[0].rejected
 
 
 async def test_a_certificate_that_is_refused_is_named_and_the_former_one_goes_on(
@@ -231,7 +231,7 @@ async def test_a_certificate_that_is_refused_is_named_and_the_former_one_goes_on
         assert await fetched() == "one"
         bad = secret("pair", cert, foreign.read_bytes(), origins=("Secret shop/pair",))
         report = await plane.served(website(port, two, tls, bad))
-        (refused,) = report.instances[0].refused
+        (refused,) = report.instances[0].rejected
         assert refused.origins == ("Secret shop/pair",)
         assert "key" in refused.reason.lower()
         assert "BEGIN" not in refused.reason

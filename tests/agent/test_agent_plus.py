@@ -174,7 +174,7 @@ async def test_an_api_that_answers_strangely_is_told_of(
     monkeypatch: pytest.MonkeyPatch,
     answer: str,
 ) -> None:
-    monkeypatch.setattr(apply, "STEP_SECONDS", 0.1)
+    monkeypatch.setattr(apply, "RESYNC_SECONDS", 0.1)
     port = free_port()
     options = plus.options(control_plane, tmp_path)
     async with Backends(1).serving() as backends, running(options):
@@ -194,7 +194,7 @@ async def test_what_others_change_in_our_upstreams_is_set_right(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(apply, "STEP_SECONDS", 0.3)
+    monkeypatch.setattr(apply, "RESYNC_SECONDS", 0.3)
     port = free_port()
     options = plus.options(control_plane, tmp_path)
     async with Backends(2).serving() as backends, running(options):

@@ -10,7 +10,7 @@ import pytest
 
 from gatehouse.agent.reconnect import Backoff, ReconnectLoop
 
-BACKOFF = Backoff(first=1.0, most=10.0)
+BACKOFF = Backoff(first=1.0, max_seconds=10.0)
 
 
 def lost() -> grpc.aio.AioRpcError:
@@ -33,8 +33,8 @@ async def pauses(*attempts: str) -> list[float]:
         assert not reconnecting.connected
         attempt = left.pop(0)
         if "welcome" in attempt:
-            reconnecting.welcomed()
-            reconnecting.welcomed()
+            reconnecting.established()
+            reconnecting.established()
             assert reconnecting.connected
         if "lost" in attempt:
             raise lost()

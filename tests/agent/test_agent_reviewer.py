@@ -56,7 +56,7 @@ async def status(directory: Path, token: str) -> int:
 async def test_it_reviews_where_envoy_runs_for_as_long_as_it_is_needed(
     plane: EnvoyControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timeouts, "linger_seconds", lambda _drain: 0.5)
+    monkeypatch.setattr(timeouts, "sidecar_drain_seconds", lambda _drain: 0.5)
     port, health = free_port(), f"127.0.0.1:{free_port()}"
     chosen = msgspec.structs.replace(options(plane, tmp_path), health_address=health)
     upstream = Upstream(tmp_path / "run" / config.UPSTREAM, None)

@@ -156,7 +156,7 @@ async def test_too_many_at_a_time_are_told_when_to_come_back(
             # What was bound takes a moment to be known.
             while await get() == 403:
                 await asyncio.sleep(0.05)
-            monkeypatch.setattr(stores.Store, "fresh", fresh)
+            monkeypatch.setattr(stores.Store, "read_fresh", fresh)
             first = asyncio.create_task(get())
             await held.wait()
             async with http.get(MAPS) as response:

@@ -371,7 +371,7 @@ async def test_tokens_are_bound_reviewed_and_allow_nothing_else(
     ("who", "allowed", "refused"),
     [
         ("controller", resources.SECRETS, resources.EVENTS),
-        ("node", resources.PODS, resources.GATEWAYS),
+        ("node", resources.PODS, resources.HTTP_ROUTES),
     ],
 )
 async def test_parts_may_do_what_they_need_and_no_more(

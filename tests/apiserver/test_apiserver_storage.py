@@ -155,7 +155,7 @@ async def test_many_writers_at_once_lose_nothing(opened: Open) -> None:
                         await store.put(key, thing("a", n=value), entry.revision if entry else 0)
                         break
                     except MismatchError:
-                        await store.fresh()
+                        await store.read_fresh()
 
         await asyncio.gather(*(count(f"{PREFIX}d/a") for _ in range(5)))
         entry = store.get(f"{PREFIX}d/a")
@@ -186,7 +186,7 @@ async def test_a_backup_is_restored_with_revisions_that_go_on(
         assert copy.revision > last + 1000
         with pytest.raises(CompactedError):
             copy.watch(PREFIX, entry.revision)
-        assert (await copy.put(f"{PREFIX}d/c", thing("c"), 0)).revision > copy.horizon
+        assert (await copy.put(f"{PREFIX}d/c", thing("c"), 0)).revision > copy.compacted_revision
     finally:
         await copy.close()
 
@@ -233,11 +233,11 @@ def test_a_key_file_that_is_no_good_says_where(tmp_path: Path, text: str, words:
 
 def test_a_sealed_value_cannot_change_places() -> None:
     cipher = encryption.AESGCMTransformer({"k": b"1" * 32})
-    sealed = cipher.seal("/core/secrets/a/x", b"{}")
+    sealed = cipher.encrypt("/core/secrets/a/x", b"{}")
     with pytest.raises(EncryptionError):
-        cipher.open("/core/secrets/a/y", sealed)
+        cipher.decrypt("/core/secrets/a/y", sealed)
     with pytest.raises(EncryptionError, match="no key file"):
-        encryption.IdentityTransformer().open("/core/secrets/a/x", sealed)
+        encryption.IdentityTransformer().decrypt("/core/secrets/a/x", sealed)
 
 
 async def test_two_processes_cannot_have_one_database(tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ async def test_two_servers_of_one_etcd_see_each_others_writes(etcd: Etcd) -> Non
     try:
         watch = two.watch(PREFIX, two.revision)
         entry = await one.put(f"{PREFIX}d/a", thing("a"), 0)
-        await two.fresh()
+        await two.read_fresh()
         assert two.get(f"{PREFIX}d/a") == entry
         assert [e.revision for e in await watch.next()] == [entry.revision]
         with pytest.raises(MismatchError):

@@ -75,7 +75,7 @@ def judged(admission: Admission, served: ServedResource, obj: Object, old: Objec
     before = None if old is None else {"metadata": {"name": "sample"}, "spec": old}
     try:
         admission.prepare(call, whole, before or {})
-        admission.judge(call, whole, before)
+        admission.run_admission_policies(call, whole, before)
     except ApiError as error:
         if error.code != 422:
             return {"code": error.code, "message": error.message}

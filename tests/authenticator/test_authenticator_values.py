@@ -30,7 +30,7 @@ SESSION = Session("alice", 1.0, 2.0, 3.0, {"groups": ["a"]}, "sid", "refresh", "
 
 
 def test_a_session_opens_for_its_party_alone() -> None:
-    text = SessionCodec(party(), SECRET).of_session(SESSION)
+    text = SessionCodec(party(), SECRET).encode_session(SESSION)
     assert SessionCodec(party(name="q"), SECRET).session(text) == SESSION
     assert SessionCodec(party(), b"another").session(text) is None
     for other in (
@@ -45,24 +45,24 @@ def test_a_session_opens_for_its_party_alone() -> None:
 
 def test_a_login_is_no_session_and_belongs_to_its_state() -> None:
     keeper, login = SessionCodec(party(), SECRET), Login("n", "v", "/", 1.0)
-    text = keeper.of_login("state", login)
+    text = keeper.encode_login("state", login)
     assert keeper.login("state", text) == login
     assert keeper.login("other", text) is None
     assert keeper.session(text) is None
-    assert keeper.login("state", keeper.of_session(SESSION)) is None
+    assert keeper.login("state", keeper.encode_session(SESSION)) is None
 
 
 def test_whatever_is_changed_does_not_open() -> None:
     seal = CookieCipher(SECRET, "a")
-    text = seal.seal("x", b"content")
-    assert seal.open("x", text) == b"content"
-    assert text != seal.seal("x", b"content")
+    text = seal.encrypt("x", b"content")
+    assert seal.decrypt("x", text) == b"content"
+    assert text != seal.encrypt("x", b"content")
     for place in range(len(text)):
         changed = text[:place] + ("A" if text[place] != "A" else "B") + text[place + 1 :]
         # The last character may have bits that stand for nothing.
-        assert seal.open("x", changed) in (None, b"content" if place == len(text) - 1 else None)
+        assert seal.decrypt("x", changed) in (None, b"content" if place == len(text) - 1 else None)
     for odd in ("", "A", "é", text[:-4], text + "AAAA", "%", "\0", text * 2):
-        assert seal.open("x", odd) is None
+        assert seal.decrypt("x", odd) is None
 
 
 @given(st.text(st.characters(codec="ascii", categories=("L", "N")), max_size=20_000))

@@ -133,7 +133,7 @@ def test_a_session_of_one_proxy_holds_on_the_other() -> None:
     assert here.headers == ("x-groups",)
     assert there.headers == ()
     session = Session("alice", 0.0, 1.0, 1.0, {"groups": ["staff"]})
-    cookie = SessionCodec(there, b"one").of_session(session)
+    cookie = SessionCodec(there, b"one").encode_session(session)
     assert SessionCodec(here, b"one").session(cookie) == session
     assert SessionCodec(here, b"two").session(cookie) is None
 

@@ -28,7 +28,7 @@ def test_a_pattern_holds_for_longer_bodies_alone(size: int, length: int) -> None
 def test_sizes_are_ones_that_nginx_takes_together(
     head: int | None, buffers: Buffers | None, busy: int | None
 ) -> None:
-    asked = ProxySettings(head=head, buffers=buffers, busy=busy)
+    asked = ProxySettings(buffer_size=head, buffers=buffers, busy_buffers_size=busy)
     made_head, made, made_busy = traffic_settings.sizes(asked)
     assert made_head == (head or traffic_settings.HEAD)
     assert made.size == (buffers or traffic_settings.BUFFERS).size

@@ -12,10 +12,10 @@ def test_a_reason_is_said_at_once_and_then_once_a_minute_with_the_number_left_ou
     now = 0.0
     failures = FailureLog(said.append, lambda: now)
     for _ in range(5):
-        failures.failed(ONE, "no")
-    failures.failed(ONE, "another")
+        failures.record(ONE, "no")
+    failures.record(ONE, "another")
     now = REPEAT_SECONDS
-    failures.failed(ONE, "no")
+    failures.record(ONE, "no")
     assert said == [
         "connector: cluster c-a, endpoint [::1]:443: no",
         "connector: cluster c-a, endpoint [::1]:443: another",
@@ -27,6 +27,6 @@ def test_reasons_that_never_end_are_forgotten() -> None:
     said: list[str] = []
     failures = FailureLog(said.append, lambda: 0.0)
     for number in range(3 * MAX_MESSAGES):
-        failures.failed(ONE, str(number))
+        failures.record(ONE, str(number))
     assert len(said) == 3 * MAX_MESSAGES
     assert len(failures._said) <= MAX_MESSAGES

@@ -380,12 +380,12 @@ async def test_an_endpoint_that_says_nothing_is_given_up(
 async def test_a_connection_is_cut_that_nginx_left_and_the_endpoint_does_not_take_from(
     tmp_path: Path, endpoints: Make, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening_module, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(listening_module, "POLL_SECONDS", 0.1)
     stuck = threading.Event()
     endpoint = endpoints(lambda _connection: stuck.wait(60))
     listening = Listeners(tmp_path, 0.0, FailureLog())
     await listening.serve([configuration(tmp_path, to(endpoint, authority))])
-    looking = asyncio.create_task(listening.look())
+    looking = asyncio.create_task(listening.housekeeping())
     _, writer = await asyncio.open_unix_connection(tmp_path / "a.sock")
     writer.write(bytes(16 * MEGABYTE))
     # Blocks for as long as nothing more is taken: the endpoint's buffers are full by then.

@@ -61,10 +61,10 @@ def test_what_is_released_is_what_a_look_at_everything_releases(steps: list[Any]
         match what:
             case "hold":
                 number += 1
-                holding.hold(key, number, value, now)  # type: ignore[arg-type]
+                holding.defer(key, number, value, now)  # type: ignore[arg-type]
                 plain.held.setdefault(key, deque()).append((number, value, now + MAX_DEFER_SECONDS))
             case "forget":
-                holding.forget(key)
+                holding.discard(key)
                 plain.held.pop(key, None)
             case "serve":
                 served.pop(key, None)
@@ -72,7 +72,9 @@ def test_what_is_released_is_what_a_look_at_everything_releases(steps: list[Any]
                 news.add(key)
             case "wait":
                 now += value
-                assert dict(holding.released(news, served.get, now)) == plain.released(served, now)
+                assert dict(holding.release_ready(news, served.get, now)) == plain.released(
+                    served, now
+                )
                 assert holding.next_release() == plain.next_release()
                 news.clear()
 
@@ -81,9 +83,9 @@ def test_nothing_is_remembered_of_what_went() -> None:
     holding = DeferredStatuses()
     for number in range(3):
         for key in OBJECTS:
-            holding.hold(key, number, {GATEWAYS[0]: 1, GATEWAYS[1]: 1}, 0.0)  # type: ignore[arg-type]
-    holding.forget(OBJECTS[0])
-    found = dict(holding.released(GATEWAYS[:1], lambda _: 1, 0.0))
+            holding.defer(key, number, {GATEWAYS[0]: 1, GATEWAYS[1]: 1}, 0.0)  # type: ignore[arg-type]
+    holding.discard(OBJECTS[0])
+    found = dict(holding.release_ready(GATEWAYS[:1], lambda _: 1, 0.0))
     assert found == dict.fromkeys(OBJECTS[1:], 2)  # type: ignore[comparison-overlap]
     assert holding.next_release() is None
     assert not any(vars(holding).values())

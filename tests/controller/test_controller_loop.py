@@ -122,13 +122,13 @@ class Written:
     def __init__(self) -> None:
         self.now: dict[Key, gateway_api.Status] = {}
 
-    def want(self, key: Key, status: gateway_api.Status) -> None:
+    def set_desired(self, key: Key, status: gateway_api.Status) -> None:
         self.now[key] = status
 
     def forget(self, key: Key) -> None:
         self.now.pop(key, None)
 
-    def recheck(self, key: Key) -> None:
+    def enqueue(self, key: Key) -> None:
         pass
 
     def condition(self, key: Key, kind: str) -> dict[str, Any]:
@@ -252,13 +252,13 @@ async def test_what_comes_after_a_lull_is_taken_up_at_once_and_what_follows_toge
     await story.until(lambda: story.fleet.bundles)
     await story.quiet()
     # Long enough that only what is not held off at all is seen within the time that `until` gives.
-    monkeypatch.setattr(loop, "HOLDOFF", 60.0)
-    monkeypatch.setattr(loop, "LULL", 0.0)
+    monkeypatch.setattr(loop, "DEBOUNCE_SECONDS", 60.0)
+    monkeypatch.setattr(loop, "IDLE_SECONDS", 0.0)
     passes, published = story.loop.passes, len(story.fleet.bundles)
     story.apply(ROUTE)
     await story.until(lambda: len(story.fleet.bundles) > published)
     assert story.loop.passes > passes
-    monkeypatch.setattr(loop, "LULL", 60.0)
+    monkeypatch.setattr(loop, "IDLE_SECONDS", 60.0)
     passes = story.loop.passes
     story.apply(ROUTE.replace("a.example", "b.example"))
     await asyncio.sleep(0.1)
@@ -277,7 +277,7 @@ async def test_a_part_that_an_instance_refuses_is_said_of_the_object_it_was_made
     assert story.fleet.instance is not None
     accepting = story.fleet.instance
     refusal = Rejection(("ns/r/0/0",), "no such filter")
-    story.fleet.instance = msgspec.structs.replace(accepting, refused=(refusal,))
+    story.fleet.instance = msgspec.structs.replace(accepting, rejected=(refusal,))
     story.fleet.on_report("ns/gw")
 
     def refused() -> str:
@@ -310,7 +310,7 @@ async def test_a_gateways_change_is_programmed_when_it_is_confirmed(story: Story
             found = story.written.condition(key, "Programmed")
             said.append((found["observedGeneration"], found["status"]))
 
-    story.written.want = want  # type: ignore[method-assign]
+    story.written.set_desired = want  # type: ignore[method-assign]
     story.apply(
         BASE.replace("port: 8080", "port: 8081").replace(
             "uid: u-gw, generation: 1", "uid: u-gw, generation: 2"
@@ -361,8 +361,8 @@ async def test_reports_wait_for_each_other_and_a_change_waits_for_none_of_them(
     await story.until(lambda: story.written.condition(GATEWAY, "Programmed")["status"] == "True")
     await story.quiet()
     # The next turn over reports alone is the last before something else happens.
-    monkeypatch.setattr(loop, "REST", 1e9)
-    monkeypatch.setattr(loop, "LONGEST_REST", 3600.0)
+    monkeypatch.setattr(loop, "REPORT_PAUSE_FACTOR", 1e9)
+    monkeypatch.setattr(loop, "MAX_REPORT_PAUSE_SECONDS", 3600.0)
     asked = 0
     report = story.fleet.report
 

@@ -85,7 +85,7 @@ def asked(*hosts: str, port: int = 0, endpoint: int = 9) -> lb.Machines:
 async def test_who_is_missed_is_said_to_be_away_only_after_a_while(
     plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machines, "AWAY_SECONDS", 0.3)
+    monkeypatch.setattr(machines, "DISCONNECT_GRACE_SECONDS", 0.3)
     plane.fleet.want([asked("lb-1", "lb-2")])
     assert {each.error for each in plane.reports().values()} == {""}
     assert plane.fleet.version(BALANCER) == ""
@@ -130,7 +130,7 @@ async def test_what_was_known_of_a_machine_counts_for_a_while_after_its_line_bro
         before = plane.reports()
     assert not any(plane.fleet.connected().values())
     assert plane.reports() == before
-    monkeypatch.setattr(machines, "AWAY_SECONDS", 0.0)
+    monkeypatch.setattr(machines, "DISCONNECT_GRACE_SECONDS", 0.0)
     assert plane.reports()["lb-1"].error == machines.DISCONNECTED_MESSAGE
     assert plane.reports()["lb-1"].version == ""
 

@@ -38,30 +38,30 @@ def inputs() -> Inputs:
 
 def test_what_passed_is_told_when_it_is_named_and_when_time_passes(inputs: Inputs) -> None:
     named: Table[Key, tuple[int, ...]] = Table({CLUSTER: (900, 1000, 1010)})
-    assert inputs.moments.tell(named)
+    assert inputs.moments.update(named)
     assert inputs.known(900, 1000, 1010) == [True, True, False]
-    assert inputs.moments.waits() == [10.0]
+    assert inputs.moments.next_wakeups() == [10.0]
     inputs.now = 1009.9
-    assert not inputs.moments.tell(named)
+    assert not inputs.moments.update(named)
     inputs.now = 1010.0
-    assert inputs.moments.waits() == [0.0]
-    assert inputs.moments.tell(named)
+    assert inputs.moments.next_wakeups() == [0.0]
+    assert inputs.moments.update(named)
     assert inputs.known(1010) == [True]
-    assert inputs.moments.waits() == []
+    assert inputs.moments.next_wakeups() == []
 
 
 def test_what_nobody_names_any_more_is_forgotten(inputs: Inputs) -> None:
-    inputs.moments.tell(Table({CLUSTER: (900, 1010)}))
-    inputs.moments.tell(Table({CLUSTER: (1010,)}))
+    inputs.moments.update(Table({CLUSTER: (900, 1010)}))
+    inputs.moments.update(Table({CLUSTER: (1010,)}))
     assert inputs.known(900, 1010) == [None, False]
-    inputs.moments.tell(Table())
-    assert inputs.moments.waits() == []
+    inputs.moments.update(Table())
+    assert inputs.moments.next_wakeups() == []
 
 
 def test_a_clock_that_is_set_back_is_believed(inputs: Inputs) -> None:
     named: Table[Key, tuple[int, ...]] = Table({CLUSTER: (900,)})
-    inputs.moments.tell(named)
+    inputs.moments.update(named)
     inputs.now = 800.0
-    assert inputs.moments.tell(named)
+    assert inputs.moments.update(named)
     assert inputs.known(900) == [False]
-    assert inputs.moments.waits() == [MAX_SLEEP_SECONDS]
+    assert inputs.moments.next_wakeups() == [MAX_SLEEP_SECONDS]

@@ -69,7 +69,7 @@ def test_trouble_is_said_of_what_is_still_true_and_of_what_is_not_true_yet() -> 
 
 
 def test_a_quota_is_a_reason_of_its_own() -> None:
-    refused = ProvisioningError("Service ns/gw: exceeded quota", exhausted=True)
+    refused = ProvisioningError("Service ns/gw: exceeded quota", quota_exceeded=True)
     nobody = evaluate(None, report(), 1, refused, served=False)
     assert nobody.state == ProgrammedInput(
         programmed=False, reason="NoResources", message=refused.message
@@ -80,7 +80,9 @@ def test_a_quota_is_a_reason_of_its_own() -> None:
 
 
 def test_fewer_pods_than_asked_for_serve_what_is_newest() -> None:
-    fewer = ProvisioningError("Deployment ns/gw: exceeded quota", exhausted=True, fewer=True)
+    fewer = ProvisioningError(
+        "Deployment ns/gw: exceeded quota", quota_exceeded=True, degraded=True
+    )
     confirmed = report(desired="v2", confirmed="v2")
     held = evaluate(CONFIRMED, confirmed, 2, fewer, served=True)
     assert held == ProgrammedState(ProgrammedInput(programmed=True, message=fewer.message), 2)

@@ -33,7 +33,7 @@ def run(
     drawn = directory / "drawn"
     drawn.unlink(missing_ok=True)
     environ = {k: v for k, v in os.environ.items() if k != "HYPOTHESIS_PROFILE"}
-    environ |= {"PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environ |= {"PYTHONPATH": f"{TESTS}:{TESTS / 'servers'}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     environ |= {"HYPOTHESIS_PROFILE": profile} if profile else {}
     plugins = ["-p", "_hypothesis_pytestplugin", "-p", "conftest", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", *plugins]

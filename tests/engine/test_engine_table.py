@@ -39,7 +39,7 @@ def test_a_table_is_a_sorted_map(edits: list[dict[str, int | None]]) -> None:
         for key in ("k000", "k200", "zzz", *edit):
             assert table.get(key) == held.get(key)
             assert (key in table) is (key in held)
-        told = {key: (old, new) for key, old, new in before.until(table)}
+        told = {key: (old, new) for key, old, new in before.diff(table)}
         differing = {key for key in was.keys() | held.keys() if was.get(key) != held.get(key)}
         assert told == {key: (was.get(key), held.get(key)) for key in differing}
         part = table.between("k100", "k300")
@@ -103,7 +103,7 @@ def test_a_group_that_stays_the_same_stays_the_same_object() -> None:
     table = Table({f"k{number:03}": number % 3 for number in range(300)})
     first = group_by(None, table, halves, listed, 2)
     second = group_by(first, table.updated({"k001": 0}), halves, listed, 2)
-    kept = [old is new for _, old, new in first.groups.until(second.groups)]
+    kept = [old is new for _, old, new in first.groups.diff(second.groups)]
     assert len(kept) == 3
     assert second.groups[(2, "k0")] is first.groups[(2, "k0")]
 

@@ -221,7 +221,7 @@ async def test_whoever_is_urged_asks_at_once() -> None:
             await follower.informer.synced.wait()
             assert follower.informer.trouble == "configmaps/v1 is not served here"
             api.put("a")
-            follower.informer.urge()
+            follower.informer.retry_now()
             await follower.until("a")
 
 

@@ -143,7 +143,7 @@ class World:
     def released(self, source: query.Key = EDGE) -> list[str]:
         found = self.compiled(source).balancer
         assert found is not None
-        return [str(name) for name in found.released]
+        return [str(name) for name in found.released_upstreams]
 
     def said(self, source: query.Key = EDGE) -> dict[str, list[str]]:
         """What is said of Services and of the source itself, by reason."""

@@ -97,7 +97,7 @@ def test_what_is_done_leads_to_what_is_desired(
     for number in found.remove:
         upstream.remove(str(number))
     after = [server.shown("http") for server in upstream.servers.values()]
-    once = {each.written: each for each in reversed(desired)}
+    once = {each.encoded: each for each in reversed(desired)}
     assert server_diff.servers_match(tuple(once.values()), upstream.status()["peers"])
     assert not server_diff.diff(after, server_diff.desired_servers(tuple(desired)))
 
@@ -183,7 +183,7 @@ async def test_an_action_that_cannot_be_done_says_why(
 async def test_an_api_that_answers_badly_is_an_error(
     fake: FakePlus, tmp_path: Path, fault: Fault, error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "SECONDS", 0.2)
+    monkeypatch.setattr(client, "API_TIMEOUT_SECONDS", 0.2)
     fake.faults.append(fault)
     async with fake.serving(tmp_path / "api.sock"):
         with pytest.raises(client.PlusError, match=error):

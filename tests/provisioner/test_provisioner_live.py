@@ -69,7 +69,9 @@ class Live:
 
     def plan(self, waiting: str = "", **workload: Any) -> None:
         asked = msgspec.convert(workload, Workload)
-        self.provisioning.own({NAME: Plan(((80, "TCP"),), workload=asked, waiting=waiting)})
+        self.provisioning.set_gateways(
+            {NAME: Plan(((80, "TCP"),), workload=asked, waiting=waiting)}
+        )
 
     async def get(self, resource: Resource, name: str = "g-c") -> dict[str, Any] | None:
         try:
@@ -115,7 +117,7 @@ async def test_an_autoscaler_says_how_many_and_goes_when_it_is_not_asked_for(liv
     await live.until(AUTOSCALERS, bool)
     await live.until(DISRUPTION_BUDGETS, bool)
     await live.client.patch(DEPLOYMENTS, "g-c", {"spec": {"replicas": 6}}, "default")
-    live.provisioning.touch(NAME)
+    live.provisioning.enqueue(NAME)
     live.plan(deployment={"autoscaling": {**scaling, "maxReplicas": 12}})
     await live.until(AUTOSCALERS, lambda found: found["spec"]["maxReplicas"] == 12)
     await live.until(DISRUPTION_BUDGETS, lambda found: found is None)
@@ -165,7 +167,7 @@ async def test_what_is_asked_for_no_more_goes_and_what_users_change_comes_back(l
     await live.client.patch(
         SERVICES, "g-c", {"spec": {"externalTrafficPolicy": "Cluster"}}, "default"
     )
-    live.provisioning.touch(NAME)
+    live.provisioning.enqueue(NAME)
     await live.until(SERVICES, lambda found: found["spec"]["externalTrafficPolicy"] == "Local")
 
 
@@ -173,7 +175,7 @@ async def test_a_network_policy_follows_listeners_and_goes_with_its_gateway(live
     def plan(*ports: int, **options: Any) -> None:
         asked = msgspec.convert({"networkPolicy": options}, Workload)
         listening = tuple((port, "TCP") for port in ports)
-        live.provisioning.own({NAME: Plan(listening, workload=asked)})
+        live.provisioning.set_gateways({NAME: Plan(listening, workload=asked)})
 
     def open_to_everybody(found: Any) -> list[int]:
         first = found["spec"]["ingress"][0]
@@ -188,13 +190,13 @@ async def test_a_network_policy_follows_listeners_and_goes_with_its_gateway(live
     assert all("ports" in rule for rule in found["spec"]["egress"])
     opened: dict[str, Any] = {"spec": {"ingress": [{}]}}
     await live.client.patch(NETWORK_POLICIES, "g-c", opened, "default")
-    live.provisioning.touch(NAME)
+    live.provisioning.enqueue(NAME)
     await live.until(NETWORK_POLICIES, lambda found: open_to_everybody(found) == [443])
     plan(443)
     await live.until(NETWORK_POLICIES, lambda found: found is None)
     plan(443, enable=True)
     await live.until(NETWORK_POLICIES, bool)
-    live.provisioning.own({NAME: None})
+    live.provisioning.set_gateways({NAME: None})
     await live.until(NETWORK_POLICIES, lambda found: found is None)
 
 
@@ -257,7 +259,7 @@ async def test_secrets_are_copied_follow_their_source_and_go_with_it(live: Live)
     def told(found: Any) -> tuple[CopiedSecret, ...]:
         return read_all([source], lambda _: found)
 
-    live.provisioning.copy(told(raw))
+    live.provisioning.set_copied_secrets(told(raw))
     live.plan()
 
     async def copy() -> Any:
@@ -270,11 +272,11 @@ async def test_secrets_are_copied_follow_their_source_and_go_with_it(live: Live)
     assert found["type"] == "example.com/x"
     spec = (await live.until(DEPLOYMENTS, bool))["spec"]["template"]["spec"]
     assert spec["imagePullSecrets"] == [{"name": "g-c-registry"}]
-    live.provisioning.copy(told({**raw, "data": {"b": "Mg=="}}))
+    live.provisioning.set_copied_secrets(told({**raw, "data": {"b": "Mg=="}}))
     async with asyncio.timeout(10):
         while (await copy())["data"] != {"b": "Mg=="}:
             await asyncio.sleep(0.05)
-    live.provisioning.copy(())
+    live.provisioning.set_copied_secrets(())
     async with asyncio.timeout(10):
         while await copy() is not None:
             await asyncio.sleep(0.05)

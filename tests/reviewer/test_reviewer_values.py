@@ -327,7 +327,7 @@ async def test_turns_are_taken_cluster_by_cluster() -> None:
     release = asyncio.Event()
 
     async def ask(cluster: str) -> None:
-        async with turns.turn(cluster):
+        async with turns.acquire(cluster):
             await release.wait()
 
     held = [asyncio.create_task(ask("a")) for _ in range(2)]

@@ -202,7 +202,7 @@ class Agents:
     async def _serve_nginx(self, identity: Identity) -> None:
         fleet = self._nginx
         about = Register("nginx", "nginx/1.31.3", (), frozenset({"endpoints"}))
-        fleet.greet(identity, about)
+        fleet.on_connect(identity, about)
         stream = fleet.open(identity)
         assert stream is not None
         fleet.receive(identity, HasVersion(""))

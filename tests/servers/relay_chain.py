@@ -129,7 +129,7 @@ class Chain:
     def relay_hears(self) -> bool:
         if not self.down:
             return False
-        self.relay.hear(self.down.popleft())
+        self.relay.on_message(self.down.popleft())
         return True
 
     def envoy_handles(self) -> bool:
@@ -160,11 +160,11 @@ class Chain:
         if self.step() or self.envoy.time_out():
             return True
         dialogue = self.relay.dialogue
-        if dialogue is not None and dialogue.conversation.awaits is not None:
-            self.relay.impatient()
+        if dialogue is not None and dialogue.conversation.deadline is not None:
+            self.relay.on_deadline()
             return True
-        if self.server is not None and self.server.conversation.awaits is not None:
-            self.server.conversation.impatient()
+        if self.server is not None and self.server.conversation.deadline is not None:
+            self.server.conversation.on_deadline()
             return True
         return False
 

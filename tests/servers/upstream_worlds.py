@@ -95,7 +95,7 @@ class World:
         with self.engine.compile() as ask:
             named = ask.map(upstream_cluster.certificate_times, ask.read(upstream_cluster.CLUSTERS))
         told = Deadlines(lambda key, value: bool(self.engine.commit({key: value})), lambda: now)
-        told.tell(named)
+        told.update(named)
 
     def secret(self, name: str, **data: str) -> Key:
         values = {key.replace("_", "."): value for key, value in data.items()}

@@ -319,7 +319,7 @@ async def test_a_download_that_goes_on_is_waited_for() -> None:
     now, identity = 0.0, Identity("ns/gw", "pod-1")
     fleet = Fleet(60.0, lambda: now, lambda _gateway: None)
     fleet.publish("ns/gw", bundle("one", File.make("a", random.Random(1).randbytes(3 << 20))))
-    fleet.greet(identity, ABOUT)
+    fleet.on_connect(identity, ABOUT)
     stream = fleet.open(identity)
     assert stream is not None
     asked = await stream.next()

@@ -134,7 +134,7 @@ async def test_reports_come_only_when_something_changed_and_only_of_listening_in
     wanted = bundle("one")
     fleet.publish("ns/gw", wanted)
     fleet.publish("ns/gw", bundle("one"))
-    fleet.greet(identity, session.Register("id", "nginx/1.31.3"))
+    fleet.on_connect(identity, session.Register("id", "nginx/1.31.3"))
     assert (reports, fleet.report("ns/gw").instances) == (["ns/gw"], ())
     stream = fleet.open(identity)
     assert stream is not None
@@ -158,7 +158,7 @@ async def test_a_change_of_what_a_gateway_is_to_have_is_one_report_however_many_
     fleet = Fleet(60.0, asyncio.get_running_loop().time, reports.append)
     for number in range(50):
         identity = Identity("ns/gw", f"pod-{number}")
-        fleet.greet(identity, session.Register("id", "nginx/1.31.3"))
+        fleet.on_connect(identity, session.Register("id", "nginx/1.31.3"))
         assert fleet.open(identity) is not None
     reports.clear()
     fleet.publish("ns/gw", bundle("one"))
@@ -181,7 +181,7 @@ async def test_an_instance_that_never_listens_is_forgotten_whatever_it_said_firs
 async def test_a_stream_holds_the_newest_request_only() -> None:
     fleet = Fleet(0.05, asyncio.get_running_loop().time, lambda _gateway: None)
     identity = Identity("ns/gw", "pod-1")
-    fleet.greet(identity, session.Register("id", "nginx/1.31.3"))
+    fleet.on_connect(identity, session.Register("id", "nginx/1.31.3"))
     stream = fleet.open(identity)
     assert stream is not None
     for text in ("one", "two", "three"):
@@ -226,7 +226,7 @@ async def test_an_instance_that_fetches_is_waited_for() -> None:
     wanted = bundle("one")
     fleet.publish("ns/gw", wanted)
     for each in (identity, silent):
-        fleet.greet(each, session.Register("id", "nginx/1.31.3"))
+        fleet.on_connect(each, session.Register("id", "nginx/1.31.3"))
         assert fleet.open(each) is not None
     async with asyncio.timeout(5):
         while not fleet.report("ns/gw").error:

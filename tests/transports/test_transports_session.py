@@ -67,7 +67,7 @@ def test_an_instance_that_has_the_version_is_not_told_again() -> None:
     for event in (Publish("v1"), Reconnect(ABOUT), HasVersion("v1")):
         state.receive(event, 0.0)
     assert state.receive(StreamOpen(1), 0.0) == []
-    assert (state.confirmed, state.told) == ("v1", "v1")
+    assert (state.confirmed, state.sent_version) == ("v1", "v1")
 
 
 @pytest.mark.parametrize("later", [[StreamOpen(1), Publish("v1")], [Publish("v1"), StreamOpen(1)]])
@@ -77,7 +77,7 @@ def test_an_instance_that_said_what_it_has_before_that_was_published_is_not_told
     state = session()
     for event in (Reconnect(ABOUT), HasVersion("v1"), *later):
         assert state.receive(event, 1.0) == []
-    assert (state.confirmed, state.told) == ("v1", "v1")
+    assert (state.confirmed, state.sent_version) == ("v1", "v1")
     assert state.receive(Publish("v2"), 2.0) == [Send(1, "v2", "c1")]
 
 
@@ -222,7 +222,7 @@ def test_a_new_process_on_the_open_stream_is_told_what_its_predecessor_had() -> 
     assert state.receive(Restarted(ABOUT), 2.0) == [Send(1, "v1", "c2")]
     assert state.confirmed == ""
     assert state.receive(Restarted(ABOUT), 3.0) == []
-    assert state.told == "v1"
+    assert state.sent_version == "v1"
 
 
 @pytest.mark.parametrize("event", [Reconnect, Restarted])
@@ -241,19 +241,19 @@ def test_an_answer_that_the_former_process_owed_is_not_the_new_one_s() -> None:
     state.receive(StreamClosed(1), 1.0)
     assert state.receive(StreamOpen(2), 2.0) == [Send(2, "v1", "c2")]
     state.receive(Restarted(ABOUT), 3.0)
-    assert (state.asked("c1"), state.asked("c2")) == ("", "v1")
+    assert (state.pending_version("c1"), state.pending_version("c2")) == ("", "v1")
     state.receive(Answer("c1"), 4.0)
     assert state.confirmed == ""
 
 
 def test_what_was_asked_stays_known_until_it_is_answered() -> None:
     state = connected()
-    assert (state.asked("c1"), state.asked("c2")) == ("v1", "")
+    assert (state.pending_version("c1"), state.pending_version("c2")) == ("v1", "")
     state.receive(StreamClosed(1), 1.0)
-    assert state.asked("c1") == "v1"
+    assert state.pending_version("c1") == "v1"
     state.receive(StreamOpen(2), 2.0)
     state.receive(Answer("c2"), 3.0)
-    assert state.asked("c2") == ""
+    assert state.pending_version("c2") == ""
 
 
 def test_after_a_withdrawal_nothing_more_is_told() -> None:
@@ -282,7 +282,7 @@ def test_servers_are_set_one_upstream_at_a_time_when_the_files_are_there() -> No
     assert state.receive(Answer("c2"), 1.0) == [Send(1, "v1", "c3", "b")]
     assert state.confirmed == ""
     assert state.receive(Answer("c3"), 1.0) == []
-    assert (state.confirmed, state.told, state.wake_at) == ("v1", "v1", None)
+    assert (state.confirmed, state.sent_version, state.wake_at) == ("v1", "v1", None)
 
 
 def test_only_upstreams_that_differ_are_set_while_the_files_are_the_same() -> None:

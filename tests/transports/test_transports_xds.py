@@ -84,13 +84,13 @@ async def test_what_is_refused_is_named_and_all_else_is_served(
         bad = make("bad", origins=("HTTPRoute shop/bad",))
         report = await plane.served(website(port, one, bad, *many))
         assert await get(port) == (200, "one")
-        (refused,) = report.instances[0].refused
+        (refused,) = report.instances[0].rejected
         assert refused.origins == ("HTTPRoute shop/bad",)
         assert refused.reason.startswith(REASONS[make])
         report = await plane.served(
             website(port, one, cluster("bad"), endpoints("bad", one), *many)
         )
-        assert not report.instances[0].refused
+        assert not report.instances[0].rejected
 
 
 @pytest.mark.parametrize("delta", [True, False])

@@ -155,7 +155,7 @@ def test_shares_never_sum_up_to_more_than_there_is_unless_each_would_have_none(
     found = flow_control.read(made, SharedLimits(gate=True, replicas=replicas)).schema
     assert found is not None
     assert isinstance(found.limit, InFlight)
-    assert found.limit.most * replicas <= 20 or found.limit.most == 1
+    assert found.limit.max * replicas <= 20 or found.limit.max == 1
 
 
 @pytest.mark.parametrize(

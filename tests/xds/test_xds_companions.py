@@ -34,7 +34,7 @@ class Accompanied(Chain):
         if described is self.seen:
             return False
         bad = [name for name, each in described.items() if each.body.startswith(b"bad")]
-        self.relay.accompanied(described, dict.fromkeys(bad, "it is bad"))
+        self.relay.on_sidecar_result(described, dict.fromkeys(bad, "it is bad"))
         # What was taken before goes on in the place of what was refused.
         self.seen = self.relay.described
         self.does = dict(self.relay.described)

@@ -58,9 +58,9 @@ class Session:
             return False
         if self.envoy.time_out():
             return True
-        if self.dialogue.conversation.awaits is None:
+        if self.dialogue.conversation.deadline is None:
             return False
-        self.dialogue.conversation.impatient()
+        self.dialogue.conversation.on_deadline()
         return True
 
     def finish(self) -> None:

@@ -269,16 +269,16 @@ def test_clusters_that_never_get_warm_do_not_hold_up_routes_for_ever() -> None:
     client.ask(CLUSTER)
     client.ask(LISTENER)
     client.hears()
-    awaited = client.conversation.awaits
+    awaited = client.conversation.deadline
     assert awaited is not None
     assert awaited.seconds == CLUSTER_WARMING_SECONDS
     assert client.conversation.next() is None
-    client.conversation.impatient()
+    client.conversation.on_deadline()
     assert client.hears() == (["l"], [])
     client.accept()
     assert client.conversation.next() is None
     assert client.conversation.confirmed == ""
-    assert client.conversation.awaits is None
+    assert client.conversation.deadline is None
 
 
 def test_what_goes_goes_after_what_used_it() -> None:
@@ -425,11 +425,11 @@ def test_changes_are_found_without_comparing_everything() -> None:
     for n in range(5):
         publication.publish(ResourceSet([made(CLUSTER, "a", str(n)), B]))
     assert not publication.publish(ResourceSet([B, made(CLUSTER, "a", "4")]))
-    assert publication.since(4) == {(CLUSTER, "a")}
-    assert publication.since(publication.number) == set()
+    assert publication.changes_since(4) == {(CLUSTER, "a")}
+    assert publication.changes_since(publication.number) == set()
     for n in range(REMEMBERED_CHANGES + 1):
         publication.publish(ResourceSet([A, made(CLUSTER, "b", str(n))]))
-    assert publication.since(4) is None
+    assert publication.changes_since(4) is None
 
 
 def test_a_changed_set_equals_one_made_anew() -> None:
@@ -447,7 +447,7 @@ class Whole:
     def __init__(self, *resources: Resource) -> None:
         self.publication = SnapshotCache()
         self.publication.publish(ResourceSet(resources))
-        self.dialogue = sotw.Dialogue(self.publication)
+        self.dialogue = sotw.SotwStream(self.publication)
         self.nonce = ""
 
     def ask(self, type_url: str, *names: str, error: str = "") -> None:

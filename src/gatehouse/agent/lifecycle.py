@@ -31,8 +31,8 @@ class Supervisor(Protocol):
 
 def warn_ignored_options(options: Options) -> None:
     """Say what of the options this agent does not have."""
-    if options.left_out:
-        log.warning("options that this agent does not have", options=list(options.left_out))
+    if options.ignored:
+        log.warning("options that this agent does not have", options=list(options.ignored))
 
 
 async def run_until_stopped(

@@ -113,7 +113,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How many connections of clients an Envoy takes; more are closed at once."""
     workers: str = "auto"
     """Number of worker processes, or of Envoy's threads."""
-    welcome_seconds: float = 0.0
+    shutdown_delay_seconds: float = 0.0
     """How long new connections are taken at least, once told to end: whoever sends them here may
     not have heard of it."""
     drain_seconds: float = DRAIN_SECONDS
@@ -123,7 +123,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     pod_name: str = ""
     pod_namespace: str = ""
     pod_uid: str = ""
-    left_out: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
     """What was asked for that this agent does not have: keys, and ``features.<name>``."""
 
     @property
@@ -211,7 +211,7 @@ def _build(values: Mapping[str, Any]) -> Options:
             "gatehouse.max_connections", text("gatehouse.max_connections", "50000")
         ),
         workers=_workers(text("gatehouse.workers", "auto")),
-        welcome_seconds=_seconds(
+        shutdown_delay_seconds=_seconds(
             values, "gatehouse.welcome_seconds", 0, MAX_SHUTDOWN_DELAY_SECONDS
         ),
         drain_seconds=_seconds(values, "gatehouse.drain_seconds", DRAIN_SECONDS, MAX_DRAIN_SECONDS),
@@ -219,7 +219,7 @@ def _build(values: Mapping[str, Any]) -> Options:
         pod_name=text("gatehouse.pod_name"),
         pod_namespace=text("gatehouse.pod_namespace"),
         pod_uid=text("gatehouse.pod_uid"),
-        left_out=(
+        ignored=(
             *(key for key in values if key not in KEYS),
             *(f"features.{name}" for name in features if name not in FEATURES),
         ),

@@ -20,11 +20,11 @@ class Backoff(msgspec.Struct, frozen=True):
     """Seconds between attempts, doubled with each that fails, before jitter."""
 
     first: float
-    most: float
+    max_seconds: float
 
     def pause(self, failures: int) -> float:
         """Give the seconds to wait after so many failures in a row."""
-        longest = min(self.first * 2.0 ** min(failures, DOUBLINGS_MAX), self.most)
+        longest = min(self.first * 2.0 ** min(failures, DOUBLINGS_MAX), self.max_seconds)
         return longest * random.uniform(0.5, 1.0)  # noqa: S311 (spreads load)
 
 
@@ -42,7 +42,7 @@ class ReconnectLoop:
         self._backoff = backoff
         self._sleep = sleep
 
-    def welcomed(self) -> None:
+    def established(self) -> None:
         """Take note that the control plane has taken up the present connection. Idempotent."""
         if not self.connected:
             self.connected = True

@@ -89,7 +89,7 @@ class Server:
         rbac.follow(store, authorizer, admission)
         data_planes.follow(authorizer, admission)
         initial_phase.begin(admission)
-        admission.policy = Policies(store, registry).judge
+        admission.policy = Policies(store, registry).validate
         ServiceIPAllocator(store, admission, ipaddress.ip_network(options.service_cidr))
         verbs, deletion = Verbs(store, admission), Deletion(store, admission)
         self.context = Context(store, registry, verbs, deletion)

@@ -67,7 +67,7 @@ def counter(
         health=health,
         prefix=prefix,
         redis_timeout=redis_timeout,
-        leave=leave,
+        shutdown_delay_seconds=leave,
         tls_cert=tls_cert,
         tls_key=tls_key,
         client_ca=client_ca,

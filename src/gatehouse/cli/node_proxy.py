@@ -155,7 +155,7 @@ def print_manifests(
             name=name,
             namespace=namespace,
             pull_secrets=pull_secrets,
-            master=master or "",
+            kubernetes_service=master or "",
             domain=domain,
         ),
     )

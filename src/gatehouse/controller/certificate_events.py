@@ -30,7 +30,7 @@ class CertificateEvents:
     def follow(self, found: CompileResult) -> None:
         """Take in what a pass found."""
         before, self._last = self._last, found.statuses
-        for key, old, new in before.until(found.statuses):
+        for key, old, new in before.diff(found.statuses):
             said = _said(new) - _said(old)
             about = self._current(key) if said else None
             if about is not None:

@@ -34,7 +34,7 @@ class Deadlines:
         self._next: int | None = None
         """The first one that has not passed."""
 
-    def tell(self, named: Table[Key, tuple[int, ...]]) -> bool:
+    def update(self, named: Table[Key, tuple[int, ...]]) -> bool:
         """Take in which moments matter, and the time; gives whether any input changed."""
         now = self._clock()
         passing = self._next is not None and self._next <= now
@@ -59,7 +59,7 @@ class Deadlines:
         self._known |= dict.fromkeys(wanted - self._known.keys())
         self._named = named
 
-    def waits(self) -> list[float]:
+    def next_wakeups(self) -> list[float]:
         """Give after how many seconds to look again; nothing if no moment is to come."""
         if self._next is None:
             return []

@@ -40,7 +40,7 @@ class DeferredStatuses:
         self._releases: deque[tuple[float, Key]] = deque()
         """When the statuses go in any case; some of them may be gone already."""
 
-    def hold(
+    def defer(
         self, key: Key, status: combined.Status, awaited: Mapping[Key, int], now: float
     ) -> None:
         """Hold a status; ``awaited``: the publication of each Gateway that must be served first.
@@ -53,7 +53,7 @@ class DeferredStatuses:
         for gateway in awaited:
             self._awaiting.setdefault(gateway, {})[key] = None
 
-    def forget(self, key: Key) -> None:
+    def discard(self, key: Key) -> None:
         """Hold nothing of an object any more."""
         held = self._held.get(key, deque())
         while held:
@@ -61,7 +61,7 @@ class DeferredStatuses:
         self._held.pop(key, None)
         self._new.pop(key, None)
 
-    def released(
+    def release_ready(
         self, news: Iterable[Key], served: Served, now: float
     ) -> Iterator[tuple[Key, combined.Status]]:
         """Give, and hold no longer, the newest status of each object that need not wait.

@@ -52,22 +52,22 @@ class Dependents(Generic[V]):
         self._failures: dict[Name, int] = {}
         self._woken = asyncio.Event()
 
-    def want(self, values: Table[Key, V]) -> None:
+    def set_desired(self, values: Table[Key, V]) -> None:
         """Say what there is to be from now on, by owner."""
         before: Table[Key, V] = Table() if self._values is None else self._values
         self._values = values
-        for owner, old, new in before.until(values):
+        for owner, old, new in before.diff(values):
             made = {} if new is None else self._make(owner, new)
             for name in {} if old is None else self._make(owner, old):
                 if name not in made and self._wanted.get(name, (owner,))[0] == owner:
                     self._wanted.pop(name, None)
-                    self.touch(name)
+                    self.enqueue(name)
             for name, wanted in made.items():
                 self._wanted[name] = (owner, wanted)
-                self.touch(name)
+                self.enqueue(name)
         self._woken.set()
 
-    def touch(self, name: Name) -> None:
+    def enqueue(self, name: Name) -> None:
         """Look again at an object: somebody may have changed it, or its owner."""
         self._due[name] = None
         self._woken.set()
@@ -85,18 +85,18 @@ class Dependents(Generic[V]):
     async def _reconcile(self, name: Name) -> None:
         try:
             if name in self._wanted:
-                await self._ensure(name, *self._wanted[name])
+                await self._apply(name, *self._wanted[name])
             else:
                 await self._remove(name)
         except (kube.ApiError, apply.NotOwnedError) as error:
             failures = self._failures[name] = self._failures.get(name, 0) + 1
             delay = min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(failures - 1, 16))
             log.warning("not made", kind=self._resource.kind, name=_text(name), error=str(error))
-            asyncio.get_running_loop().call_later(delay, self.touch, name)
+            asyncio.get_running_loop().call_later(delay, self.enqueue, name)
         else:
             self._failures.pop(name, None)
 
-    async def _ensure(self, name: Name, owner: Key, wanted: Object | None) -> None:
+    async def _apply(self, name: Name, owner: Key, wanted: Object | None) -> None:
         found = self._seen(self._owner).get((owner[1], owner[2]))
         if found is None or wanted is None:
             return
@@ -116,9 +116,9 @@ class Dependents(Generic[V]):
         log.debug("kept", outcome=str(outcome))
         # What was just written comes back by the watch, and then it is looked at again.
         if outcome.action == "unchanged" and known is not None and "status" in wanted:
-            await self._tell(known, wanted["status"])
+            await self._notify(known, wanted["status"])
 
-    async def _tell(self, known: Object, status: Object) -> None:
+    async def _notify(self, known: Object, status: Object) -> None:
         if not apply.covers(known.get("status"), status):
             await self._client.update_status(self._resource, {**known, "status": status})
 

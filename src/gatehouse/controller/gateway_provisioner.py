@@ -72,7 +72,7 @@ class GatewayProvisioner:
         self._sweep = asyncio.Event()
         self._failures: dict[Name, int] = {}
 
-    def own(self, plans: Mapping[Name, Plan | None]) -> None:
+    def set_gateways(self, plans: Mapping[Name, Plan | None]) -> None:
         """Say what Gateways that are ours are to have; None: that one is ours no more.
 
         Of those that are not named nothing changed since the last time; the first time, all that
@@ -83,7 +83,7 @@ class GatewayProvisioner:
                 self._disown(name)
             elif self._ours.get(name) != plan:
                 self._ours[name] = plan
-                self.touch(name)
+                self.enqueue(name)
         if not self._begun:
             self._begun = True
             self._sweep.set()
@@ -95,15 +95,15 @@ class GatewayProvisioner:
         if self._made is None:
             self._sweep.set()
         else:
-            self.touch(name)
+            self.enqueue(name)
 
-    def trust(self, ca_bundle: str) -> None:
+    def set_ca(self, ca_bundle: str) -> None:
         """Have all data planes' agents trust ``ca_bundle``, if they do not yet."""
         if ca_bundle != self._settings.ca_bundle:
             log.info("agents are to trust other authorities")
             self._change(ca_bundle=ca_bundle)
 
-    def copy(self, copies: tuple[CopiedSecret, ...]) -> None:
+    def set_copied_secrets(self, copies: tuple[CopiedSecret, ...]) -> None:
         """Have these Secrets beside all data planes, and no others of ours."""
         if copies != self._settings.copies:
             log.info("secrets to copy changed", secrets=[each.name for each in copies])
@@ -112,9 +112,9 @@ class GatewayProvisioner:
     def _change(self, **settings: Any) -> None:
         self._settings = msgspec.structs.replace(self._settings, **settings)
         for name in self._ours:
-            self.touch(name)
+            self.enqueue(name)
 
-    def touch(self, gateway: Name) -> None:
+    def enqueue(self, gateway: Name) -> None:
         """Look again at a Gateway: something made for it changed, or what it is to have."""
         if (gateway in self._ours or self._left(gateway)) and gateway not in self._queued:
             self._queued.add(gateway)
@@ -131,7 +131,7 @@ class GatewayProvisioner:
         """Note that a Gateway changed, perhaps in nothing but its status."""
         done, now = self._done.get(gateway), self._current(gateway)
         if done is None or now is None or _state(now) != (done.uid, done.generation):
-            self.touch(gateway)
+            self.enqueue(gateway)
 
     async def run(self) -> None:
         """Reconcile for ever, several Gateways at a time; none waits for one that hangs."""
@@ -218,11 +218,11 @@ class GatewayProvisioner:
         failures = self._failures[name] = self._failures.get(name, 0) + 1
         delay = min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(failures - 1, 16))
         delay = max(delay, at_least or 0.0)
-        asyncio.get_running_loop().call_later(delay, self.touch, name)
+        asyncio.get_running_loop().call_later(delay, self.enqueue, name)
 
 
 def _fewer(why: str) -> ProvisioningError | None:
-    return ProvisioningError(why, exhausted=True, fewer=True) if why else None
+    return ProvisioningError(why, quota_exceeded=True, degraded=True) if why else None
 
 
 def _state(gateway: Mapping[str, Any]) -> tuple[str, int]:

@@ -87,12 +87,12 @@ class Informers:
         yield from self.informers.items()
         yield resources.DEFINITIONS.kind, self._definitions
 
-    def waiting(self) -> str:
+    def unsynced(self) -> str:
         """Why not everything that is needed has been seen yet; empty if it has."""
         missing = [(kind, each) for kind, each in self._everyone() if not each.synced.is_set()]
         return ", ".join(_told(kind, each) for kind, each in missing)
 
-    def without(self) -> tuple[str, ...]:
+    def unavailable_kinds(self) -> tuple[str, ...]:
         """Give the kinds that are done without, or of which nothing new is known, and why."""
         found = [(kind, each) for kind, each in self._everyone() if each.synced.is_set()]
         return tuple(_told(kind, each) for kind, each in found if each.trouble)
@@ -112,7 +112,7 @@ class Informers:
         for (_namespace, name), change in changes.items():
             informer = self._by_definition.get(name)
             if change.new is not None and informer is not None and informer.trouble:
-                informer.urge()
+                informer.retry_now()
         bundle = bundle_of(self._definitions.objects.values())
         if bundle != self._told:
             self._told = bundle

@@ -79,11 +79,11 @@ class Loop:
         self._stale = True
         """Whether an input changed since the last pass."""
         self._last = CompileResult()
-        self._news: set[Key] = set()
+        self._changed_gateways: set[Key] = set()
         """Gateways of which there is something new: what they serve, reports, trouble."""
         self._generations: dict[Key, int] = {}
         """Of all Gateways that there are."""
-        self._standings: dict[Key, programmed_condition.ProgrammedState] = {}
+        self._programmed: dict[Key, programmed_condition.ProgrammedState] = {}
         self._trouble: dict[Key, programmed_condition.ProvisioningError | None] = {}
         self._connected: dict[Key, int] = {}
         """The number of instances of each Gateway."""
@@ -103,7 +103,7 @@ class Loop:
             changed |= self._compilation.put(resource.kind, key, change.new)
             if resource.kind == "Gateway":
                 self._note_generation((resource.kind, *key), change.new)
-            self._statuses.recheck((resource.kind, *key))
+            self._statuses.enqueue((resource.kind, *key))
         if changed:
             self._changed()
 
@@ -112,7 +112,7 @@ class Loop:
         if raw is not None:
             self._generations[gateway] = raw.get("metadata", {}).get("generation", 0)
         if before != self._generations.get(gateway):
-            self._news.add(gateway)
+            self._changed_gateways.add(gateway)
 
     def reported(self) -> tuple[int, int]:
         """Give the number of Gateways that are ours, and that of their connected instances."""
@@ -125,7 +125,7 @@ class Loop:
         key = ("Gateway", *gateway)
         if self._trouble.get(key) != trouble:
             self._trouble[key] = trouble
-            self._news.add(key)
+            self._changed_gateways.add(key)
             self._urged.set()
             self._woken.set()
 
@@ -147,7 +147,7 @@ class Loop:
 
     def on_report(self, gateway: str) -> None:
         """Note that a data plane reported."""
-        self._news.add(("Gateway", *gateway.split("/")))
+        self._changed_gateways.add(("Gateway", *gateway.split("/")))
         self._woken.set()
 
     async def run(self) -> None:
@@ -160,11 +160,11 @@ class Loop:
             urged = self._urged.is_set()
             self._urged.clear()
             started = time.monotonic()
-            self._turn()
+            self._run_once()
             if not urged:
-                await self._rest(time.monotonic() - started)
+                await self._throttle(time.monotonic() - started)
 
-    async def _rest(self, turn: float) -> None:
+    async def _throttle(self, turn: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(REPORT_PAUSE_FACTOR * turn, MAX_REPORT_PAUSE_SECONDS)):
                 await self._urged.wait()
@@ -183,7 +183,7 @@ class Loop:
     async def _next(self) -> None:
         release = self._holding.next_release()
         waits = [] if release is None else [max(0.0, release - time.monotonic())]
-        waits += self._moments.waits()
+        waits += self._moments.next_wakeups()
         try:
             async with asyncio.timeout(min(waits, default=None)):
                 await self._woken.wait()
@@ -197,19 +197,19 @@ class Loop:
             await asyncio.sleep(DEBOUNCE_SECONDS)
         self._woken.set()
 
-    def _turn(self) -> None:
+    def _run_once(self) -> None:
         started = time.perf_counter()
-        self._judge(self._last)
-        self._stale |= self._moments.tell(self._last.moments)
+        self._evaluate(self._last)
+        self._stale |= self._moments.update(self._last.moments)
         found = self._published(self._last)
-        self._stale |= self._moments.tell(found.moments)
+        self._stale |= self._moments.update(found.moments)
         if self._stale:
             # What a data plane cannot do, whether it has it already, and which moments matter, is
             # known only now.
             found = self._published(found)
         self._write(found)
-        self._news.clear()
-        if plans := {key: plan for key, _, plan in self._last.plans.until(found.plans)}:
+        self._changed_gateways.clear()
+        if plans := {key: plan for key, _, plan in self._last.plans.diff(found.plans)}:
             self._provision(plans)
         if found.fetches != self._last.fetches:
             self._fetch(found.fetches)
@@ -221,13 +221,13 @@ class Loop:
     def _published(self, before: CompileResult) -> CompileResult:
         found = self._compiled(before)
         if found is not before:
-            self._news |= {key for key, _, _ in before.gateways.until(found.gateways)}
-        for key in sorted(self._news):
+            self._changed_gateways |= {key for key, _, _ in before.gateways.diff(found.gateways)}
+        for key in sorted(self._changed_gateways):
             if key in found.gateways:
                 self._publish(key, found.gateways[key])
             else:
                 self._withdraw(key)
-        self._judge(found)
+        self._evaluate(found)
         return found
 
     def _compiled(self, before: CompileResult) -> CompileResult:
@@ -247,7 +247,7 @@ class Loop:
                 self._changed()
         generation = self._generations.get(key, 0)
         if key not in self._asked or self._asked[key][0] != generation:
-            self._asked[key] = (generation, max(1, self._publisher.newest(_name(key))))
+            self._asked[key] = (generation, max(1, self._publisher.latest_number(_name(key))))
 
     def _withdraw(self, key: Key) -> None:
         """Serve a Gateway no more; what was known of it stays known while the object is there."""
@@ -255,25 +255,25 @@ class Loop:
         self._asked.pop(key, None)
         self._connected.pop(key, None)
         if key not in self._generations:
-            self._standings.pop(key, None)
+            self._programmed.pop(key, None)
             self._trouble.pop(key, None)
             for told in (_unsupported(key), _programming(key), replicas(key)):
                 self._compilation.put_input(told, None)
 
-    def _judge(self, found: CompileResult) -> None:
+    def _evaluate(self, found: CompileResult) -> None:
         """Let the reports change the inputs ``Programming``; a change asks for another pass."""
-        for key in sorted(self._news):
+        for key in sorted(self._changed_gateways):
             if key not in found.gateways:
                 continue
             generation, first = self._asked[key]
             standing = programmed_condition.evaluate(
-                self._standings.get(key),
+                self._programmed.get(key),
                 self._publisher.report(_name(key)),
                 generation,
                 self._trouble.get(key),
-                served=self._publisher.served(_name(key)) >= first,
+                served=self._publisher.confirmed_number(_name(key)) >= first,
             )
-            self._standings[key] = standing
+            self._programmed[key] = standing
             if self._compilation.put_input(_programming(key), standing.state):
                 self._changed()
             self._count(key)
@@ -294,24 +294,24 @@ class Loop:
         def served(key: Key) -> int | None:
             return self._served(key) if key in found.gateways else None
 
-        for key, status in self._holding.released(self._news, served, now):
-            self._statuses.want(key, status)
+        for key, status in self._holding.release_ready(self._changed_gateways, served, now):
+            self._statuses.set_desired(key, status)
 
     def _hold(self, found: CompileResult, now: float) -> None:
-        for key, _, status in self._last.statuses.until(found.statuses):
+        for key, _, status in self._last.statuses.diff(found.statuses):
             if status is not None:
                 serving = found.attached.get(key, ())
-                awaited = {each: self._publisher.newest(_name(each)) for each in serving}
-                self._holding.hold(key, status, awaited, now)
+                awaited = {each: self._publisher.latest_number(_name(each)) for each in serving}
+                self._holding.defer(key, status, awaited, now)
             else:
-                self._holding.forget(key)
+                self._holding.discard(key)
                 self._statuses.forget(key)
 
     def _served(self, key: Key) -> int:
         """Give the newest bundle of a Gateway that need not be waited for."""
         if programmed_condition.is_settled(self._publisher.report(_name(key))):
-            return self._publisher.newest(_name(key))
-        return self._publisher.served(_name(key))
+            return self._publisher.latest_number(_name(key))
+        return self._publisher.confirmed_number(_name(key))
 
 
 def _unsupported(key: Key) -> Key:

@@ -126,19 +126,19 @@ class Controller:
 
     def _on_report(self, name: str) -> None:
         if is_machines(name):
-            self.load_balancers.on_machine()
+            self.load_balancers.on_machine_report()
         else:
             self.loop.on_report(name)
 
     def _published_for(self, name: str) -> Mapping[str, Any] | None:
         """Give the object by whose name something is delivered."""
         if is_machines(name):
-            return self.load_balancers.asking(name)
+            return self.load_balancers.has_sources(name)
         namespace, _, bare = name.partition("/")
         return self._current(("Gateway", namespace, bare))
 
     def _provision(self, plans: Mapping[Key, Plan | None]) -> None:
-        self.provisioning.own({(key[1], key[2]): plan for key, plan in plans.items()})
+        self.provisioning.set_gateways({(key[1], key[2]): plan for key, plan in plans.items()})
 
     def _on_provisioned(self, name: tuple[str, str], trouble: ProvisioningError | None) -> None:
         self.loop.on_provisioned(name, trouble)
@@ -149,7 +149,7 @@ class Controller:
     def copy_secrets(self) -> None:
         """Hand the Secrets to be copied on to the data planes, as they are now."""
         found = read_all(self._copies, lambda name: self._current(("Secret", *name)))
-        self.provisioning.copy(found)
+        self.provisioning.set_copied_secrets(found)
 
     def _current(self, key: tuple[str, ...]) -> Mapping[str, Any] | None:
         return self.informers[key[0]].objects.get((key[1], key[2]))
@@ -181,7 +181,7 @@ class Controller:
             self._made.on_changes(resource, changes)
             for (namespace, _), change in changes.items():
                 for owner in _owning_gateways(change):
-                    self.provisioning.touch((namespace, owner))
+                    self.provisioning.enqueue((namespace, owner))
 
     def _leads(self) -> bool:
         """Return whether agents are to connect to this controller."""
@@ -189,7 +189,7 @@ class Controller:
 
     def not_ready(self) -> str:
         """Return why this controller can neither lead nor take over; empty if it can."""
-        if waiting := self.watching.waiting():
+        if waiting := self.watching.unsynced():
             return f"waiting for {waiting}"
         if self.leadership.leading and not self.serving:
             return "not listening yet"
@@ -204,7 +204,7 @@ class Controller:
             "leading": Metric(self.leadership.leading, "Whether this controller acts."),
             "objects": Metric(self.watching.objects(), "Objects watched."),
             "kinds_missing": Metric(
-                len(self.watching.without()), "Kinds that the API server does not give."
+                len(self.watching.unavailable_kinds()), "Kinds that the API server does not give."
             ),
             "passes": Metric(self.loop.passes, "Passes over the snapshot.", total=True),
             "status_writes": Metric(self.statuses.writes, "Statuses written.", total=True),
@@ -218,7 +218,7 @@ class Controller:
         while True:
             await asyncio.sleep(CA_SECONDS)
             try:
-                self.provisioning.trust(authorities(file))
+                self.provisioning.set_ca(authorities(file))
             except (OSError, ValueError) as error:
                 log.warning("authorities kept", file=str(file), reason=str(error))
 
@@ -266,7 +266,7 @@ async def run(options: Options, stop: asyncio.Event) -> None:
         health = HealthServer(
             controller.not_ready,
             collector_registry(controller.figures),
-            controller.watching.without,
+            controller.watching.unavailable_kinds,
         )
         if options.health:
             await health.start(options.health)

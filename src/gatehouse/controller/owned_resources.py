@@ -41,15 +41,15 @@ class OwnedResources:
 
     def follow(self, found: CompileResult) -> None:
         """Take in what a pass found."""
-        self._dns.want(found.records)
-        self._limits.want(found.allocations)
+        self._dns.set_desired(found.records)
+        self._limits.set_desired(found.allocations)
 
     def on_changes(self, resource: Resource, changes: Changes) -> None:
         """Look again at what somebody may have changed."""
         kept = self._kept.get(resource)
         if kept is not None:
             for name in changes:
-                kept.touch(name)
+                kept.enqueue(name)
 
     async def run(self) -> None:
         """Write for ever."""

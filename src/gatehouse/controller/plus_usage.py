@@ -60,5 +60,5 @@ def reports(options: UsageOptions, copies: Collection[Source]) -> UsageReports |
         trust=f"{trusted}/ca.crt" if "usage-ca" in uses else "",
         certificate=f"{shown}/tls.crt" if "usage-client" in uses else "",
         key=f"{shown}/tls.key" if "usage-client" in uses else "",
-        first_enforced=options.enforce_initial_report,
+        enforce_initial_report=options.enforce_initial_report,
     )

@@ -14,9 +14,9 @@ class ProvisioningError(msgspec.Struct, frozen=True):
     """Why a data plane is not provisioned as its Gateway asks."""
 
     message: str
-    exhausted: bool = False
+    quota_exceeded: bool = False
     """Whether a quota does not allow it."""
-    fewer: bool = False
+    degraded: bool = False
     """Whether all is as it should be but that there are fewer Pods: those may serve."""
 
 
@@ -55,7 +55,7 @@ def evaluate(
             ProgrammedInput(programmed=False, reason="Invalid", message=report.error), confirmed
         )
     held = before is not None and before.state.programmed and confirmed == generation
-    if trouble and not held and not (trouble.fewer and served):
+    if trouble and not held and not (trouble.degraded and served):
         return ProgrammedState(_unprovisioned(trouble), confirmed)
     if trouble and served:
         return ProgrammedState(
@@ -75,7 +75,9 @@ def evaluate(
 
 
 def _unprovisioned(trouble: ProvisioningError) -> ProgrammedInput:
-    reason: Literal["NoResources", "Pending"] = "NoResources" if trouble.exhausted else "Pending"
+    reason: Literal["NoResources", "Pending"] = (
+        "NoResources" if trouble.quota_exceeded else "Pending"
+    )
     return ProgrammedInput(programmed=False, reason=reason, message=trouble.message)
 
 

@@ -35,20 +35,20 @@ class Publisher:
         known = self._published.get(name)
         if known is None or known.controller != controller:
             # Another line goes on counting: somebody may wait for what the one before published.
-            newest = self.newest(name)
+            newest = self.latest_number(name)
             self.withdraw(name)
             known = self._published[name] = _Published(controller, newest)
         rendered = self._lines[controller].render(gateway)
         if rendered is None:
             return ()
         if rendered.version != known.version:
-            served = self.served(name)
+            served = self.confirmed_number(name)
             kept = {each: n for each, n in known.numbers.items() if n >= served}
             known.newest += 1
             known.version = rendered.version
             known.numbers = {**kept, rendered.version: known.newest}
             rendered.publish()
-        return (*rendered.unsupported, *self.report(name).refused)
+        return (*rendered.unsupported, *self.report(name).rejected)
 
     def report(self, name: str) -> DataPlaneReport:
         """Give the present report of a Gateway; that of none, before it was published."""
@@ -57,12 +57,12 @@ class Publisher:
             return DataPlaneReport(gateway=name, desired="")
         return self._lines[known.controller].report(name)
 
-    def newest(self, name: str) -> int:
+    def latest_number(self, name: str) -> int:
         """Give the number of what was published last of a Gateway; 0 before the first."""
         known = self._published.get(name)
         return known.newest if known else 0
 
-    def served(self, name: str) -> int:
+    def confirmed_number(self, name: str) -> int:
         """Give the number of what every instance has confirmed, or something newer."""
         known = self._published.get(name)
         if known is None:
@@ -70,7 +70,7 @@ class Publisher:
         confirmed = self.report(name).confirmed
         return min((known.numbers.get(version, 0) for version in confirmed), default=0)
 
-    def retain(self, names: set[str]) -> None:
+    def withdraw_except(self, names: set[str]) -> None:
         """Withdraw every Gateway that is not among ``names``."""
         for name in self._published.keys() - names:
             self.withdraw(name)

@@ -42,7 +42,7 @@ class StatusWriter:
         self.writes = 0
         """Statuses written so far."""
 
-    def want(self, key: Key, status: combined.Status) -> None:
+    def set_desired(self, key: Key, status: combined.Status) -> None:
         """Make ``status`` the wanted one of the object at ``key``; latest wins."""
         self._wanted[key] = status
         self._enqueue(key)
@@ -52,7 +52,7 @@ class StatusWriter:
         self._wanted.pop(key, None)
         self._failures.pop(key, None)
 
-    def recheck(self, key: Key) -> None:
+    def enqueue(self, key: Key) -> None:
         """Look again at an object that changed: somebody may have written over its status."""
         if key in self._wanted:
             self._enqueue(key)

@@ -39,7 +39,7 @@ class InstanceReport(msgspec.Struct, frozen=True):
     """What the proxy was built with, in its own names."""
     features: frozenset[str] = frozenset()
     """What its agent can do beyond writing files, such as ``endpoints`` and ``connectors``."""
-    refused: tuple[Rejection, ...] = ()
+    rejected: tuple[Rejection, ...] = ()
     """Parts that it does not take; it has confirmed a version when it has all else of it."""
     unhealthy: str = ""
     """Why its proxy serves nothing; empty: nothing is known of that."""
@@ -106,14 +106,14 @@ class DataPlaneReport(msgspec.Struct, frozen=True, dict=True):
         return ""
 
     @cached_property
-    def refused(self) -> tuple[tuple[str, str], ...]:
+    def rejected(self) -> tuple[tuple[str, str], ...]:
         """Names of objects whose part some instance does not take, and why; sorted."""
         return tuple(
             sorted(
                 {
                     (origin, refusal.reason)
                     for instance in self.instances
-                    for refusal in instance.refused
+                    for refusal in instance.rejected
                     for origin in refusal.origins
                 }
             )

@@ -30,7 +30,7 @@ class Endpoint(msgspec.Struct, frozen=True):
             raise ValueError(f"port {self.port} or weight {self.weight} is out of range")
 
     @property
-    def written(self) -> str:
+    def encoded(self) -> str:
         """The endpoint as NGINX writes it."""
         host = f"[{self.address}]" if ":" in self.address else self.address
         return f"{host}:{self.port}"

@@ -47,7 +47,7 @@ def group_by(
     if last is None or last.about != about:
         last = Grouping(Table(), about, Table(), Table())
     found: dict[G, list[K]] = {}
-    for key, old, new in last.source.until(source):
+    for key, old, new in last.source.diff(source):
         before = set(groups_of(about, key, old)) if old is not None else set()
         after = set(groups_of(about, key, new)) if new is not None else set()
         for group in before ^ after:
@@ -86,7 +86,7 @@ def union(last: Union[K, V] | None, sources: tuple[Table[K, V], ...]) -> Union[K
     touched = {
         key
         for before, after in zip(last.sources, sources, strict=True)
-        for key, _, _ in before.until(after)
+        for key, _, _ in before.diff(after)
     }
     new: dict[K, V] = {}
     for source in reversed(sources):

@@ -111,7 +111,7 @@ class Table(Mapping[K, V]):
         if not isinstance(other, Table):
             return NotImplemented
         return len(self) == len(other) and not any(
-            old is None or new is None or old != new for _, old, new in other.until(self)
+            old is None or new is None or old != new for _, old, new in other.diff(self)
         )
 
     def __hash__(self) -> int:
@@ -151,7 +151,7 @@ class Table(Mapping[K, V]):
             done = place + 1
         return Table.joined((*made, *_cut(open_), *self.chunks[done:]))
 
-    def until(self, later: Table[K, V]) -> Iterator[tuple[K, V | None, V | None]]:
+    def diff(self, later: Table[K, V]) -> Iterator[tuple[K, V | None, V | None]]:
         """Give what has another value object in ``later``: the key, the value here and there."""
         mine, others = set(map(id, self.chunks)), set(map(id, later.chunks))
         before = _entries(chunk for chunk in self.chunks if id(chunk) not in others)
@@ -206,7 +206,7 @@ class _Items(ItemsView[K, V]):
 def difference(before: Collection[T], after: Collection[T]) -> tuple[list[T], list[T]]:
     """Give the objects of ``after`` that are not in ``before``, and the other way round."""
     if isinstance(before, Values) and isinstance(after, Values):
-        changes = [(old, new) for _, old, new in before.table.until(after.table)]
+        changes = [(old, new) for _, old, new in before.table.diff(after.table)]
         return [new for _, new in changes if new is not None], [
             old for old, _ in changes if old is not None
         ]

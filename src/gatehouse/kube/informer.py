@@ -79,7 +79,7 @@ class Informer:
         """The objects now, by (namespace, name). Do not change them."""
         return self._mirror.objects
 
-    def urge(self) -> None:
+    def retry_now(self) -> None:
         """Ask again at once where the server is waited for: it may serve the kind now."""
         self._backoff.reset()
         self._urged.set()
@@ -100,12 +100,12 @@ class Informer:
                 else:
                     self._backoff.next_delay()
             except NotFound as error:
-                self._lack(f"{self._definition()} is not served here")
+                self._on_missing_kind(f"{self._definition()} is not served here")
                 await self._pause(error)
             except Forbidden as error:
                 self._refusals += 1
                 if self._refusals >= self._patience:
-                    self._lack(f"forbidden: {error.message}")
+                    self._on_missing_kind(f"forbidden: {error.message}")
                 await self._pause(error)
             except ApiError as error:
                 refused = error.status != 0 and error.status != 429
@@ -113,7 +113,7 @@ class Informer:
                     self._mirror.forget_version()
                 await self._pause(error)
 
-    def _lack(self, trouble: str) -> None:
+    def _on_missing_kind(self, trouble: str) -> None:
         """Note that the server does not give the kind; an optional one is done without."""
         if trouble != self.trouble:
             what = "going on without" if self._optional else "waiting for it"

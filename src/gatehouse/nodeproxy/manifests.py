@@ -22,7 +22,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     name: str = "gatehouse-node-proxy"
     namespace: str = "kube-system"
     pull_secrets: tuple[str, ...] = ()
-    master: Literal["", "service", "names"] = ""
+    kubernetes_service: Literal["", "service", "names"] = ""
     """``service``: with the Service ``kubernetes`` and its endpoints, for kube-apiservers whose own
     reconciler is off; ``names``: with CoreDNS' zone and Corefile, for an ExternalName Service."""
     domain: str = "cluster.local"
@@ -31,9 +31,9 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
 def manifests(options: Options, installation: Installation) -> list[Manifest]:
     """Give the objects, in the order in which they are applied."""
     made = [_service_account(installation), _daemon_set(options, installation)]
-    if installation.master == "service":
+    if installation.kubernetes_service == "service":
         made += master_service(options)
-    if installation.master == "names":
+    if installation.kubernetes_service == "names":
         made.append(_zone(options, installation))
     return made
 

@@ -37,14 +37,14 @@ class NodeMetrics(Collector):
         node = self._node
         yield from (
             _gauge("in_order", "Whether the node's network is as it should be.", not node.trouble),
-            _gauge("in_order_seconds", "When it was found in order last.", node.ordered_at),
+            _gauge("in_order_seconds", "When it was found in order last.", node.last_success_at),
             _gauge("proxy_up", "Whether the local proxy runs.", self._supervisor.alive),
             _gauge(
                 "connections",
                 "Established connections to the advertised addresses.",
                 socket_stats.established(self._options),
             ),
-            _counter("looks", "How often the node's network was looked at.", node.looks),
+            _counter("looks", "How often the node's network was looked at.", node.checks),
             _counter("repairs", "How often it was found changed, and mended.", node.repairs),
             _counter("failures", "How often it could not be put in order.", node.failures),
             _counter(

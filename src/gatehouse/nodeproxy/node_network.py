@@ -23,18 +23,18 @@ class Node:
         self._rules = conntrack.rules(options.tracking, options.addresses, options.port)
         self.trouble = "not looked at yet"
         """Why the node is not as it should be; empty if it is."""
-        self.looks = 0
+        self.checks = 0
         """How often everything was looked at."""
         self.repairs = 0
         """How often something was found otherwise after it had been in order."""
         self.failures = 0
         """How often it could not be put in order."""
-        self.ordered_at = 0.0
+        self.last_success_at = 0.0
         """When everything was in order last, in seconds since the epoch; 0: never."""
 
     async def ensure(self) -> list[str]:
         """Put everything in order; gives what was done. Raises CommandError."""
-        self.looks += 1
+        self.checks += 1
         try:
             done = await self._link.ensure()
             if self._rules is not None:
@@ -47,9 +47,9 @@ class Node:
             raise
         if done:
             log.info("put in order", done=done)
-            self.repairs += bool(self.ordered_at)
+            self.repairs += bool(self.last_success_at)
         self.trouble = ""
-        self.ordered_at = time.time()
+        self.last_success_at = time.time()
         return done
 
     async def remove(self) -> list[str]:

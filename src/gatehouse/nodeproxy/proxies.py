@@ -47,7 +47,7 @@ class Proxy(msgspec.Struct, frozen=True):
         return [*self.command(directory), flag]
 
     @property
-    def farewell(self) -> signal.Signals:
+    def stop_signal(self) -> signal.Signals:
         """The signal that ends it after its connections."""
         return signal.SIGUSR1 if self.kind == "haproxy" else signal.SIGQUIT
 

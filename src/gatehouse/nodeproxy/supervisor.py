@@ -109,7 +109,7 @@ class Supervisor:
         process = self._process
         if process is None:
             return
-        process.signal(self._proxy.farewell)
+        process.signal(self._proxy.stop_signal)
         pids = frozenset({process.pid}) | procfs.children(process.pid)
         if not await wait_until_gone(pids, FAREWELL_SECONDS):
             log.warning("connections cut", pid=process.pid)

@@ -53,7 +53,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str = "gatehouse"
     redis_timeout: float = 0.1
     """Seconds in which Redis must answer."""
-    leave: float = 3.0
+    shutdown_delay_seconds: float = 3.0
     """Seconds for which it still serves after it says that it is about to end."""
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -92,7 +92,7 @@ async def run(
         listening(port)
         await stop.wait()
         await state.enter_graceful_shutdown()
-        await asyncio.sleep(options.leave)
+        await asyncio.sleep(options.shutdown_delay_seconds)
         # Before what it is answered with.
         await server.stop(GRACE_SECONDS)
     log.info("stopped")

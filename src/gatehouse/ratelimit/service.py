@@ -44,7 +44,7 @@ class RateLimitService(rls_pb2_grpc.RateLimitServiceServicer):  # type: ignore[m
         except MalformedError as error:
             self._refused(str(error), context.peer())
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        found = await asyncio.gather(*map(self._buckets.draw, wanted))
+        found = await asyncio.gather(*map(self._buckets.take, wanted))
         statuses = [self._status(*each) for each in zip(wanted, found, strict=True)]
         over = any(each.code == _Response.OVER_LIMIT for each in statuses)
         self._measuring.answered(time.monotonic() - begun)

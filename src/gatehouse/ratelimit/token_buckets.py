@@ -56,7 +56,7 @@ class TokenBuckets:
         )
         self._away = asyncio.Event()
 
-    async def draw(self, draw: TakeRequest) -> TakeResult | None:
+    async def take(self, draw: TakeRequest) -> TakeResult | None:
         """Draw; None: nobody knows, since Redis is away."""
         if self.outages.since is not None:
             return None

@@ -182,5 +182,5 @@ class AgentServer:
 
     def dismiss(self, gateway: str, instance: str) -> None:
         """End what is open with an instance, whatever it runs: it is not ours any more."""
-        self._fleet.dismiss(gateway, instance)
+        self._fleet.disconnect_all(gateway, instance)
         self.envoys.fleet.dismiss(gateway, instance)

@@ -20,7 +20,7 @@ class AdminClient:
     def __init__(self, socket: Path) -> None:
         self._socket = socket
 
-    async def ask(self, path: str, *, post: bool = False) -> tuple[int, str]:
+    async def get(self, path: str, *, post: bool = False) -> tuple[int, str]:
         """Give status and text of the answer."""
         method = "POST" if post else "GET"
         head = f"{method} {path} HTTP/1.1\r\nHost: envoy\r\nConnection: close\r\n\r\n"
@@ -39,26 +39,26 @@ class AdminClient:
     async def ready(self) -> str:
         """Give why Envoy takes no traffic; empty: it does."""
         try:
-            status, text = await self.ask("/ready")
+            status, text = await self.get("/ready")
         except OSError as error:
             return str(error)
         return "" if status == 200 else f"Envoy is {text.strip()}"
 
     async def fail_health_checks(self) -> None:
         """Have health checks answered as by one that is about to end."""
-        await self.ask("/healthcheck/fail", post=True)
+        await self.get("/healthcheck/fail", post=True)
 
-    async def shed(self) -> None:
+    async def drain_connections(self) -> None:
         """Have every connection closed after the answer that is on its way; take new ones still."""
-        await self.ask("/drain_listeners?graceful&skip_exit", post=True)
+        await self.get("/drain_listeners?graceful&skip_exit", post=True)
 
     async def close_listeners(self) -> None:
         """Take no new connections; those that there are go on."""
-        await self.ask("/drain_listeners", post=True)
+        await self.get("/drain_listeners", post=True)
 
-    async def busy(self) -> int:
+    async def active_count(self) -> int:
         """Give the number of requests, and of connections that are no HTTP, on their way."""
-        _, text = await self.ask(f"/stats?filter={quote(_ACTIVE)}")
+        _, text = await self.get(f"/stats?filter={quote(_ACTIVE)}")
         counts: Counter[str] = Counter()
         for line in text.splitlines():
             name, _, value = line.rpartition(": ")

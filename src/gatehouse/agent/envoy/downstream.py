@@ -113,6 +113,6 @@ class Downstream:
             self._flush()
             if message is not None:
                 await context.write(message)
-            elif not await patience.wait(self._woken, dialogue.conversation.awaits):
-                self._relay.impatient()
+            elif not await patience.wait(self._woken, dialogue.conversation.deadline):
+                self._relay.on_deadline()
                 self._flush()

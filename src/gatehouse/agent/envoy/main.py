@@ -45,7 +45,7 @@ class Agent:
         binary = binaries.probe(binaries.find(options.envoy))
         log.info("envoy found", path=str(binary.path), version=binary.version)
         self.disk = ResourceStore(self.places.kept)
-        self.relay = Relay(self.disk.take(), SIDECAR_FEATURES)
+        self.relay = Relay(self.disk.load(), SIDECAR_FEATURES)
         self.admin = AdminClient(self.places.admin)
         self.supervisor = Supervisor(binary, self.places, options.workers)
         self.supervisor.on_change = self._forget_readiness
@@ -136,7 +136,7 @@ class Agent:
             "gateway": self._options.gateway,
         }
         try:
-            _, text = await self.admin.ask(
+            _, text = await self.admin.get(
                 f"/stats/prometheus?usedonly&filter={quote(FAMILIES, safe='')}"
             )
         except OSError:
@@ -159,7 +159,7 @@ async def run(options: Options, stop: asyncio.Event) -> None:
     agent.write_bootstrap()
     await agent.company.begin()
     await lifecycle.run_until_stopped(options, agent.health, _parts(agent), stop)
-    await agent.supervisor.quit(agent.admin, options.welcome_seconds, options.drain_seconds)
+    await agent.supervisor.stop(agent.admin, options.shutdown_delay_seconds, options.drain_seconds)
     for companion in agent.company.owners:
         await companion.quit()
     await agent.downstream.stop()

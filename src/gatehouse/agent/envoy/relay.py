@@ -95,7 +95,7 @@ class Relay:
         for type_url, names in self._interest.items():
             self._ask(type_url, names)
 
-    def hear(self, response: discovery_pb2.DeltaDiscoveryResponse) -> None:
+    def on_message(self, response: discovery_pb2.DeltaDiscoveryResponse) -> None:
         """Take in what the control plane says."""
         type_url = response.type_url
         asked = self._interest.get(type_url, set())
@@ -108,9 +108,9 @@ class Relay:
         ]
         gone = [name for name in response.removed_resources if whole or name in asked]
         if type_url == SIDECAR_CONFIG:
-            self._descriptions.hear(response.nonce, new, gone)
+            self._descriptions.on_response(response.nonce, new, gone)
             return
-        self._holdings.say(type_url, new, gone)
+        self._holdings.on_response(type_url, new, gone)
         names = {each.name for each in new}.union(gone)
         self._unanswered[type_url] = _Unanswered(response.nonce, names)
         self._settle()
@@ -122,12 +122,12 @@ class Relay:
         """What companions are to do, by name; another object after each change."""
         return self._descriptions.wanted
 
-    def accompanied(self, told: Mapping[str, Resource], refused: Mapping[str, str]) -> None:
+    def on_sidecar_result(self, told: Mapping[str, Resource], refused: Mapping[str, str]) -> None:
         """Take note that companions do what was :attr:`described`, less what they refused."""
-        verdict = self._descriptions.judged(told, refused)
+        verdict = self._descriptions.on_result(told, refused)
         if verdict is None:
             return
-        self._holdings.keep(verdict.taken, verdict.gone)
+        self._holdings.store_accepted(verdict.taken, verdict.gone)
         if verdict.nonce:
             self._answer(SIDECAR_CONFIG, verdict.nonce, verdict.refused)
 
@@ -173,12 +173,12 @@ class Relay:
         self._settle()
         return message
 
-    def impatient(self) -> None:
+    def on_deadline(self) -> None:
         """Take note that Envoy does not ask for what it might: it does not want it."""
         if self.dialogue is None:
             return
-        self._unwanted.update(self.dialogue.conversation.unwanted())
-        self.dialogue.conversation.impatient()
+        self._unwanted.update(self.dialogue.conversation.unsubscribed())
+        self.dialogue.conversation.on_deadline()
         self._settle()
 
     @property
@@ -187,7 +187,7 @@ class Relay:
         state = self._subscription(LISTENER)
         if state is None:
             return False
-        none = state.greeted and state.in_flight is None and not state.refused
+        none = state.sent_once and state.in_flight is None and not state.refused
         return none or any(state.known.values())
 
     @property
@@ -216,14 +216,14 @@ class Relay:
         """Look at what Envoy says it has of a type, before it is told anything of it."""
         if has and not self._seasoned:
             self._seasoned = True
-            self._holdings.doubt()
-        differs = self._holdings.compare(type_url, has if self._seasoned else None)
+            self._holdings.invalidate()
+        differs = self._holdings.restore_matching(type_url, has if self._seasoned else None)
         if differs and type_url in self._introduced:
             self.doubtful = True
 
     def _accept(self, state: Subscription, told: InFlight) -> None:
         """Keep what Envoy has taken of what it was told, even if something newer is held by now."""
-        self._holdings.keep(
+        self._holdings.store_accepted(
             [each for each in told.resources if state.known.get(each.name) == each.version],
             [(state.type_url, name) for name in told.removed if not state.known.get(name)],
         )
@@ -237,7 +237,7 @@ class Relay:
         if new := wanted - interest:
             interest |= new
             self._ask(state.type_url, new)
-        self._drop((state.type_url, name) for name in names - wanted if not state.covers(name))
+        self._drop((state.type_url, name) for name in names - wanted if not state.matches(name))
 
     def _drop(self, keys: Iterable[Key]) -> None:
         """Ask no longer for these, and hold them no longer."""
@@ -280,20 +280,20 @@ class Relay:
             if response is not None and response.names.isdisjoint(pending):
                 del self._unanswered[type_url]
                 self._answer(type_url, response.nonce, response.refused)
-        self._forgo()
+        self._unsubscribe()
         self._doubt()
 
     def _judge(self, type_url: str) -> set[str]:
         """See what Envoy made of the open names of a type; give those on which it has the word."""
         if self.dialogue is None:
             return set(self._holdings.open[type_url])
-        state, at_rest = self._subscription(type_url), self.dialogue.conversation.at_rest
+        state, at_rest = self._subscription(type_url), self.dialogue.conversation.is_idle
         pending: set[str] = set()
         agreed: list[Key] = []
         refused: dict[str, str] = {}
         for name in self._holdings.open[type_url]:
             held = self._holdings.held(type_url, name)
-            if state is None or not state.covers(name):
+            if state is None or not state.matches(name):
                 # What it does not want when it has all else, it need not take.
                 if not at_rest:
                     pending.add(name)
@@ -305,14 +305,14 @@ class Relay:
                 refused[name] = reason
             else:
                 pending.add(name)
-        self._holdings.agree(agreed)
+        self._holdings.on_ack(agreed)
         if state is not None and refused:
             self._refuse(state, refused)
         return pending
 
     def _refuse(self, state: Subscription, reasons: Mapping[str, str]) -> None:
         has = {(state.type_url, name): state.known.get(name, "") for name in reasons}
-        self._holdings.refuse(has)
+        self._holdings.on_nack(has)
         if response := self._unanswered.get(state.type_url):
             named = {name: reason for name, reason in reasons.items() if name in response.names}
             response.refused.update(named)
@@ -330,18 +330,18 @@ class Relay:
         unknown = self._holdings.unknown(state.type_url, name)
         return not unknown and not state.known.get(name) and state.settled(name)
 
-    def _forgo(self) -> None:
+    def _unsubscribe(self) -> None:
         """Let go of what Envoy does not want, once it has all that it might want it for."""
         if self.dialogue is None or not self._unwanted:
             return
         conversation = self.dialogue.conversation
-        if conversation.at_rest and self._holdings.heard >= WILDCARDS:
+        if conversation.is_idle and self._holdings.heard >= WILDCARDS:
             unwanted, self._unwanted = self._unwanted, set()
             states = {each: self._subscription(each) for each, _ in unwanted}
             self._drop(
                 (type_url, name)
                 for type_url, name in unwanted
-                if (state := states[type_url]) is None or not state.covers(name)
+                if (state := states[type_url]) is None or not state.matches(name)
             )
 
     def _doubt(self) -> None:
@@ -355,7 +355,7 @@ class Relay:
             and self._holdings.good.get(*each.resource.key) == each.resource
         ]
         if stale:
-            self._holdings.refuse(dict.fromkeys(stale, ""))
+            self._holdings.on_nack(dict.fromkeys(stale, ""))
             self.doubtful = True
 
 

@@ -37,7 +37,7 @@ class ResourceCache:
         """Begin with what is on the disk, of which ``held`` is for Envoy."""
         self.publication = SnapshotCache(complete=False)
         """What is held, as Envoy is told it."""
-        self.publication.amend(held, ())
+        self.publication.apply_changes(held, ())
         self.good = kept
         self.open: defaultdict[str, set[str]] = defaultdict(set)
         """Names by type."""
@@ -53,25 +53,27 @@ class ResourceCache:
     def unknown(self, type_url: str, name: str) -> bool:
         """Whether nothing is held because only the control plane knows what is to be."""
         nothing = self.held(type_url, name) is None
-        return nothing and not self.publication.knows(type_url, name)
+        return nothing and not self.publication.is_absent(type_url, name)
 
-    def say(self, type_url: str, new: list[Resource], gone: list[str]) -> None:
+    def on_response(self, type_url: str, new: list[Resource], gone: list[str]) -> None:
         """Take in the control plane's word."""
         left = [(type_url, name) for name in gone]
         self._hold(new, left)
-        self.publication.learn(left if type_url in NON_WILDCARD else [*left, (type_url, WILDCARD)])
-        self.publication.forget(each.key for each in new)
+        self.publication.mark_absent(
+            left if type_url in NON_WILDCARD else [*left, (type_url, WILDCARD)]
+        )
+        self.publication.unmark_absent(each.key for each in new)
         self.open[type_url].update(gone, (each.name for each in new))
         self.heard.add(type_url)
 
-    def doubt(self) -> None:
+    def invalidate(self) -> None:
         """Hold nothing of which the control plane has not spoken: Envoy may have newer things."""
         for type_url, named in self.publication.current.by_type.items():
             if type_url not in self.heard:
                 self._hold((), [(type_url, name) for name in named])
                 self.open[type_url].update(named)
 
-    def compare(self, type_url: str, has: Mapping[str, str] | None) -> bool:
+    def restore_matching(self, type_url: str, has: Mapping[str, str] | None) -> bool:
         """Hold again, of what is unknown, what Envoy has in the same version; returns whether
         anything is left.
 
@@ -89,7 +91,7 @@ class ResourceCache:
         self.open[type_url] = (opened - unknown) | differing
         return bool(differing)
 
-    def keep(self, new: Iterable[Resource], gone: Iterable[Key]) -> None:
+    def store_accepted(self, new: Iterable[Resource], gone: Iterable[Key]) -> None:
         """Take note that Envoy took something, which need not be held any more."""
         change = AcceptedChange(
             tuple(each for each in new if self._kept(each.key) != each.version),
@@ -99,22 +101,24 @@ class ResourceCache:
             self.good = self.good.changed(change.new, change.gone)
             self.changes.append(change)
 
-    def agree(self, keys: Collection[Key]) -> None:
+    def on_ack(self, keys: Collection[Key]) -> None:
         """Take note that Envoy has what is held under ``keys``."""
         self._close(keys)
         found = {key: self.held(*key) for key in keys}
         gone = [key for key, each in found.items() if each is None]
         # Who asks for a name is answered whenever it does; who asks for all forgets it once.
-        self.publication.forget(key for key in gone if key[0] not in NON_WILDCARD)
-        self.keep([each for each in found.values() if each is not None], gone)
+        self.publication.unmark_absent(key for key in gone if key[0] not in NON_WILDCARD)
+        self.store_accepted([each for each in found.values() if each is not None], gone)
 
-    def refuse(self, has: Mapping[Key, str]) -> None:
+    def on_nack(self, has: Mapping[Key, str]) -> None:
         """Take note that Envoy refuses what is held under the keys of ``has``.
 
         Hold what it took before, if that is the version that ``has`` says it has (empty: none).
         """
         self._close(has)
-        self.keep((), [key for key in has if _version(self.held(*key)) == self._kept(key)])
+        self.store_accepted(
+            (), [key for key in has if _version(self.held(*key)) == self._kept(key)]
+        )
         good = {key: self.good.get(*key) for key in has}
         back = [each for key, each in good.items() if each and has[key] in ("", each.version)]
         self._hold(back, has.keys() - {each.key for each in back})
@@ -123,8 +127,8 @@ class ResourceCache:
         """Hold nothing of these, and keep nothing: nobody wants to know."""
         self._close(keys)
         self._hold((), keys)
-        self.publication.forget(keys)
-        self.keep((), keys)
+        self.publication.unmark_absent(keys)
+        self.store_accepted((), keys)
 
     def versions(
         self, type_url: str, asked: Collection[str], has: Collection[str]
@@ -154,7 +158,7 @@ class ResourceCache:
     def _hold(self, new: Collection[Resource], gone: Collection[Key]) -> None:
         if new or gone:
             keys = [*(each.key for each in new), *gone]
-            self.publication.amend(self.publication.current.changed(new, gone), keys)
+            self.publication.apply_changes(self.publication.current.changed(new, gone), keys)
 
 
 def _version(resource: Resource | None) -> str:

@@ -52,7 +52,7 @@ class ResourceStore:
         rows = connection.execute("SELECT type_url, name, body, version FROM resources")
         return connection, ResourceSet(Resource(*row) for row in rows)
 
-    def take(self) -> ResourceSet:
+    def load(self) -> ResourceSet:
         """Give what was there when it was opened; once, since it need not stay in memory."""
         found, self._found = self._found, ResourceSet()
         return found

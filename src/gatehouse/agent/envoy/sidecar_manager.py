@@ -88,7 +88,7 @@ class SidecarManager:
         for name, reason in refused.items():
             log.warning("companion does not do what is described", resource=name, reason=reason)
         newest = self._relay.described is wanted
-        self._relay.accompanied(wanted, refused)
+        self._relay.on_sidecar_result(wanted, refused)
         self._told = self._relay.described if newest else wanted
         self._sweep(wanted)
         self._flush()

@@ -42,7 +42,7 @@ class SidecarResources:
         """Take note that nobody awaits an answer any more."""
         self._nonce = ""
 
-    def hear(self, nonce: str, new: Iterable[Resource], gone: Iterable[str]) -> None:
+    def on_response(self, nonce: str, new: Iterable[Resource], gone: Iterable[str]) -> None:
         """Take in what the control plane says."""
         told = {each.name: each for each in new}
         left = {*gone}
@@ -50,7 +50,7 @@ class SidecarResources:
         self.wanted = kept | told
         self._nonce, self._names = nonce, frozenset(told) | left
 
-    def judged(
+    def on_result(
         self, told: Mapping[str, Resource], refused: Mapping[str, str]
     ) -> SidecarResult | None:
         """Take note of what companions did with ``told``; None: there is something newer by now."""

@@ -124,7 +124,7 @@ class Supervisor:
         log.info("envoy started", pid=popen.pid)
         self.on_change()
 
-    async def quit(self, admin: AdminClient, welcome: float, drain: float) -> None:
+    async def stop(self, admin: AdminClient, welcome: float, drain: float) -> None:
         """Let Envoy finish what it serves, ``drain`` seconds at most; then end it.
 
         Call after :meth:`run`. ``welcome``: seconds for which new connections are taken however few
@@ -153,7 +153,7 @@ async def _drain(admin: AdminClient, welcome: float, seconds: float) -> None:
     """Send clients away without breaking anything off; returns when nothing is on its way."""
     try:
         await admin.fail_health_checks()
-        await admin.shed()
+        await admin.drain_connections()
         await asyncio.gather(_idle(admin, SHUTDOWN_DELAY_SECONDS), asyncio.sleep(welcome))
         await admin.close_listeners()
         await _idle(admin, seconds)
@@ -166,7 +166,7 @@ async def _idle(admin: AdminClient, seconds: float) -> None:
     now = asyncio.get_running_loop().time
     end, busy = now() + seconds, now()
     while now() < end and now() - busy < IDLE_SECONDS:
-        if await admin.busy():
+        if await admin.active_count():
             busy = now()
         await asyncio.sleep(0.1)
 

@@ -20,7 +20,7 @@ log = structlog.get_logger("gatehouse.agent")
 
 METHOD = f"/envoy.service.discovery.v3.AggregatedDiscoveryService/{delta.METHOD}"
 
-BACKOFF = Backoff(first=0.25, most=10.0)
+BACKOFF = Backoff(first=0.25, max_seconds=10.0)
 
 
 class Upstream:
@@ -62,12 +62,12 @@ class Upstream:
             call = method(metadata=self._metadata())
             # Of a call that is refused there is none; one that is taken up may have nothing to say.
             if delta.INITIAL_RESPONSE in tuple(await call.initial_metadata() or ()):
-                self._reconnecting.welcomed()
+                self._reconnecting.established()
             self._relay.connected()
             asking = asyncio.create_task(self._say(call))
             async for response in self._responses(call, asking):
-                self._reconnecting.welcomed()
-                self._relay.hear(response)
+                self._reconnecting.established()
+                self._relay.on_message(response)
                 self._woken.set()
                 self._wake()
         finally:

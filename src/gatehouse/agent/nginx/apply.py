@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from gatehouse.agent.nginx import confirmation, upstreams
-from gatehouse.agent.nginx.apply_steps import OnStep, Step, Steps
+from gatehouse.agent.nginx.apply_steps import ApplyResult, OnStep, Step, Steps
 from gatehouse.agent.nginx.manifests import Entry, Manifest
 from gatehouse.agent.nginx.paths import Places
 from gatehouse.agent.nginx.revision_store import RevisionStore
@@ -31,13 +31,6 @@ STEP_MAX = 60.0
 """Seconds between looks at what NGINX has: always, and after failures."""
 
 EMPTY = Manifest(version="", entries=())
-
-
-class ApplyResult(msgspec.Struct, frozen=True):
-    """How an attempt to apply ended, in the words of the field's agent."""
-
-    message: str
-    error: str = ""
 
 
 def _failed(error: Exception) -> ApplyResult:
@@ -84,21 +77,21 @@ class Applier:
         self._applied_at = 0.0
         supervisor.before_start = self._seed
 
-    async def begin(self) -> None:
+    async def start(self) -> None:
         """Adopt a running NGINX, or choose the generation to start with: the last that passes."""
         await asyncio.to_thread(self._generations.prepare)
         adopted = await self._supervisor.adopt()
         current = self._generations.current()
         if not adopted or current is None:
-            await self._choose()
+            await self._select_revision()
             current = self._generations.current()
         assert current is not None
         self._live.adopt(self._generations.manifest(current))
         for companion in self._companions:
             companion.adopt()
-        await self._accompany()
+        await self._update_sidecars()
 
-    async def settle(self) -> None:
+    async def ensure_serving(self) -> None:
         """See to it that the current generation is served; call when the supervisor runs."""
         current = self._generations.current()
         assert current is not None
@@ -115,7 +108,7 @@ class Applier:
             return
         self.seen = manifest.served
         with contextlib.suppress(UpdateRejectedError):
-            await self._bring(manifest)
+            await self._push_endpoints(manifest)
         log.info("serving", version=manifest.version)
         former = [number for number in self._generations.numbers() if number < current]
         await asyncio.to_thread(self._generations.keep, current, *former[-1:])
@@ -125,14 +118,14 @@ class Applier:
 
     async def _recover(self, current: int, error: str) -> None:
         """Go back to what was served, if the agent was killed before it knew that this is not."""
-        proven = self._generations.proven()
+        proven = self._generations.last_known_good()
         log.warning("not serving", generation=current, proven=proven, reason=error)
         if proven in (None, current) or error.startswith(confirmation.TIMEOUT_MESSAGE):
             return
         self._live.adopt(self._generations.manifest(proven))
-        await self._go_back(proven, confirmation.BASE_SECONDS)
+        await self._roll_back(proven, confirmation.BASE_SECONDS)
 
-    async def shed_seeds(self) -> None:
+    async def drop_seeds(self) -> None:
         """Reload without what upstreams began with once they need it no more, until cancelled."""
         while True:
             await asyncio.sleep(1.0)
@@ -144,13 +137,13 @@ class Applier:
                 ):
                     continue
                 manifest = self._generations.manifest(current)
-                if not self._live.outlived(manifest):
+                if not self._live.seeds_obsolete(manifest):
                     continue
                 outcome = await self._reload(manifest)
                 self._applied_at = time.monotonic()
                 log.info("seeds left out", upstreams=len(manifest.seeds), error=outcome.error)
 
-    async def keep_in_step(self) -> None:
+    async def reconcile_endpoints(self) -> None:
         """Set right, again and again, what others change in a running NGINX, until cancelled."""
         pause = RESYNC_SECONDS
         while True:
@@ -160,38 +153,38 @@ class Applier:
                 if current is None or self.seen is None or not self._supervisor.running:
                     continue
                 try:
-                    await self._bring(self._generations.manifest(current))
+                    await self._push_endpoints(self._generations.manifest(current))
                     pause = RESYNC_SECONDS
                 except UpdateRejectedError:
                     pause = min(2 * pause, STEP_MAX)
 
-    async def exclusively(self, act: Callable[[], Awaitable[ApplyResult]]) -> ApplyResult:
+    async def run_exclusively(self, act: Callable[[], Awaitable[ApplyResult]]) -> ApplyResult:
         """Do something else to NGINX, when nothing is being applied."""
         async with self._turn:
             return await act()
 
-    async def _bring(self, manifest: Manifest) -> None:
+    async def _push_endpoints(self, manifest: Manifest) -> None:
         """See to it that NGINX has the endpoints of a generation whose text it has."""
         try:
-            await self._live.settle(manifest)
+            await self._live.reconcile(manifest)
         except (UpdateRejectedError, OSError, ValueError) as error:
             log.warning("endpoints not in step", reason=str(error))
             raise UpdateRejectedError(str(error)) from error
         if manifest.served == self.seen:
             self.confirmed = manifest.version
 
-    async def _choose(self) -> None:
-        proven, numbers = self._generations.proven(), self._generations.numbers()
+    async def _select_revision(self) -> None:
+        proven, numbers = self._generations.last_known_good(), self._generations.numbers()
         # One that was only made, or only tested, may be what the former agent died of.
         for number in sorted(numbers, key=lambda each: (each == proven, each), reverse=True):
             try:
-                self._generations.swap(await self._renewed(number))
+                self._generations.activate(await self._renewed(number))
             except (ApplyError, OSError, msgspec.DecodeError) as error:
                 log.warning("generation passed over", number=number, reason=str(error))
                 continue
             return
         staged, _ = await self._stage(EMPTY)
-        self._generations.swap(staged)
+        self._generations.activate(staged)
 
     async def _renewed(self, number: int) -> int:
         """Give one like ``number`` that passes: itself, if the disk takes no other.
@@ -211,11 +204,11 @@ class Applier:
         current = self._generations.current()
         assert current is not None
         manifest = self._generations.manifest(current)
-        self._live.restarting(manifest)
+        self._live.before_restart(manifest)
         seeds = self._live.seeds(manifest)
         if seeds != manifest.seeds:
             try:
-                self._generations.swap(self._stager.make(manifest, seeds, self._live.port))
+                self._generations.activate(self._stager.make(manifest, seeds, self._live.port))
             except OSError as error:
                 # Better late, for it asks at once, than not at all.
                 log.warning("nginx begins without the newest endpoints", reason=str(error))
@@ -254,13 +247,13 @@ class Applier:
         present = self._generations.manifest(current)
         if present.served != self.seen or not upstreams.only_endpoints_differ(present, manifest):
             return False
-        if not self._live.admits(present, manifest):
+        if not self._live.can_update_without_reload(present, manifest):
             return False
         amended = msgspec.structs.replace(
             present, version=manifest.version, entries=manifest.entries, loaded=present.served
         )
         # First on disk: an agent that is killed now must not answer with older ones again.
-        self._generations.amend(current, amended)
+        self._generations.update_in_place(current, amended)
         self.steps.reached(Step.AMENDED)
         if not await self._live.update(manifest):
             return False
@@ -273,31 +266,31 @@ class Applier:
     async def _reload(self, manifest: Manifest) -> ApplyResult:
         try:
             staged, seconds = await self._stage(manifest)
-            await self._accompany_also(staged)
+            await self._prepare_sidecars(staged)
             self.steps.reached(Step.ACCOMPANIED)
-            self._live.reloading(manifest)
+            self._live.before_reload(manifest)
         except (ApplyError, OSError, ValueError) as error:
             return _failed(error)
         self._applied_at = time.monotonic()
-        outcome = await self._go_live(
+        outcome = await self._activate(
             staged, manifest.version, confirmation.timeout_seconds(seconds)
         )
         if outcome.error:
-            self._live.retained()
+            self._live.reload_failed()
             return outcome
         try:
-            await self._live.loaded(self._generations.manifest(staged))
+            await self._live.after_reload(self._generations.manifest(staged))
         except UpdateRejectedError as error:
             return _failed(error)
         self.confirmed = manifest.version
         self._applied_at = time.monotonic()
         return outcome
 
-    async def _go_live(self, staged: int, version: str, seconds: float) -> ApplyResult:
+    async def _activate(self, staged: int, version: str, seconds: float) -> ApplyResult:
         previous = self._generations.current()
         position = self._supervisor.error_log.position()
         try:
-            self._generations.swap(staged)
+            self._generations.activate(staged)
         except OSError as trouble:
             await self._abandon()
             return _failed(trouble)
@@ -310,7 +303,7 @@ class Applier:
         if not error:
             self.steps.reached(Step.CONFIRMED)
             self.seen, self.confirmed = version, None
-            await self._accompany()
+            await self._update_sidecars()
             await asyncio.to_thread(self._generations.keep, staged, previous)
             self.steps.reached(Step.SWEPT)
             log.info("applied", version=version, seconds=self.steps.seconds)
@@ -318,15 +311,15 @@ class Applier:
         log.warning("apply failed", version=version, reason=error)
         self.steps.reached(Step.REFUSED)
         assert previous is not None
-        if why := await self._go_back(previous, seconds):
+        if why := await self._roll_back(previous, seconds):
             text = f"config apply error: {error}\nrollback error: {why}"
             return ApplyResult("Config apply failed, rollback failed", text)
         return ApplyResult("Config apply failed, rollback successful", error)
 
-    async def _go_back(self, previous: int, seconds: float) -> str:
+    async def _roll_back(self, previous: int, seconds: float) -> str:
         """Have the former generation served again; returns why it is not, empty when it is."""
         try:
-            self._generations.swap(previous)
+            self._generations.activate(previous)
         except OSError as error:
             return str(error)
         self.steps.reached(Step.RETURNED)
@@ -348,10 +341,10 @@ class Applier:
                 return False
         self.seen = manifest.served
         with contextlib.suppress(UpdateRejectedError):
-            await self._bring(manifest)
+            await self._push_endpoints(manifest)
         return True
 
-    async def _accompany_also(self, staged: int) -> None:
+    async def _prepare_sidecars(self, staged: int) -> None:
         """Have companions ready for old and new workers; the old ones keep what they have."""
         directories = [*map(self._generations.directory, [*self._current(), staged])]
         try:
@@ -363,10 +356,10 @@ class Applier:
 
     async def _abandon(self) -> None:
         """Stay with what is served."""
-        await self._accompany()
+        await self._update_sidecars()
         await asyncio.to_thread(self._generations.sweep, self._current())
 
-    async def _accompany(self) -> None:
+    async def _update_sidecars(self) -> None:
         """Have companions serve the current generation, as far as they can."""
         for companion in self._companions:
             try:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from enum import StrEnum
 
+import msgspec
+
 
 class Step(StrEnum):
     """What has just been done. An agent may be killed after any of them."""
@@ -35,6 +37,13 @@ class Step(StrEnum):
     """NGINX did not take it up."""
     RETURNED = "returned"
     """The former generation is the current one again."""
+
+
+class ApplyResult(msgspec.Struct, frozen=True):
+    """The result of an apply, in the messages of NGINX Agent. An empty ``error`` means success."""
+
+    message: str
+    error: str = ""
 
 
 OnStep = Callable[[Step], None]

@@ -14,18 +14,18 @@ class CoalescingQueue(Generic[T]):
         self.in_progress: T | None = None
         self.waiting: T | None = None
 
-    def offer(self, request: T) -> T | None:
+    def put(self, request: T) -> T | None:
         """Take in a request; returns the waiting one that it replaces."""
         replaced, self.waiting = self.waiting, request
         return replaced
 
-    def take(self) -> T | None:
+    def start_next(self) -> T | None:
         """Begin with the waiting request, unless one is in progress; None: nothing to begin."""
         if self.in_progress is not None:
             return None
         self.in_progress, self.waiting = self.waiting, None
         return self.in_progress
 
-    def done(self) -> None:
+    def finish(self) -> None:
         """What was in progress has ended."""
         self.in_progress = None

@@ -40,7 +40,7 @@ def encode_srv_response(asked: dns.message.Message, endpoints: Endpoints) -> tup
     """Give the answer to a question of :func:`question`, for a datagram and for a stream."""
     response = _response(asked)
     if endpoints:
-        rows = [f"1 {each.weight} {each.port} {_target(each.written)}" for each in endpoints]
+        rows = [f"1 {each.weight} {each.port} {_target(each.encoded)}" for each in endpoints]
         found = dns.rrset.from_text_list(asked.question[0].name, 0, "IN", "SRV", rows)
         response.answer.append(found)
     else:

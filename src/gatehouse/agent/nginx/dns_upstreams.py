@@ -49,7 +49,7 @@ class DNSUpstreams:
         self._learned = known.keys() - manifest.seeds.keys()
         self._nameserver.publish(known)
 
-    def restarting(self, manifest: Manifest) -> None:
+    def before_restart(self, manifest: Manifest) -> None:
         """NGINX ended, and with it what it learned."""
         del manifest
         self._learned.clear()
@@ -59,11 +59,11 @@ class DNSUpstreams:
         """Give what NGINX would not have if it loaded a configuration without seeds now."""
         return self._unlearned(self._reader.read(manifest))
 
-    def outlived(self, manifest: Manifest) -> bool:
+    def seeds_obsolete(self, manifest: Manifest) -> bool:
         """Whether every seed was learned since."""
         return bool(manifest.seeds) and not self._unlearned(manifest.seeds)
 
-    def admits(self, present: Manifest, wanted: Manifest) -> bool:
+    def can_update_without_reload(self, present: Manifest, wanted: Manifest) -> bool:
         """Whether everything that upstreams began with is still an endpoint of theirs."""
         known = self._reader.read(wanted)
         return all(set(seeds) <= set(known.get(name, ())) for name, seeds in present.seeds.items())
@@ -76,18 +76,18 @@ class DNSUpstreams:
         log.warning("endpoints not taken without a reload", upstreams=changed[:10])
         return False
 
-    def reloading(self, manifest: Manifest) -> None:
+    def before_reload(self, manifest: Manifest) -> None:
         """Answer with these too, before workers ask."""
         self._before = self._nameserver.known()
         self._offer(self._reader.read(manifest))
         self._nameserver.replaced()
 
-    def retained(self) -> None:
+    def reload_failed(self) -> None:
         """Answer as before."""
         self._nameserver.retained()
         self._nameserver.publish(self._before)
 
-    async def loaded(self, manifest: Manifest) -> None:
+    async def after_reload(self, manifest: Manifest) -> None:
         """Wait shortly until the new workers have asked for what is new."""
         known = self._reader.read(manifest)
         self._learned = known.keys() - manifest.seeds.keys()
@@ -97,7 +97,7 @@ class DNSUpstreams:
         if not await self._nameserver.taken(changed, LOADED_SECONDS):
             log.warning("endpoints not taken yet", upstreams=changed[:10])
 
-    async def settle(self, manifest: Manifest) -> None:
+    async def reconcile(self, manifest: Manifest) -> None:
         """Do nothing: NGINX asks for what it does not have."""
 
     def _unlearned(self, known: Mapping[str, Endpoints]) -> dict[str, Endpoints]:

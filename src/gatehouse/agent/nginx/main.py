@@ -73,7 +73,7 @@ class Agent:
         self.link = MPISession(
             options, describer, self.applier, self.generations, socket if self.plus else None
         )
-        self.supervisor.on_change = self.link.touch
+        self.supervisor.on_change = self.link.notify_changed
         labels = {
             "namespace": options.pod_namespace,
             "pod": options.pod_name,
@@ -146,9 +146,9 @@ async def run(options: Options, stop: asyncio.Event, on_step: OnStep = lambda _s
     agent = Agent(options, on_step)
     lifecycle.warn_ignored_options(options)
     await agent.start_nameserver()
-    await agent.applier.begin()
+    await agent.applier.start()
     await lifecycle.run_until_stopped(options, agent.health, _parts(agent), stop)
-    await asyncio.sleep(options.welcome_seconds)
+    await asyncio.sleep(options.shutdown_delay_seconds)
     await agent.supervisor.quit(options.drain_seconds)
     for companion in agent.companions:
         await companion.quit()
@@ -159,8 +159,8 @@ async def run(options: Options, stop: asyncio.Event, on_step: OnStep = lambda _s
 async def _parts(agent: Agent) -> None:
     async with asyncio.TaskGroup() as group:
         lifecycle.start_supervision(group, "nginx", agent.supervisor, agent.companions)
-        await agent.applier.settle()
-        tending = agent.applier.keep_in_step if agent.plus else agent.applier.shed_seeds
+        await agent.applier.ensure_serving()
+        tending = agent.applier.reconcile_endpoints if agent.plus else agent.applier.drop_seeds
         group.create_task(tending())
         group.create_task(agent.link.apply_requests())
         group.create_task(agent.link.run())

@@ -13,7 +13,8 @@ import msgspec
 import structlog
 
 from gatehouse.agent.channel import Token
-from gatehouse.agent.nginx.apply import EMPTY, Applier, ApplyResult
+from gatehouse.agent.nginx.apply import EMPTY, Applier
+from gatehouse.agent.nginx.apply_steps import ApplyResult
 from gatehouse.agent.nginx.coalescing_queue import CoalescingQueue
 from gatehouse.agent.nginx.file_fetcher import Fetcher
 from gatehouse.agent.nginx.file_overview import Overviews
@@ -28,7 +29,7 @@ from gatehouse.wire.mpi.v1 import command_pb2, common_pb2, files_pb2
 
 log = structlog.get_logger("gatehouse.agent")
 
-BACKOFF = Backoff(first=0.5, most=20.0)
+BACKOFF = Backoff(first=0.5, max_seconds=20.0)
 
 _STATUS = common_pb2.CommandResponse.CommandStatus
 _TYPE = command_pb2.DataPlaneResponse.RequestType
@@ -79,7 +80,7 @@ class MPISession:
         self._changed = asyncio.Event()
         self._answers: Answers = asyncio.Queue()
 
-    def touch(self) -> None:
+    def notify_changed(self) -> None:
         """NGINX appeared, died or has new workers: the control plane is to hear of it."""
         self._changed.set()
 
@@ -121,7 +122,7 @@ class MPISession:
         # Not the first request, which an agent that has everything already may never get.
         await call.initial_metadata()
         if not call.done():
-            self._reconnecting.welcomed()
+            self._reconnecting.established()
 
     def _fresh_answers(self) -> Answers:
         """Give a queue of a new connection's own, with what was not sent yet.
@@ -174,7 +175,7 @@ class MPISession:
         correlation = request.message_meta.correlation_id
         match request.WhichOneof("request"):
             case "config_apply_request":
-                self._offer(correlation, request.config_apply_request.overview)
+                self._enqueue(correlation, request.config_apply_request.overview)
             case "action_request":
                 self._begin_action(correlation, request.action_request)
             case "health_request":
@@ -190,13 +191,13 @@ class MPISession:
                 failed = ApplyResult("Unable to handle request", error)
                 self._answer(correlation, _TYPE.UNSPECIFIED_REQUEST, failed)
 
-    def _offer(self, correlation: str, overview: files_pb2.FileOverview) -> None:
+    def _enqueue(self, correlation: str, overview: files_pb2.FileOverview) -> None:
         version = overview.config_version
         if version.instance_id and version.instance_id != self._describer.nginx_id:
             failed = ApplyResult("Unable to handle request", "Instance ID not found")
             self._answer(correlation, _TYPE.UNSPECIFIED_REQUEST, failed)
             return
-        replaced = self._mailbox.offer(ApplyRequest(correlation, version.version, overview))
+        replaced = self._mailbox.put(ApplyRequest(correlation, version.version, overview))
         if replaced is not None:
             outcome = ApplyResult("Config apply failed", f"superseded by {version.version}")
             self._answer(replaced.correlation, _TYPE.CONFIG_APPLY_REQUEST, outcome)
@@ -219,7 +220,7 @@ class MPISession:
         socket = self._plus_api
         assert socket is not None
         try:
-            outcome = await self._applier.exclusively(lambda: actions.act(socket, action))
+            outcome = await self._applier.run_exclusively(lambda: actions.act(socket, action))
         except Exception as error:
             log.exception("action broke")
             outcome = ApplyResult("", f"{type(error).__name__}: {error}")
@@ -230,11 +231,11 @@ class MPISession:
         while True:
             await self._arrived.wait()
             self._arrived.clear()
-            while (request := self._mailbox.take()) is not None:
+            while (request := self._mailbox.start_next()) is not None:
                 try:
                     outcome = await self._apply(request)
                 finally:
-                    self._mailbox.done()
+                    self._mailbox.finish()
                 self._answer(request.correlation, _TYPE.CONFIG_APPLY_REQUEST, outcome)
                 self._changed.set()
 

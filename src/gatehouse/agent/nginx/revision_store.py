@@ -108,7 +108,7 @@ class RevisionStore:
         """The generation that NGINX loads at a start or reload; None before the first."""
         return self._led(self._link)
 
-    def proven(self) -> int | None:
+    def last_known_good(self) -> int | None:
         """The generation that was last seen to be served; None before the first."""
         return self._led(self._proven)
 
@@ -239,7 +239,7 @@ class RevisionStore:
                 secure_files.make_private_dir((staged / entry.path).parent)
                 os.link(self.directory(current) / entry.path, staged / entry.path)
 
-    def amend(self, number: int, manifest: Manifest) -> None:
+    def update_in_place(self, number: int, manifest: Manifest) -> None:
         """Replace files of a generation by others with the same paths, the manifest last.
 
         Only for files that NGINX does not read. Whoever is interrupted leaves a generation whose
@@ -267,7 +267,7 @@ class RevisionStore:
             self._made[number] = _Made(manifest, made.own)
         self._discard()
 
-    def swap(self, number: int) -> None:
+    def activate(self, number: int) -> None:
         """Make ``number`` the current generation, atomically."""
         if self.current() != number:
             self._lead(self._link, number)
@@ -284,7 +284,7 @@ class RevisionStore:
         As far as the disk lets itself be cleaned: it is no reason to fail.
         """
         try:
-            self._sweep({*keep, self.current(), self.proven()})
+            self._sweep({*keep, self.current(), self.last_known_good()})
         except (OSError, msgspec.DecodeError) as error:
             log.warning("disk not cleaned", reason=str(error))
 
@@ -298,7 +298,7 @@ class RevisionStore:
         Where the disk cannot be written to, what was proven before is what stays noted.
         """
         try:
-            if self.proven() != proven:
+            if self.last_known_good() != proven:
                 self._lead(self._proven, proven)
         except OSError as error:
             log.warning("not noted as proven", generation=proven, reason=str(error))

@@ -14,7 +14,7 @@ def seed_files(seeds: Mapping[str, Endpoints]) -> dict[str, str]:
     """Write what upstreams begin with, as they include it: the files by path."""
     return {
         f"{SEEDS}/{name}/servers.conf": "".join(
-            f"server {endpoint.written} max_fails=0 weight={endpoint.weight};\n"
+            f"server {endpoint.encoded} max_fails=0 weight={endpoint.weight};\n"
             for endpoint in found
         )
         for name, found in seeds.items()

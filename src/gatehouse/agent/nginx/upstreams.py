@@ -27,16 +27,16 @@ class Upstreams(Protocol):
     def adopt(self, manifest: Manifest) -> None:
         """Begin with what NGINX has loaded, or will. Raises OSError or ValueError."""
 
-    def restarting(self, manifest: Manifest) -> None:
+    def before_restart(self, manifest: Manifest) -> None:
         """A new master is about to load ``manifest``, and knows nothing."""
 
     def seeds(self, manifest: Manifest) -> Mapping[str, Endpoints]:
         """Give what upstreams must begin with in a generation of ``manifest``."""
 
-    def outlived(self, manifest: Manifest) -> bool:
+    def seeds_obsolete(self, manifest: Manifest) -> bool:
         """Whether upstreams begin with something in ``manifest`` that they need no more."""
 
-    def admits(self, present: Manifest, wanted: Manifest) -> bool:
+    def can_update_without_reload(self, present: Manifest, wanted: Manifest) -> bool:
         """Whether the endpoints of ``wanted`` can take the place of the present without a reload.
 
         In all else the two are the same.
@@ -45,16 +45,16 @@ class Upstreams(Protocol):
     async def update(self, manifest: Manifest) -> bool:
         """Bring endpoints to NGINX; False: it takes a reload. Raises NotTakenError."""
 
-    def reloading(self, manifest: Manifest) -> None:
+    def before_reload(self, manifest: Manifest) -> None:
         """Workers with ``manifest`` are about to begin."""
 
-    def retained(self) -> None:
+    def reload_failed(self) -> None:
         """They did not; the former ones stay."""
 
-    async def loaded(self, manifest: Manifest) -> None:
+    async def after_reload(self, manifest: Manifest) -> None:
         """They took over. Raises NotTakenError if they have not all of its endpoints."""
 
-    async def settle(self, manifest: Manifest) -> None:
+    async def reconcile(self, manifest: Manifest) -> None:
         """Set right what NGINX has otherwise than ``manifest``. Raises NotTakenError."""
 
 

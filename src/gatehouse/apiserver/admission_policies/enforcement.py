@@ -55,7 +55,9 @@ class Policies:
         if event.now is not None:
             self._bindings[name] = event.now.value
 
-    def judge(self, call: WriteRequest, obj: Object | None, old: Object | None) -> tuple[str, ...]:
+    def validate(
+        self, call: WriteRequest, obj: Object | None, old: Object | None
+    ) -> tuple[str, ...]:
         """Give warnings about a write; ``obj`` None: a deletion. Raises ApiError for a denial."""
         # What the server does for itself is nobody's request, and nobody must lock themselves out.
         own = call.user is SYSTEM or call.served.resource.group == GROUP
@@ -65,7 +67,7 @@ class Policies:
         for name, binding in self._bindings.items():
             spec = binding.get("spec") or {}
             policy = self._policies.get(spec.get("policyName", ""))
-            if policy is None or not self._concerns(policy, spec, asked):
+            if policy is None or not self._matches(policy, spec, asked):
                 continue
             for denial in self._denials(policy, spec, asked, call):
                 actions = spec.get("validationActions") or ()
@@ -78,7 +80,7 @@ class Policies:
                     )
         return tuple(warnings)
 
-    def _concerns(self, policy: Policy, binding: Object, asked: AdmissionAttributes) -> bool:
+    def _matches(self, policy: Policy, binding: Object, asked: AdmissionAttributes) -> bool:
         return matches(policy.constraints, asked, self._serves) and matches(
             binding.get("matchResources") or {}, asked, self._serves
         )

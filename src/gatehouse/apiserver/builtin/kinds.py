@@ -51,7 +51,7 @@ def _rbac(kind: str) -> Check:
 
 
 def _review(group: str, plural: str, kind: str, *, namespaced: bool = False) -> ServedResource:
-    return _kind(group, plural, kind, cluster=not namespaced, kept=False, generation=False)
+    return _kind(group, plural, kind, cluster=not namespaced, persisted=False, generation=False)
 
 
 KINDS: tuple[ServedResource, ...] = (
@@ -119,7 +119,7 @@ KINDS: tuple[ServedResource, ...] = (
         cluster=True,
         short=("no",),
         status=True,
-        born_with_status=True,
+        create_with_status=True,
         generation=False,
         selectable=("spec.unschedulable",),
     ),

@@ -76,7 +76,7 @@ class Cleanup:
                 await context.delete(each)
                 left |= context.store.latest(each) is not None
         if left:
-            self.worker.later(key, 1.0)
+            self.worker.add_after(key, 1.0)
             return
         call = context.call_for(key)
         if call is not None:

@@ -193,7 +193,7 @@ class Deployments:
         await self._status("replicasets", obj, status, None)
         if soon := [seconds for seconds in waits if seconds]:
             key = context.kind("apps", "replicasets").key(metadata["namespace"], metadata["name"])
-            self.worker.later(key, min(soon))
+            self.worker.add_after(key, min(soon))
 
     def _active(self, replica_set: Object) -> list[Object]:
         """Give the Pods that count: those that end do not any more."""

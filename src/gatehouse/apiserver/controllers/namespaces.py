@@ -78,7 +78,7 @@ class Namespaces:
             await context.deletion.remove_finalizer(call, "kubernetes")
             return
         await self._say(name, left)
-        self.worker.later(name, 1.0)
+        self.worker.add_after(name, 1.0)
 
     async def _say(self, name: str, left: list[str]) -> None:
         message = f"Some resources are remaining: {', '.join(sorted(left)[:10])}"

@@ -39,7 +39,7 @@ class WorkQueue:
             self._keys[key] = None
             self._woken.set()
 
-    def later(self, key: str, seconds: float) -> None:
+    def add_after(self, key: str, seconds: float) -> None:
         """Ask for work on a key after a while."""
         asyncio.get_running_loop().call_later(seconds, self.add, key)
 
@@ -67,14 +67,14 @@ class WorkQueue:
         except ApiError as error:
             if error.reason != "NotFound":
                 log.debug("work interrupted", worker=self._name, key=key, error=str(error))
-                self._again(key)
+                self._retry(key)
         except Exception:
             # One object must not keep all others from being looked after.
             log.exception("work failed", worker=self._name, key=key)
-            self._again(key)
+            self._retry(key)
         else:
             self._failures.pop(key, None)
 
-    def _again(self, key: str) -> None:
+    def _retry(self, key: str) -> None:
         times = self._failures[key] = self._failures.get(key, 0) + 1
-        self.later(key, min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (times - 1)))
+        self.add_after(key, min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (times - 1)))

@@ -221,7 +221,7 @@ class Handler:
         self, request: web.BaseRequest, target: Target, verb: str, user: User
     ) -> web.StreamResponse:
         served, sub, resources = target.served, target.subresource, self._parts.resources
-        if not served.kept:
+        if not served.persisted:
             if verb != "create" or target.name:
                 raise requests.not_allowed(request)
             body = await requests.body(request)

@@ -54,14 +54,14 @@ async def list_objects(request: web.BaseRequest, store: Store, target: Target) -
     wanted, match = number(request, "resourceVersion"), request.query.get("resourceVersionMatch")
     _check_version(match, request.query.get("resourceVersion", ""), token)
     if wanted != 0 or token:
-        await store.fresh()
+        await store.read_fresh()
     start, revision = "", store.revision
     if token:
         start, asked = _continuation(token)
         revision = asked or revision
     elif wanted is not None:
         if wanted > store.revision:
-            await store.fresh()
+            await store.read_fresh()
             if wanted > store.revision:
                 raise errors.too_large_version(wanted, store.revision)
         revision = wanted if match == "Exact" else store.revision
@@ -116,7 +116,7 @@ def _invalid(reason: str, message: str) -> errors.ApiError:
 
 def _expired(start: str, token: str, revision: int, store: Store) -> errors.ApiError:
     if not token:
-        message = f"too old resource version: {revision} ({store.horizon})"
+        message = f"too old resource version: {revision} ({store.compacted_revision})"
         return errors.expired(message)
     error = errors.expired(_TOO_OLD)
     error.metadata = {"continue": _token(0, start)}

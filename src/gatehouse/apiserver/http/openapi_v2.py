@@ -47,7 +47,7 @@ def _document(registry: Registry) -> Object:
     for served in registry.all():
         found = definition(served, definitions, "#/definitions/")
         definitions[definition_name(served)] = found
-        if served.kept:
+        if served.persisted:
             paths[_url(served)] = {"patch": _patch(served)}
     return {
         "swagger": "2.0",

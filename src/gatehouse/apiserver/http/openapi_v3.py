@@ -76,7 +76,7 @@ def _urls(served: ServedResource) -> dict[str, Object]:
     scope = "/namespaces/{namespace}" if resource.namespaced else ""
     collection = f"{base}{scope}/{resource.plural}"
     post = _operation(served, "post", ("dryRun", "fieldManager", "fieldValidation"))
-    if not served.kept:
+    if not served.persisted:
         return {collection: {"post": post}}
     return {
         collection: {"get": _operation(served, "list", ()), "post": post},

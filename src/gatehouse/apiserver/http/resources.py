@@ -51,7 +51,7 @@ class Resources:
 
     async def _get(self, request: web.BaseRequest, target: Target) -> web.Response:
         if request.query.get("resourceVersion") != "0":
-            await self._store.fresh()
+            await self._store.read_fresh()
         entry = self._store.get(target.key)
         if entry is None:
             resource = target.served.resource

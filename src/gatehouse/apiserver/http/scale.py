@@ -53,7 +53,7 @@ async def answer(
     scale = target.served.scale
     assert scale is not None
     if verb == "get":
-        await store.fresh()
+        await store.read_fresh()
         entry = store.get(target.key)
         if entry is None:
             resource = target.served.resource

@@ -108,9 +108,9 @@ async def watch_objects(
     )
     wanted = number(request, "resourceVersion")
     if initial or not wanted:
-        await store.fresh()
+        await store.read_fresh()
     if wanted is not None and wanted > store.revision:
-        await store.fresh()
+        await store.read_fresh()
         if wanted > store.revision:
             raise errors.too_large_version(wanted, store.revision)
     seconds = number(request, "timeoutSeconds") or random.randint(*LONGEST_WATCH)  # noqa: S311
@@ -121,7 +121,9 @@ async def watch_objects(
         watch = store.watch(target.prefix, store.revision if from_now else wanted or 0)
     except CompactedError:
         await response.prepare(request)
-        gone = errors.expired(f"too old resource version: {wanted} ({store.horizon})").status()
+        gone = errors.expired(
+            f"too old resource version: {wanted} ({store.compacted_revision})"
+        ).status()
         line = b'{"type":"ERROR","object":' + msgspec.json.encode(gone) + b"}\n"
         await response.write(line)
         return response

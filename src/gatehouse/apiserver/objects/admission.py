@@ -54,7 +54,9 @@ class Admission:
             call.served.complete(obj)
         return warnings
 
-    def judge(self, call: WriteRequest, obj: Object, old: Object | None) -> tuple[str, ...]:
+    def run_admission_policies(
+        self, call: WriteRequest, obj: Object, old: Object | None
+    ) -> tuple[str, ...]:
         """Let plug-ins complete ``obj``, and validate it; gives warnings. Raises ApiError."""
         served = call.served
         with contextlib.suppress(*_MALFORMED):

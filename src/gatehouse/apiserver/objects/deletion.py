@@ -48,7 +48,7 @@ class Deletion:
             try:
                 return await self._delete(call, options, current)
             except MismatchError:
-                await self._store.fresh()
+                await self._store.read_fresh()
         raise errors.conflict(resource.plural, resource.group, call.name)
 
     async def _delete(
@@ -112,7 +112,7 @@ class Deletion:
                 else:
                     await self._store.put(call.key, obj, current.revision)
             except MismatchError:
-                await self._store.fresh()
+                await self._store.read_fresh()
                 continue
             return
 

@@ -52,7 +52,7 @@ class Registry:
     def kept(self) -> Iterator[ServedResource]:
         """Give every resource whose objects are stored, once."""
         found = self._storage.values()
-        return iter([served for served in found if served.kept and served.alias is None])
+        return iter([served for served in found if served.persisted and served.alias is None])
 
     def replace(self, group: str, plural: str, versions: Iterable[ServedResource]) -> None:
         """Serve these versions of a resource, and no others."""

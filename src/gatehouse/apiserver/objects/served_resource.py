@@ -69,7 +69,7 @@ class ServedResource:
     categories: tuple[str, ...] = ()
     status: bool = False
     """Whether there is a status subresource."""
-    born_with_status: bool = False
+    create_with_status: bool = False
     """Whether a status that is given at creation is kept: a kubelet makes its Node with one."""
     scale: Scale | None = None
     check: Check = nothing_to_check
@@ -78,7 +78,7 @@ class ServedResource:
     columns: tuple[Column, ...] = ()
     name_rule: str = "subdomain"
     """``subdomain``, ``label``, ``label1035`` (begins with a letter), or ``path``."""
-    kept: bool = True
+    persisted: bool = True
     """False: only created, answered, never stored (reviews)."""
     generation: bool = True
     builtin: bool = True
@@ -119,7 +119,7 @@ class ServedResource:
     @functools.cached_property
     def verbs(self) -> tuple[str, ...]:
         """The verbs that discovery names."""
-        if not self.kept:
+        if not self.persisted:
             return ("create",)
         all_verbs = "create delete deletecollection get list patch update watch".split()  # noqa: SIM905
         if self.resource.plural == "namespaces":

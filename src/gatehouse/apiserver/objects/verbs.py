@@ -68,12 +68,12 @@ class Verbs:
         for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "uid", "selfLink"):
             metadata.pop(field, None)
         applied = metadata.get("managedFields")
-        if served.status and not served.born_with_status:
+        if served.status and not served.create_with_status:
             obj.pop("status", None)
         warnings = self._admission.prepare(call, obj, None)
         if not applied:
             _own(call, None, obj)
-        warnings += self._admission.judge(call, obj, None)
+        warnings += self._admission.run_admission_policies(call, obj, None)
         name = metadata["name"]
         metadata["uid"] = uids.new()
         metadata["creationTimestamp"] = timestamps.now()
@@ -105,14 +105,14 @@ class Verbs:
         """
         resource = call.served.resource
         for _ in range(ATTEMPTS):
-            async with self._store.turn(call.key):
+            async with self._store.sync(call.key):
                 current = await self._store.known(call.key)
                 if current is None:
                     raise errors.not_found(resource.plural, resource.group, call.name)
                 try:
                     return await self._change(call, current, change(mutable_copy(current)))
                 except MismatchError:
-                    await self._store.fresh()
+                    await self._store.read_fresh()
                 except errors.ApiError as error:
                     if error.code != _CONFLICT or not await self._store.outdated(call.key, current):
                         raise
@@ -173,7 +173,7 @@ class Verbs:
             obj["metadata"]["managedFields"] = tracked
         else:
             _own(call, before, obj, cleared=tracked == [])
-        warnings += self._admission.judge(call, obj, before)
+        warnings += self._admission.run_admission_policies(call, obj, before)
         if served.generation and _spec(served, obj) != _spec(served, before):
             obj["metadata"]["generation"] = before["metadata"].get("generation", 0) + 1
         self._admission.finish(call, obj, before)

@@ -30,17 +30,17 @@ class EncryptionError(Exception):
 class IdentityTransformer:
     """Values lie as they are; sealed ones cannot be read."""
 
-    def seal(self, key: str, data: bytes) -> bytes:  # noqa: ARG002
+    def encrypt(self, key: str, data: bytes) -> bytes:  # noqa: ARG002
         """Give what to write for ``data``."""
         return data
 
-    def open(self, key: str, data: bytes) -> bytes:
+    def decrypt(self, key: str, data: bytes) -> bytes:
         """Give the value that was sealed. Raises EncryptionError."""
         if data.startswith(MARK):
             raise EncryptionError(f"{key} is sealed, and no key file was given")
         return data
 
-    def stale(self, key: str, data: bytes) -> bool:  # noqa: ARG002
+    def needs_reencryption(self, key: str, data: bytes) -> bool:  # noqa: ARG002
         """Whether a value should be written anew."""
         return False
 
@@ -52,7 +52,7 @@ class AESGCMTransformer(IdentityTransformer):
         self._first = next(iter(keys))
         self._ciphers = {name: AESGCM(key) for name, key in keys.items()}
 
-    def seal(self, key: str, data: bytes) -> bytes:
+    def encrypt(self, key: str, data: bytes) -> bytes:
         """Encrypt what belongs to a sensitive resource."""
         if not key.startswith(ENCRYPTED_PREFIXES):
             return data
@@ -60,7 +60,7 @@ class AESGCMTransformer(IdentityTransformer):
         sealed = self._ciphers[self._first].encrypt(nonce, data, key.encode())
         return MARK + self._first.encode() + b":" + nonce + sealed
 
-    def open(self, key: str, data: bytes) -> bytes:
+    def decrypt(self, key: str, data: bytes) -> bytes:
         """Decrypt what was encrypted. Raises EncryptionError."""
         if not data.startswith(MARK):
             return data
@@ -73,7 +73,7 @@ class AESGCMTransformer(IdentityTransformer):
         except InvalidTag as error:
             raise EncryptionError(f"{key} cannot be opened with key {name!r}") from error
 
-    def stale(self, key: str, data: bytes) -> bool:
+    def needs_reencryption(self, key: str, data: bytes) -> bool:
         """Whether a value lies there in the open, or sealed with another than the first key."""
         return key.startswith(ENCRYPTED_PREFIXES) and not data.startswith(
             MARK + self._first.encode() + b":"

@@ -64,11 +64,11 @@ class Store(abc.ABC):
     async def check(self) -> None:
         """Raise UnavailableError unless the engine takes requests."""
 
-    async def fresh(self) -> None:
+    async def read_fresh(self) -> None:
         """Wait until readers see every write that anybody was answered before this call."""
         return
 
-    def turn(self, key: str) -> AbstractAsyncContextManager[None]:  # noqa: ARG002
+    def sync(self, key: str) -> AbstractAsyncContextManager[None]:  # noqa: ARG002
         """Wait until nobody else of this process is between reading and writing an object.
 
         Nothing to wait for where :meth:`latest` gives what is still being written.
@@ -83,13 +83,13 @@ class Store(abc.ABC):
         """Give an object as :meth:`latest`; None only if no process had written it by now."""
         found = self.latest(key)
         if found is None:
-            await self.fresh()
+            await self.read_fresh()
             found = self.latest(key)
         return found
 
     async def outdated(self, key: str, entry: Entry) -> bool:
         """Whether another process had written over an entry by now."""
-        await self.fresh()
+        await self.read_fresh()
         found = self.latest(key)
         return found is None or found.revision != entry.revision
 
@@ -108,7 +108,7 @@ class Store(abc.ABC):
         """Give objects as they were at a revision, by key. Raises CompactedError."""
         if revision == self.revision:
             return self.list(prefix)
-        if revision < self.horizon:
+        if revision < self.compacted_revision:
             raise CompactedError
         found = dict(self.list(prefix))
         for event in reversed(self._history):
@@ -135,7 +135,7 @@ class Store(abc.ABC):
         return (f"{resource}/" for resource in tuple(self._entries))
 
     @property
-    def horizon(self) -> int:
+    def compacted_revision(self) -> int:
         """The oldest revision that a watch can be resumed from."""
         if len(self._history) == HISTORY:
             return self._history[0].revision
@@ -146,7 +146,7 @@ class Store(abc.ABC):
 
         Raises CompactedError.
         """
-        if revision < self.horizon:
+        if revision < self.compacted_revision:
             raise CompactedError
         watch = Watch(prefix, self._closed)
         if revision < self.revision:

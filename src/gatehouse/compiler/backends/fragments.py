@@ -126,7 +126,7 @@ class Fragments(Generic[I, W]):
             if not self._needs[each]:
                 del self._needs[each]
 
-    def turned(self) -> tuple[list[Any], list[Any]]:
+    def changed(self) -> tuple[list[Any], list[Any]]:
         """Give what any part needs now and none did when this was asked last, and the reverse."""
         turned, self._turned = self._turned, {}
         moved = [each for each, before in turned.items() if before != (each in self._needs)]

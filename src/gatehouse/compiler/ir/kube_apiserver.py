@@ -69,7 +69,7 @@ DEFAULT_HTTP2_STREAMS = 100
 class InFlight(msgspec.Struct, frozen=True, tag=True):
     """At most so many requests at a time; long-running ones are not counted. 0 refuses all."""
 
-    most: int
+    max: int
 
 
 class TokenBucket(msgspec.Struct, frozen=True, tag=True):

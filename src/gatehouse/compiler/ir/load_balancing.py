@@ -73,7 +73,7 @@ class LoadBalancer(msgspec.Struct, frozen=True):
     """URLs are distinct."""
     upstreams: tuple[UpstreamSet, ...] = ()
     """Sorted by name; names are distinct."""
-    released: tuple[UpstreamName, ...] = ()
+    released_upstreams: tuple[UpstreamName, ...] = ()
     """Upstreams that were ours and shall be empty, sorted. Any other upstream is left alone."""
     drain: float = 0.0
     """Seconds for which a server that leaves gets no new clients before it is removed."""
@@ -106,7 +106,7 @@ class Machines(msgspec.Struct, frozen=True):
     """Sorted by name; names are distinct."""
     gateway: Gateway
     """What they serve: listeners of their own in front of these upstreams."""
-    held: tuple[str, ...] = ()
+    retained_upstreams: tuple[str, ...] = ()
     """Its clusters that stay as they were last if they have no endpoints now, sorted."""
-    released: tuple[UpstreamName, ...] = ()
+    released_upstreams: tuple[UpstreamName, ...] = ()
     """None: what is not served is not there."""

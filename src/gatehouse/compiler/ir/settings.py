@@ -24,9 +24,9 @@ class ClientSettings(msgspec.Struct, frozen=True):
     """How long one connection may carry requests."""
     idle: float | None = None
     """How long a connection is kept without a request; 0: not at all."""
-    idle_told: float | None = None
+    keepalive_header_timeout: float | None = None
     """What clients are told of ``idle``."""
-    idle_least: float | None = None
+    keepalive_min_timeout: float | None = None
     """How long a connection without a request is kept even when the proxy would rather end it."""
     policies: tuple[str, ...] = ()
     """For people: the objects that say so, as ``namespace/name``."""
@@ -43,10 +43,10 @@ class ProxySettings(msgspec.Struct, frozen=True):
     """How answers of backends are read. Sizes in bytes, times in seconds between two steps."""
 
     buffering: bool | None = None
-    head: int | None = None
+    buffer_size: int | None = None
     """Of the buffer for the head of an answer."""
     buffers: Buffers | None = None
-    busy: int | None = None
+    busy_buffers_size: int | None = None
     """Of buffers that may be on their way to the client at once."""
     connect: float | None = None
     send: float | None = None
@@ -127,7 +127,7 @@ class Compression(msgspec.Struct, frozen=True):
     """Which answers are compressed with gzip, and how."""
 
     level: int | None = None
-    least: int | None = None
+    min_length: int | None = None
     """Bytes of the shortest answer."""
     types: tuple[str, ...] = ()
     buffers: Buffers | None = None
@@ -146,12 +146,12 @@ class DataPlaneSettings(msgspec.Struct, frozen=True):
     ipv4: bool = True
     ipv6: bool = True
     http2: bool = True
-    names_compared: bool = True
+    sni_host_validation: bool = True
     """Whether a request's host must belong to the listener of its TLS handshake."""
-    untold: tuple[str, ...] = ()
+    removed_headers: tuple[str, ...] = ()
     """Headers, lower case, that backends are not told; ``*`` for all that they are else."""
     client_address: ClientAddress | None = None
-    tokens: bool = False
+    server_tokens: bool = False
     """Whether answers say which version of the proxy they are from."""
     compression: Compression | None = None
 
@@ -176,7 +176,7 @@ class UsageReports(msgspec.Struct, frozen=True):
     certificate: str = ""
     """Path of a certificate that is shown; empty: none."""
     key: str = ""
-    first_enforced: bool = True
+    enforce_initial_report: bool = True
     """Whether no traffic is served before a first report was taken."""
 
 

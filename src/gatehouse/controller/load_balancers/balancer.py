@@ -65,7 +65,7 @@ class Balancer(msgspec.Struct):
 def merge_last_known(before: Machines, now: Machines) -> Machines:
     """Give what machines are to serve now, with what stays as it was last."""
     last = {each.name: each for each in before.gateway.clusters if each.endpoints}
-    kept = last.keys() & set(now.held)
+    kept = last.keys() & set(now.retained_upstreams)
     clusters = tuple(
         last[each.name] if each.name in kept and not each.endpoints else each
         for each in now.gateway.clusters
@@ -89,7 +89,7 @@ def next_owned_upstreams(
     found = {**owned, **{each.name: services[each.name] for each in asked.upstreams}}
     for name in compiled.forgotten:
         found.pop(name, None)
-    for name in asked.released:
+    for name in asked.released_upstreams:
         if reports and all(name in report.empty for report in reports):
             found.pop(name, None)
     return owned if found == owned else found

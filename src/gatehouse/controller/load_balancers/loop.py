@@ -138,9 +138,9 @@ class LoadBalancers:
             await self._woken.wait()
             await asyncio.sleep(DEBOUNCE_SECONDS)
             self._woken.clear()
-            self._turn()
+            self._run_once()
 
-    def _turn(self) -> None:
+    def _run_once(self) -> None:
         started = time.perf_counter()
         # Twice: what is ours follows from what is wanted, and what is released from what is ours.
         if self._compile():
@@ -166,12 +166,12 @@ class LoadBalancers:
         for report in self.machines.reports(balancer.name):
             balancer.reports[report.host] = report
 
-    def asking(self, name: str) -> Mapping[str, Any] | None:
+    def has_sources(self, name: str) -> Mapping[str, Any] | None:
         """Give the object that asks for the load balancer of a name."""
         key = next((key for key, each in self.balancers.items() if each.name == name), None)
         return None if key is None else self._object(key)
 
-    def on_machine(self) -> None:
+    def on_machine_report(self) -> None:
         """Note that a machine's agent came, went or reported."""
         self._woken.set()
 
@@ -202,7 +202,7 @@ class LoadBalancers:
         balancer.reports[report.host] = report
         self._teller.touch(balancer)
         asked = balancer.compiled.balancer
-        if asked is not None and report.empty.intersection(asked.released):
+        if asked is not None and report.empty.intersection(asked.released_upstreams):
             self._woken.set()
 
     def figures(self) -> Mapping[str, Metric]:

@@ -62,7 +62,7 @@ class MachineFleet:
             for host in _names(machines) - _names(self._wanted.get(name)):
                 self._delivery.dismiss(name, host)
                 self._standings.pop((name, host), None)
-        self._publisher.retain(set(self._wanted))
+        self._publisher.withdraw_except(set(self._wanted))
         for name, each in self._wanted.items():
             self._unsupported[name] = self._publisher.publish(each.gateway, each.proxy)
 
@@ -103,7 +103,7 @@ class MachineFleet:
         agrees = bool(desired) and instance.confirmed == desired
         if agrees:
             standing.agreed = now
-        refused = tuple((" ".join(each.origins), each.reason) for each in instance.refused)
+        refused = tuple((" ".join(each.origins), each.reason) for each in instance.rejected)
         standing.last = HostReport(
             host,
             version=_short(instance.confirmed),
@@ -120,10 +120,10 @@ class MachineFleet:
             return DISCONNECTED_MESSAGE
         if self._timer is None:
             # Whoever is missed later is looked for again when this one rings.
-            self._timer = asyncio.get_running_loop().call_later(left + 0.1, self._ring)
+            self._timer = asyncio.get_running_loop().call_later(left + 0.1, self._notify)
         return ""
 
-    def _ring(self) -> None:
+    def _notify(self) -> None:
         self._timer = None
         self._wake()
 
@@ -181,5 +181,5 @@ def _short(version: str) -> str:
 
 def _common(unsupported: Unsupported, found: DataPlaneReport) -> tuple[tuple[str, str], ...]:
     """Give what the proxy cannot do, which holds for all machines; refusals are each one's own."""
-    refused = set(found.refused)
+    refused = set(found.rejected)
     return tuple(each for each in unsupported if each not in refused)

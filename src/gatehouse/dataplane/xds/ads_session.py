@@ -110,12 +110,12 @@ class AdsSession:
         """The response with clusters that do not get warm."""
 
     @property
-    def told(self) -> str:
+    def target_version(self) -> str:
         """Version of the publication that the client is being told, or was; empty: none yet."""
         return self.target.version if self._number >= 0 else ""
 
     @property
-    def awaits(self) -> Awaited | None:
+    def deadline(self) -> Awaited | None:
         """What the client is given time for; None: it need not be watched."""
         clusters = self._types.get(CLUSTER)
         if clusters is not None and clusters.in_flight is not None:
@@ -126,7 +126,7 @@ class AdsSession:
             return Awaited("asking", SUBSCRIBE_GRACE_SECONDS)
         return None
 
-    def impatient(self) -> None:
+    def on_deadline(self) -> None:
         """Wait no longer for what is awaited."""
         clusters = self._types.get(CLUSTER)
         if clusters is not None and clusters.in_flight is not None:
@@ -135,11 +135,11 @@ class AdsSession:
             self._awaited.clear()
 
     @property
-    def at_rest(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether the client has the newest publication, less what it refused."""
         return self._number == self._publication.number and self._complete()
 
-    def unwanted(self) -> list[Key]:
+    def unsubscribed(self) -> list[Key]:
         """Give what the client has not asked for, though it was given reason to."""
         return [(type_url, name) for type_url, names in self._awaited.items() for name in names]
 
@@ -157,7 +157,7 @@ class AdsSession:
         if state is None:
             state = self._types[request.type_url] = Subscription(request.type_url)
         if request.nonce:
-            accepted = state.answered(request.nonce, request.refusal)
+            accepted = state.on_response(request.nonce, request.refusal)
             if request.type_url == ENDPOINTS and int(request.nonce) > self._begun:
                 self._owed -= accepted
         before = state.wildcard
@@ -181,7 +181,7 @@ class AdsSession:
         response = self._say()
         while response is None and not self._busy():
             if self._complete():
-                self.confirmed = self.told
+                self.confirmed = self.target_version
             if not self._advance():
                 return None
             response = self._say()
@@ -214,14 +214,14 @@ class AdsSession:
         newest, state = self._publication, self._types.get(ENDPOINTS)
         if newest.number == self._followed:
             return
-        changed = newest.since(self._followed) if self._followed >= 0 else None
+        changed = newest.changes_since(self._followed) if self._followed >= 0 else None
         self._followed = newest.number
         if (secrets := self._types.get(SECRET)) is not None:
             known = self.target.by_type.get(SECRET, {})
             secrets.mark(name for name in secrets.names if name not in known)
         if state is not None and changed is not None:
             state.mark(
-                name for type_url, name in changed if type_url == ENDPOINTS and state.covers(name)
+                name for type_url, name in changed if type_url == ENDPOINTS and state.matches(name)
             )
         elif state is not None:
             state.mark(state.names)
@@ -231,12 +231,12 @@ class AdsSession:
         newest = self._publication
         if newest.number == self._number:
             return False
-        changed = newest.since(self._number) if self._number >= 0 else None
+        changed = newest.changes_since(self._number) if self._number >= 0 else None
         self.target, self._number, self._begun = newest.current, newest.number, self._nonce
         keys = self._everything() if changed is None else changed
         for type_url, name in keys:
             state = self._types.get(type_url)
-            if state is not None and state.covers(name):
+            if state is not None and state.matches(name):
                 state.mark((name,))
                 if type_url == ENDPOINTS:
                     self._owed.add(name)
@@ -262,14 +262,14 @@ class AdsSession:
                 return None
             state = self._types[type_url]
             if state.in_flight is None:
-                resources, removed = state.news(self._lookup(type_url), self._publication)
+                resources, removed = state.next_resources(self._lookup(type_url), self._publication)
                 if resources or removed or self._owes_greeting(state):
                     return self._send(state, resources, removed)
         if self._busy() or self._unready():
             return None
         for type_url in sorted(self._types, key=_leaving_rank):
             state = self._types[type_url]
-            if state.in_flight is None and (gone := state.farewell()):
+            if state.in_flight is None and (gone := state.next_removals()):
                 return self._send(state, (), gone)
         return None
 
@@ -295,8 +295,8 @@ class AdsSession:
         if self._number != self._publication.number:
             # There may be something by now.
             return False
-        whole = state.wildcard and self._publication.knows(state.type_url, WILDCARD)
-        return whole and not state.greeted
+        whole = state.wildcard and self._publication.is_absent(state.type_url, WILDCARD)
+        return whole and not state.sent_once
 
     def _send(
         self, state: Subscription, resources: tuple[Resource, ...], removed: tuple[str, ...]
@@ -308,7 +308,7 @@ class AdsSession:
             # A cluster that changes is warmed like a new one, but its endpoints are not asked for
             # again: Envoy would wait 15 s for them.
             changed = (each.name for each in resources if state.known.get(each.name))
-            endpoints.tell_again(changed)
+            endpoints.resend(changed)
         state.sent(response.nonce, resources, removed)
         return response
 

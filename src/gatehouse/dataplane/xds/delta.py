@@ -100,4 +100,4 @@ class DeltaStream:
     def next(self) -> bytes | None:
         """Give the next response; None: there is nothing to say now."""
         response = self.conversation.next()
-        return None if response is None else write(response, self.conversation.told)
+        return None if response is None else write(response, self.conversation.target_version)

@@ -46,7 +46,7 @@ class SnapshotCache:
         self._step(resources, keys)
         return True
 
-    def amend(self, resources: ResourceSet, changed: Iterable[Key]) -> None:
+    def apply_changes(self, resources: ResourceSet, changed: Iterable[Key]) -> None:
         """Like :meth:`publish`, by somebody who knows what changed."""
         self._step(resources, changed)
 
@@ -54,25 +54,25 @@ class SnapshotCache:
         """Say nothing more: clients keep what they have."""
         self.open = False
 
-    def learn(self, keys: Iterable[Key]) -> None:
+    def mark_absent(self, keys: Iterable[Key]) -> None:
         """Take note that what is not here under ``keys`` does not exist.
 
         Of :data:`EVERYTHING` of a type: that who asks for it has heard of all there is.
         """
-        new = {key for key in keys if not self.knows(*key)}
+        new = {key for key in keys if not self.is_absent(*key)}
         if new:
             self._known |= new
             self._step(self.current, new)
 
-    def forget(self, keys: Iterable[Key]) -> None:
+    def unmark_absent(self, keys: Iterable[Key]) -> None:
         """Take back what :meth:`learn` was told."""
         self._known -= set(keys)
 
-    def knows(self, type_url: str, name: str) -> bool:
+    def is_absent(self, type_url: str, name: str) -> bool:
         """Whether what is not here under that name does not exist."""
         return self.open if self._complete else (type_url, name) in self._known
 
-    def since(self, number: int) -> Set[Key] | None:
+    def changes_since(self, number: int) -> Set[Key] | None:
         """Give what changed after publication ``number``; None: that is too long ago to say."""
         if not self._changes or self._changes[0].number > number + 1:
             return None

@@ -18,7 +18,7 @@ from gatehouse.dataplane.xds.subscription import NON_WILDCARD
 METHOD = "StreamAggregatedResources"
 
 
-class Dialogue:
+class SotwStream:
     """A conversation in the words of this variant."""
 
     Message = discovery_pb2.DiscoveryRequest
@@ -73,7 +73,7 @@ class Dialogue:
         if response.type_url not in NON_WILDCARD:
             resources = list(self._whole(response).values())
         parts = [
-            protobuf_wire.field(1, self.conversation.told.encode()),
+            protobuf_wire.field(1, self.conversation.target_version.encode()),
             protobuf_wire.field(4, response.type_url.encode()),
             protobuf_wire.field(5, response.nonce.encode()),
         ]

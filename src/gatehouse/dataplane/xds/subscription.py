@@ -47,7 +47,7 @@ class Subscription:
         """What the client has: versions by name."""
         self.refused: dict[str, RejectedResource] = {}
         self.in_flight: InFlight | None = None
-        self.greeted = False
+        self.sent_once = False
         """Whether it was told anything yet."""
         self._fresh = True
         self._dirty: dict[str, None] = {}
@@ -55,17 +55,17 @@ class Subscription:
         self._leaving: dict[str, None] = {}
         self._expecting: set[str] = set()
         """What of the response in flight the client will have once it is accepted."""
-        self._trials: deque[tuple[str, ...]] = deque()
+        self._bisect_queue: deque[tuple[str, ...]] = deque()
         """Parts of a refused response, to be told by themselves: one of them is the bad one."""
 
-    def covers(self, name: str) -> bool:
+    def matches(self, name: str) -> bool:
         """Whether the client asked for this name, or for all."""
         return self.wildcard or name in self.names
 
     @property
     def idle(self) -> bool:
         """Whether nothing more is to be said, as far as is known."""
-        pending = (self.in_flight, self._dirty, self._leaving, self._trials)
+        pending = (self.in_flight, self._dirty, self._leaving, self._bisect_queue)
         return not any(pending)
 
     def settled(self, name: str) -> bool:
@@ -74,7 +74,7 @@ class Subscription:
             name in self._dirty
             or name in self._leaving
             or name in self._expecting
-            or any(name in group for group in self._trials)
+            or any(name in group for group in self._bisect_queue)
         )
 
     def mark(self, names: Iterable[str]) -> None:
@@ -113,10 +113,10 @@ class Subscription:
                 # Of what is covered still, by the wildcard, it is to hear anew.
                 self.mark((each,))
 
-    def tell_again(self, names: Iterable[str]) -> None:
+    def resend(self, names: Iterable[str]) -> None:
         """Tell of these once more, as far as they are asked for."""
         for name in names:
-            if self.covers(name):
+            if self.matches(name):
                 self._lost(name)
                 self.mark((name,))
 
@@ -126,12 +126,12 @@ class Subscription:
         self._leaving.pop(name, None)
         self._expecting.discard(name)
 
-    def news(
+    def next_resources(
         self, lookup: Lookup, publication: SnapshotCache
     ) -> tuple[tuple[Resource, ...], tuple[str, ...]]:
         """Give what is to be told next, and which names that it asked for do not exist."""
-        while self._trials:
-            group = dict.fromkeys(self._trials.popleft())
+        while self._bisect_queue:
+            group = dict.fromkeys(self._bisect_queue.popleft())
             found = self._collect(group, lookup, publication)
             self.mark(group)
             if found != ((), ()):
@@ -146,13 +146,13 @@ class Subscription:
         missing: list[str] = []
         size = 0
         for name in list(names):
-            resource = lookup(name) if self.covers(name) else None
+            resource = lookup(name) if self.matches(name) else None
             if resource is not None and self._wants(resource):
                 size += len(resource.body)
                 if resources and size > RESPONSE_BYTES:
                     break
                 resources.append(resource)
-            elif resource is None and self._unheard(name, publication):
+            elif resource is None and self._needs_not_found(name, publication):
                 missing.append(name)
             del names[name]
         return tuple(resources), tuple(missing)
@@ -166,23 +166,23 @@ class Subscription:
             return False
         return refused is None or refused.resource.version != resource.version
 
-    def _unheard(self, name: str, publication: SnapshotCache) -> bool:
+    def _needs_not_found(self, name: str, publication: SnapshotCache) -> bool:
         """Whether the client is to be told at once that there is no such resource.
 
         What it has is taken away later, when nothing uses it any more.
         """
         self.refused.pop(name, None)
-        if not self.covers(name):
+        if not self.matches(name):
             self._lost(name)
             return False
-        if not publication.knows(self.type_url, name):
+        if not publication.is_absent(self.type_url, name):
             return False
         has = self.known.get(name)
         if has:
             self._leaving[name] = None
         return has is None and name in self.names
 
-    def farewell(self) -> tuple[str, ...]:
+    def next_removals(self) -> tuple[str, ...]:
         """Give what is to be taken away."""
         return tuple(self._leaving)
 
@@ -192,9 +192,9 @@ class Subscription:
         self._expecting = {each.name for each in resources}.union(removed)
         for name in removed:
             self._leaving.pop(name, None)
-        self.greeted = True
+        self.sent_once = True
 
-    def answered(self, nonce: str, refusal: Nack | None) -> Set[str]:
+    def on_response(self, nonce: str, refusal: Nack | None) -> Set[str]:
         """Take in the client's answer; give the names that it accepts.
 
         One to a response that is not in flight says nothing.
@@ -240,7 +240,7 @@ class Subscription:
             self.mark(names)
             return
         half = len(names) // 2
-        self._trials.extendleft((tuple(names[half:]), tuple(names[:half])))
+        self._bisect_queue.extendleft((tuple(names[half:]), tuple(names[:half])))
 
 
 def _blamed(names: list[str], refusal: Nack) -> Mapping[str, str]:

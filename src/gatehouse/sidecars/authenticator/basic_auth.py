@@ -35,9 +35,9 @@ class BasicAuthenticator:
         self._key = secrets.token_bytes(32)
         self._answers: dict[bytes, asyncio.Task[bool]] = {}
         self._turns = asyncio.Semaphore(MAX_CONCURRENT_HASHES)
-        self.actions = {"admit": self.admit}
+        self.actions = {"admit": self.check}
 
-    async def admit(self, asked: AuthRequest) -> web.Response:
+    async def check(self, asked: AuthRequest) -> web.Response:
         """Say whether a request may go on; ask for a name and a password otherwise."""
         given = credentials(asked.authorization)
         if given is not None and await self._known(*given):
@@ -66,7 +66,7 @@ class BasicAuthenticator:
                 return await asyncio.to_thread(password_hashes.matches, hashed, password)
             except password_hashes.UncheckableError as error:
                 subject = f"authenticator: filter {self._realm.filter}"
-                self._failures.failed(subject, f"a password cannot be checked: {error}")
+                self._failures.record(subject, f"a password cannot be checked: {error}")
                 return False
 
 

@@ -30,13 +30,13 @@ class CookieCipher:
         key = HKDF(hashes.SHA256(), 32, None, self._info).derive(_stretched(self._secret))
         return AESGCM(key)
 
-    def seal(self, purpose: str, content: bytes) -> str:
+    def encrypt(self, purpose: str, content: bytes) -> str:
         """Give text for a cookie, that only opens for the same purpose."""
         nonce = os.urandom(_NONCE)
         sealed = nonce + self._cipher.encrypt(nonce, content, purpose.encode())
         return base64.urlsafe_b64encode(sealed).decode().rstrip("=")
 
-    def open(self, purpose: str, text: str) -> bytes | None:
+    def decrypt(self, purpose: str, text: str) -> bytes | None:
         """Give what was sealed; None if it was not, or for something else."""
         try:
             sealed = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)

@@ -130,7 +130,7 @@ class RelyingParty:
         if verifier:
             query |= {"code_challenge": _challenge(verifier), "code_challenge_method": "S256"}
         kept = Login(nonce, verifier, urls.safe_return_path(asked.uri), time.time())
-        remembered = self._login_cookie(state, self._keeper.of_login(state, kept), asked)
+        remembered = self._login_cookie(state, self._keeper.encode_login(state, kept), asked)
         url = urls.with_query(metadata.authorization_endpoint, query.items())
         return _redirect(url, [remembered])
 
@@ -258,7 +258,7 @@ class RelyingParty:
 
     def _cookies(self, session: Session, asked: AuthRequest) -> list[str]:
         """Give what is to be set; raises TooLongError."""
-        parts = cookies.split(self.party.cookie, self._keeper.of_session(session))
+        parts = cookies.split(self.party.cookie, self._keeper.encode_session(session))
         secure = self._secure(asked)
         return [cookies.written(name, value, secure=secure) for name, value in parts]
 
@@ -283,7 +283,7 @@ class RelyingParty:
         )  # fmt: skip
 
     def _failed(self, reason: str) -> None:
-        self._failures.failed(f"authenticator: filter {self.party.filter}", reason)
+        self._failures.record(f"authenticator: filter {self.party.filter}", reason)
 
     def _unavailable(self, error: UnavailableError) -> web.Response:
         self._failed(f"the provider is not available: {error}")

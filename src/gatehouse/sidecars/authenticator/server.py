@@ -99,7 +99,7 @@ class AuthServer:
         provider = Provider(each.party, each.secret, each.trust, http)
         return RelyingParty(each.party, each.keeper, provider, self._failures)
 
-    async def look(self) -> None:
+    async def housekeeping(self) -> None:
         """Nothing is to be done now and then."""
 
     async def drain(self) -> None:
@@ -150,7 +150,7 @@ class AuthServer:
             return await act(asked)
         except Exception as error:
             # Nobody is let in, and others are served on.
-            self._failures.failed(f"authenticator: {action}", f"{type(error).__name__}: {error}")
+            self._failures.record(f"authenticator: {action}", f"{type(error).__name__}: {error}")
             return web.Response(status=500)
 
     def _stay(self, name: str) -> None:

@@ -64,16 +64,16 @@ class SessionCodec:
         """Read the login that is called ``state``."""
         return self._opened(Login, f"login\0{state}", text)
 
-    def of_session(self, session: Session) -> str:
+    def encode_session(self, session: Session) -> str:
         """Write a session."""
-        return self._seal.seal(self._session, msgspec.msgpack.encode(session))
+        return self._seal.encrypt(self._session, msgspec.msgpack.encode(session))
 
-    def of_login(self, state: str, login: Login) -> str:
+    def encode_login(self, state: str, login: Login) -> str:
         """Write a login."""
-        return self._seal.seal(f"login\0{state}", msgspec.msgpack.encode(login))
+        return self._seal.encrypt(f"login\0{state}", msgspec.msgpack.encode(login))
 
     def _opened(self, kind: type[_Kept], purpose: str, text: str) -> _Kept | None:
-        content = self._seal.open(purpose, text)
+        content = self._seal.decrypt(purpose, text)
         try:
             return None if content is None else msgspec.msgpack.decode(content, type=kind)
         except msgspec.MsgspecError:

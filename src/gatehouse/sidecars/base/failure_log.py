@@ -30,7 +30,7 @@ class FailureLog:
         self._clock = clock
         self._said: dict[tuple[str, str], tuple[float, int]] = {}
 
-    def failed(self, subject: str, reason: str) -> None:
+    def record(self, subject: str, reason: str) -> None:
         """Take note of a failure, and say it if it is new or was not said for a minute."""
         key, now = (subject, reason), self._clock()
         last, untold = self._said.get(key, (0.0, 0))

@@ -22,7 +22,7 @@ async def run(directory: Path, service: Service) -> None:
     _clear(directory)
     server = await control.listen(directory, service)
     taken = (directory / control.SOCKET).stat().st_ino
-    looking = asyncio.create_task(service.look())
+    looking = asyncio.create_task(service.housekeeping())
     ends = [asyncio.create_task(event.wait()) for event in (stop, service.idle)]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     # From here on whoever asks finds nobody, and starts another.

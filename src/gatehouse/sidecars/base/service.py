@@ -24,7 +24,7 @@ class Service(Protocol):
         All of it or, raising RefusedError, nothing new.
         """
 
-    async def look(self) -> None:
+    async def housekeeping(self) -> None:
         """Do what is to be done now and then, until cancelled."""
 
     async def drain(self) -> None:

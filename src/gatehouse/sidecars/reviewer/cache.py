@@ -30,7 +30,7 @@ class CacheEntry(msgspec.Struct, frozen=True):
     """An answer, and the moments at which it was asked for and is to be dropped (monotonic)."""
 
     verdict: Verdict
-    asked: float
+    pending: float
     until: float
 
 
@@ -60,7 +60,7 @@ class TTLCache:
         kept = self._kept.get(key)
         if kept is None:
             return None
-        left = self.left(kept.verdict, kept.asked, keep)
+        left = self.left(kept.verdict, kept.pending, keep)
         if left <= 0:
             return None
         self._kept.move_to_end(key)

@@ -135,7 +135,7 @@ class CachingReviewer:
         """Have a cluster asked in its turn; gives the moment from which the answer counts, too."""
         begun, outcome = time.monotonic(), "failed"
         try:
-            async with self._turns.turn(cluster):
+            async with self._turns.acquire(cluster):
                 asked = time.monotonic()
                 verdict = await ask()
             outcome = "granted" if verdict.granted else "refused"

@@ -44,7 +44,7 @@ class ClusterLimiter:
         return {cluster: queue.asked for cluster, queue in self._queues.items()}
 
     @contextlib.asynccontextmanager
-    async def turn(self, cluster: str) -> AsyncIterator[None]:
+    async def acquire(self, cluster: str) -> AsyncIterator[None]:
         """Wait for a turn, and have it. Raises BusyError."""
         queue = self._queues.setdefault(cluster, _Queue(self._at_once))
         if queue.asked >= self._most:

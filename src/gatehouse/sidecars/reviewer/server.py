@@ -86,7 +86,7 @@ class Serving:
         elif self._leaving is None:
             self._leaving = asyncio.get_running_loop().call_later(self._linger, self.idle.set)
 
-    async def look(self) -> None:
+    async def housekeeping(self) -> None:
         """Forget what is good no more, and end when another took over, until cancelled."""
         swept = 0.0
         now = asyncio.get_running_loop().time
@@ -109,12 +109,12 @@ class Serving:
             self._parting = True
             for site in tuple(self._runner.sites):
                 await site.stop()
-            await self._parted(seconds)
+            await self._detached(seconds)
             await self._runner.cleanup()
         if self._upstream is not None:
             await self._upstream.close()
 
-    async def _parted(self, seconds: float) -> None:
+    async def _detached(self, seconds: float) -> None:
         """Wait until connections have ended, each after an answer that says so."""
         assert self._runner is not None
         now = asyncio.get_running_loop().time
@@ -210,7 +210,7 @@ class Serving:
             # A server's message may quote what it was asked about.
             reason = reason.replace(token, "…")
         reason = reason[:LONGEST_REASON]
-        self._failures.failed("reviewer", reason)
+        self._failures.record("reviewer", reason)
         return web.Response(status=503, text=reason)
 
 

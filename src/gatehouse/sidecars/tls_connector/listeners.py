@@ -112,7 +112,7 @@ class Listeners:
         else:
             self.idle.set()
 
-    async def look(self) -> None:
+    async def housekeeping(self) -> None:
         """Now and then end connections that NGINX left and nobody takes from, until cancelled."""
         while True:
             await asyncio.sleep(POLL_SECONDS)

@@ -92,7 +92,7 @@ class DownstreamConnection(asyncio.Protocol):
 
     def fail(self, why: str) -> None:
         """Give up; NGINX finds its connection closed before an answer, and says 502."""
-        self._failures.failed(self._target.connector.shown, why)
+        self._failures.record(self._target.connector.shown, why)
         self._far.close()
         self.transport.close()
 
@@ -179,33 +179,33 @@ class UpstreamConnection(asyncio.Protocol):
         """Begin the handshake."""
         self.transport = cast(asyncio.Transport, transport)
         self.is_open = True
-        self._shake()
+        self._handshake()
 
     def data_received(self, data: bytes) -> None:
         """Go on with the handshake, or pass on what the endpoint sent."""
         self._received.write(data)
         if not self._proven:
-            self._shake()
+            self._handshake()
         # Never what somebody else says, not even before the connection is closed.
         if self._proven:
             self._pass_on()
 
-    def _shake(self) -> None:
+    def _handshake(self) -> None:
         if self.proven.done():
             return
         try:
             self._tls.do_handshake()
-            self._prove()
+            self._verify()
         except ssl.SSLWantReadError:
             pass
         except (ssl.SSLError, UntrustedError) as error:
-            self._doubt(error)
+            self._fail_verification(error)
         else:
             self._proven = True
             self.proven.set_result(None)
         self._flush()
 
-    def _prove(self) -> None:
+    def _verify(self) -> None:
         certificate = self._tls.getpeercert() or {}
         if not san_match.matches_any_san(certificate, self._names):
             wanted = ", ".join(name.value for name in self._names)
@@ -214,7 +214,7 @@ class UpstreamConnection(asyncio.Protocol):
                 f"{san_match.shown(certificate)}"
             )
 
-    def _doubt(self, error: Exception) -> None:
+    def _fail_verification(self, error: Exception) -> None:
         if not self.proven.done():
             self.proven.set_exception(error)
 
@@ -282,7 +282,9 @@ class UpstreamConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Take the end of the connection for one of what was sent on it."""
         self._received.write_eof()
-        self._doubt(ConnectionResetError("the connection was closed during the handshake"))
+        self._fail_verification(
+            ConnectionResetError("the connection was closed during the handshake")
+        )
         if self._proven and not self._ended[1]:
             self._pass_on()
         return True
@@ -300,7 +302,9 @@ class UpstreamConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """End NGINX's side too, when it has taken what there is."""
         self.is_open = False
-        self._doubt(error or ConnectionResetError("the connection was closed during the handshake"))
+        self._fail_verification(
+            error or ConnectionResetError("the connection was closed during the handshake")
+        )
         if error is not None and self._proven and not self._heard:
             # As an endpoint does that refuses our certificate, if its reason is lost on the way.
             self._near.fail(f"the connection was lost before any answer: {reason(error)}")

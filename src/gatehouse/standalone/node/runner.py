@@ -50,7 +50,7 @@ VOLUMES = "volumes"
 class Launch(msgspec.Struct, frozen=True):
     """What is started for a Pod."""
 
-    words: tuple[str, ...]
+    argv: tuple[str, ...]
     enter: tuple[str, ...] = ()
     """Words in front that start it in a network of its own."""
     env: dict[str, str] = {}
@@ -90,7 +90,7 @@ class PodRunner:
         """Keep the process running until cancelled, which leaves it running."""
         await self._fill()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._keep())
+            group.create_task(self._supervise())
             group.create_task(self._refresh())
             group.create_task(log_index.index(self._directory / "log"))
 
@@ -118,7 +118,7 @@ class PodRunner:
             try:
                 await self._volumes.fill()
             except (VolumeError, kube.ApiError, OSError) as error:
-                self._say(reason="ContainerCreating", message=str(error))
+                self._set_state(reason="ContainerCreating", message=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 return
@@ -129,7 +129,7 @@ class PodRunner:
             await asyncio.sleep(min(60.0, self._volumes.refresh_in))
             await self._fill()
 
-    async def _keep(self) -> None:
+    async def _supervise(self) -> None:
         delay, restarts = RESTART_FIRST, pods.restarts(self.pod)
         process = await self._adopt()
         while not self._ending.is_set():
@@ -137,7 +137,9 @@ class PodRunner:
             if process is None:
                 process = self._start()
                 since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-                self._say(running=True, started=False, ready=False, restarts=restarts, since=since)
+                self._set_state(
+                    running=True, started=False, ready=False, restarts=restarts, since=since
+                )
             self._process = process
             why = await self._live(process)
             if self._ending.is_set():
@@ -147,7 +149,7 @@ class PodRunner:
                 delay = RESTART_FIRST
             message = f"{why or 'the process ended'}; it is started again in {delay:g} s"
             log.warning("ended", pod=self.pod["metadata"]["name"], restarts=restarts)
-            self._say(
+            self._set_state(
                 started=False,
                 ready=False,
                 restarts=restarts,
@@ -173,7 +175,7 @@ class PodRunner:
         return None
 
     def _start(self) -> process_records.Record:
-        child = self._spawn(self._launch.words)
+        child = self._spawn(self._launch.argv)
         _reap(child)
         (self._directory / BUILD).write_text(self._launch.build)
         return process_records.record(child.pid, self._record)
@@ -210,8 +212,8 @@ class PodRunner:
         """Probe a process until it ends; gives why it had to, if a probe wanted that."""
         reasons: list[tuple[str, float | None]] = []
         told = probes.ProbeCallbacks(
-            started=lambda: self._say(started=True),
-            ready=lambda ready: self._say(ready=ready),
+            started=lambda: self._set_state(started=True),
+            ready=lambda ready: self._set_state(ready=ready),
             failed=lambda reason, grace: reasons.append((reason, grace)),
         )
         known = self.state
@@ -239,10 +241,10 @@ class PodRunner:
     async def _kill(self, process: process_records.Record, why: str, grace: float | None) -> None:
         """End a process that its probes have given up, as its Pod asks for."""
         log.warning("killed", pod=self.pod["metadata"]["name"], reason=why)
-        self._say(ready=False)
+        self._set_state(ready=False)
         await _terminate(process, await self._before_end(grace))
 
-    def _say(self, **changes: Any) -> None:
+    def _set_state(self, **changes: Any) -> None:
         if "running" not in changes and "reason" in changes:
             changes["running"] = False
         state = msgspec.structs.replace(self.state, **changes)

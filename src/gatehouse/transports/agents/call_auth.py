@@ -84,11 +84,9 @@ class CallAuthorizer:
         for owner in claimed:
             if identity.owner and owner != identity.owner:
                 why = f"the token is one of {identity.owner}, not of {owner} ({OWNER_LABEL})"
-                await self.forbid(
-                    context, UnauthorizedRequest(identity, "claimed to be a Pod"), why
-                )
+                await self.deny(context, UnauthorizedRequest(identity, "claimed to be a Pod"), why)
 
-    async def forbid(self, context: Context, trespass: UnauthorizedRequest, why: str) -> NoReturn:
+    async def deny(self, context: Context, trespass: UnauthorizedRequest, why: str) -> NoReturn:
         """End the call, and have it noted."""
         log.warning(
             "agent refused",
@@ -106,7 +104,7 @@ class CallAuthorizer:
         """End a call for what the caller's gateway has not: forbidden if ``holder`` has it."""
         if holder:
             refused = f"{what} of another Gateway than {identity.gateway}, the caller's own"
-            await self.forbid(
+            await self.deny(
                 context, UnauthorizedRequest(identity, f"asked for {what}", holder), refused
             )
         await abort(context, grpc.StatusCode.NOT_FOUND, why)

@@ -154,15 +154,15 @@ class Fleet:
         plane = self._gateways.get(identity.gateway)
         return plane.publication.get(version) if plane else None
 
-    def holder(self, holds: Callable[[Publication], object]) -> str:
+    def owner_of(self, holds: Callable[[Publication], object]) -> str:
         """Name the first gateway whose bundles fulfil ``holds``; empty: none does."""
         found = (name for name, plane in self._gateways.items() if holds(plane.publication))
         return next(found, "")
 
-    def asked_of(self, correlation: str) -> str:
+    def pending_for(self, correlation: str) -> str:
         """Name the gateway of which an instance was asked ``correlation``; empty: none was."""
         for name, plane in self._gateways.items():
-            if any(peer.session.asked(correlation) for peer in plane.peers.values()):
+            if any(peer.session.pending_version(correlation) for peer in plane.peers.values()):
                 return name
         return ""
 
@@ -182,11 +182,11 @@ class Fleet:
         peer = plane.peers.get(identity.instance) if plane else None
         if plane is None or peer is None:
             return None
-        version = peer.session.asked(correlation)
+        version = peer.session.pending_version(correlation)
         published = plane.publication.get(version) if version else None
         return peer.apply(published, correlation) if published else None
 
-    def greet(self, identity: Identity, about: session.Register) -> None:
+    def on_connect(self, identity: Identity, about: session.Register) -> None:
         """Take note of a new connection, which comes before its stream."""
         self.receive(identity, session.Reconnect(about))
         self._forget_after(self._apply_deadline, identity)
@@ -228,7 +228,7 @@ class Fleet:
             self._carry_out(identity, peer, effect)
         self._set_timer(identity, peer)
 
-    def dismiss(self, gateway: str, instance: str) -> None:
+    def disconnect_all(self, gateway: str, instance: str) -> None:
         """End the streams of an instance: it is no longer to be spoken to."""
         plane = self._gateways.get(gateway)
         peer = plane.peers.get(instance) if plane else None
@@ -314,7 +314,7 @@ class Fleet:
 def _instance_report(name: str, state: session.Session) -> InstanceReport:
     return InstanceReport(
         instance=name,
-        desired=state.told,
+        desired=state.sent_version,
         confirmed=state.confirmed,
         error=state.error,
         proxy=state.about.proxy,

@@ -76,7 +76,7 @@ class Published:
 
 def _followed(before: Published, bundle: FileSet) -> FileSet:
     """Give the bundle without what some instances get apart, made of that of the one before."""
-    differing = [each for each in before.bundle.files.until(bundle.files) if not name_of(each[0])]
+    differing = [each for each in before.bundle.files.diff(bundle.files) if not name_of(each[0])]
     gone = [path for path, _, new in differing if new is None]
     return before.files.changed([new for _, _, new in differing if new is not None], gone)
 
@@ -94,7 +94,7 @@ class _Contents:
     def follow(self, before: FileSet, after: FileSet) -> dict[str, File]:
         """Follow from one bundle to the next; gives what is there no more."""
         left = {}
-        for _, old, new in before.files.until(after.files):
+        for _, old, new in before.files.diff(after.files):
             if new is not None:
                 self._paths[new.digest] += 1
                 self._found[new.digest] = new

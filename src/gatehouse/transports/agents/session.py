@@ -119,11 +119,11 @@ class Session:
         self._new_id, self._apply_deadline = new_id, apply_deadline
 
     @property
-    def told(self) -> str:
+    def sent_version(self) -> str:
         """The version last asked for, or found to be there already."""
         return self._told
 
-    def asked(self, correlation: str) -> str:
+    def pending_version(self, correlation: str) -> str:
         """Give the version that was asked for under ``correlation``; empty: none was."""
         for request in (self.in_flight, self._overdue):
             if request is not None and request.correlation == correlation:
@@ -195,7 +195,7 @@ class Session:
             self.confirmed = ""
             self._has.clear()
         elif before:
-            self._anew()
+            self._reset()
 
     @property
     def _parts(self) -> dict[str, str]:
@@ -219,9 +219,9 @@ class Session:
             self.confirmed = ""
         elif not missing and self.confirmed != self.desired and self.in_flight is None:
             self.confirmed = self._told = self.desired
-            self._anew()
+            self._reset()
 
-    def _anew(self) -> None:
+    def _reset(self) -> None:
         """Let the next attempt be at once, and as if it were the first."""
         self._failures, self._retry_at, self.error = 0, 0.0, ""
         self._put_off.clear()
@@ -231,9 +231,9 @@ class Session:
             return
         self.desired, self._apart = wanted.version, wanted.apart
         # Another version is worth an attempt at once, however the last one went.
-        self._anew()
+        self._reset()
         # What the instance has may be known only now: it is older than this control plane.
-        self._believe(self._claimed)
+        self._trust_reported_version(self._claimed)
         if self.confirmed == wanted.version:
             self._told = wanted.version
 
@@ -267,7 +267,7 @@ class Session:
     def _restarted(self, about: Register) -> None:
         self.about, self._claimed, self._health = about, "", ""
         # What its predecessor had, or may still have been about to answer, says nothing of it.
-        self._anew()
+        self._reset()
         self.confirmed = ""
         self._has.clear()
         self._overdue = None
@@ -276,9 +276,9 @@ class Session:
     def _has_version(self, version: str) -> None:
         if self.in_flight is None:
             self._claimed = version
-            self._believe(version)
+            self._trust_reported_version(version)
 
-    def _believe(self, version: str) -> None:
+    def _trust_reported_version(self, version: str) -> None:
         """Take the instance's word for the files that it serves, if they are the desired ones."""
         if not version or version != self._parts[""]:
             return
@@ -336,7 +336,7 @@ class Session:
             return
         # Whatever the servers were, the new files are the beginning.
         self._has = {"": request.value}
-        self._anew()
+        self._reset()
         if request.value == request.version:
             self.confirmed = request.version
 

@@ -99,7 +99,7 @@ class Services:
         asked = self._fleet.asked(identity, correlation)
         if asked is None:
             # The other instances of its own gateway are asked for the same bundle.
-            holder = self._fleet.asked_of(correlation)
+            holder = self._fleet.pending_for(correlation)
             await self._callers.missing(
                 context,
                 identity,

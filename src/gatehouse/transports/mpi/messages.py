@@ -120,7 +120,7 @@ def servers_request(bundle: FileSet, upstream: str, nginx_id: str, correlation: 
     for each in found:
         server = struct_pb2.Struct()
         # Whether one is fit is for its readiness to say, so failures count for nothing.
-        server.update({"server": each.written, "weight": each.weight, "max_fails": 0})
+        server.update({"server": each.encoded, "weight": each.weight, "max_fails": 0})
         servers.append(server)
     action = command_pb2.NGINXPlusAction()
     if endpoints.stream_file(upstream) in bundle.files:

@@ -96,7 +96,7 @@ class Services:
         self, request: command_pb2.CreateConnectionRequest, context: Context
     ) -> command_pb2.CreateConnectionResponse:
         identity = await self._describe(request.resource, context)
-        self._fleet.greet(identity, messages.nginx_of(request.resource.instances))
+        self._fleet.on_connect(identity, messages.nginx_of(request.resource.instances))
         status = common_pb2.CommandResponse.CommandStatus.COMMAND_STATUS_OK
         return command_pb2.CreateConnectionResponse(
             response=common_pb2.CommandResponse(status=status, message="connected")
@@ -164,7 +164,7 @@ class Services:
         current = self._fleet.current(identity)
         version = request.config_version.version
         if current is None or version not in ("", current.bundle.version):
-            holder = self._fleet.holder(lambda published: published.get(version))
+            holder = self._fleet.owner_of(lambda published: published.get(version))
             # An older version of its own may be another's by chance.
             holder = "" if self._fleet.published(identity, version) else holder
             why = "there is no such version"
@@ -188,7 +188,7 @@ class Services:
         digest = request.file_meta.hash
         file = self._fleet.find(identity, digest) or self._main_file(identity, request)
         if file is None:
-            holder = self._fleet.holder(lambda published: published.find(digest))
+            holder = self._fleet.owner_of(lambda published: published.find(digest))
             why = f"no {request.file_meta.name} with this hash"
             await self._callers.missing(context, identity, "a file", holder, why)
         return file

@@ -113,7 +113,7 @@ class HostState:
         """Whether it is time to ask the host who it is."""
         return now >= self._next_probe
 
-    def met(self, api: int, about: NginxInfo, now: float) -> None:
+    def on_connected(self, api: int, about: NginxInfo, now: float) -> None:
         """Note that the host answered, and who it is; another life starts with nothing known."""
         if self._about != about or self._api != api:
             self.forget()
@@ -128,14 +128,14 @@ class HostState:
         self._met_at = now
         self._look_again()
 
-    def sure(self, began: float, now: float) -> bool:
+    def is_current(self, began: float, now: float) -> bool:
         """Whether the host lived the life that is known when the batch began, or since."""
         return (
             self._met_at > began - IDENTITY_TTL_SECONDS
             and now - self._met_at < PROBE_INTERVAL_SECONDS
         )
 
-    def recognises(self, about: NginxInfo, now: float) -> bool:
+    def is_same_instance(self, about: NginxInfo, now: float) -> bool:
         """Whether a host that says this lives the life that is known; else it is met anew."""
         if about == self._about:
             self._met_at = now
@@ -155,7 +155,7 @@ class HostState:
         for each in settled[: max(LOOKED_AT_EACH_PROBE, int(share))]:
             each.known = None
 
-    def lost(self, error: str, now: float) -> None:
+    def on_lost(self, error: str, now: float) -> None:
         """Note that the host cannot be spoken to."""
         self.forget()
         self._about = None
@@ -199,7 +199,7 @@ class HostState:
             held.retry_at = now + retry_delay(held.failures) + self._jitter()
             self.retries += 1
 
-    def notorious(self, name: UpstreamName) -> bool:
+    def failed_twice(self, name: UpstreamName) -> bool:
         """Note that the host failed at an upstream; says whether it did so the last time as well.
 
         Then it is that upstream's failure: one that nothing can be said of must not keep all those

@@ -94,25 +94,25 @@ class Worker:
                 try:
                     await self._turn()
                 except PlusError as error:
-                    self._lose(str(error))
+                    self._on_lost(str(error))
                 except ssl.SSLError as error:
-                    self._lose(f"certificates to speak with: {error.reason or error}")
+                    self._on_lost(f"certificates to speak with: {error.reason or error}")
                 except Exception as error:
                     # What nobody was prepared for must not end the care for this host.
                     log.exception("not done", host=self._host.url)
-                    self._lose(f"{type(error).__name__}: {error}")
-                self._tell()
+                    self._on_lost(f"{type(error).__name__}: {error}")
+                self._report()
         finally:
             if self._client is not None:
                 await self._client.close()
 
-    def _lose(self, error: str) -> None:
+    def _on_lost(self, error: str) -> None:
         known = self._last is not None and self._last.error == error
         say = log.debug if known else log.warning
         say("host lost", host=self._host.url, error=error)
-        self.knowledge.lost(error, self._clock.now())
+        self.knowledge.on_lost(error, self._clock.now())
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         report = self.knowledge.report(self._clock.now())
         if report != self._last:
             self._last = report
@@ -127,7 +127,7 @@ class Worker:
             client.calls = self.calls
         if self.knowledge.probing(self._clock.now()):
             api = await client.negotiate() if not self.knowledge.connected else client.api
-            self.knowledge.met(api, await client.about(), self._clock.now())
+            self.knowledge.on_connected(api, await client.about(), self._clock.now())
         due = self.knowledge.due(self._clock.now())
         if not due:
             return
@@ -149,7 +149,7 @@ class Worker:
             try:
                 await self._sync(client, held, wanted)
             except PlusError as error:
-                if error.of_api or (error.of_host and not self.knowledge.notorious(name)):
+                if error.of_api or (error.of_host and not self.knowledge.failed_twice(name)):
                     raise
                 where = {"host": self._host.url, "upstream": str(name)}
                 say = log.debug if held.error == str(error) else log.warning
@@ -164,7 +164,7 @@ class Worker:
             known = await self._read(client, wanted)
             held.read_at = self._clock.now()
         asked = self._plan(wanted, known, held.leaving)
-        if remembered and asked.by_number and not await self._lives_on(client):
+        if remembered and asked.by_number and not await self._is_same_instance(client):
             # The next turn, which is due at once, begins by meeting it.
             return
         if not asked.empty:
@@ -181,14 +181,14 @@ class Worker:
         held.done, held.leaving, held.later = wanted, asked.leaving, asked.later
         held.failures, held.error, held.blame = 0, "", 0
 
-    async def _lives_on(self, client: Client) -> bool:
+    async def _is_same_instance(self, client: Client) -> bool:
         """Ask, unless that is sure, whether the numbers that are remembered still mean the same."""
         async with self._asking:
-            if self.knowledge.sure(self._began, self._clock.now()):
+            if self.knowledge.is_current(self._began, self._clock.now()):
                 return True
             if self.knowledge.probing(self._clock.now()):
                 return False
-            return self.knowledge.recognises(await client.about(), self._clock.now())
+            return self.knowledge.is_same_instance(await client.about(), self._clock.now())
 
     async def _read(self, client: Client, wanted: Upstream) -> Known:
         try:

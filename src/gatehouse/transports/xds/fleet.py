@@ -17,7 +17,7 @@ from gatehouse.transports.agents.token_auth import Identity
 
 log = structlog.get_logger("gatehouse.envoys")
 
-Dialogue = delta.DeltaStream | sotw.Dialogue
+Dialogue = delta.DeltaStream | sotw.SotwStream
 
 
 class Stream:
@@ -166,19 +166,19 @@ def _instance_report(stream: Stream) -> InstanceReport:
             nobodys.append(f"{kind} {each.resource.name}: {each.reason}")
     return InstanceReport(
         instance=stream.identity.instance,
-        desired=conversation.told,
+        desired=conversation.target_version,
         confirmed=conversation.confirmed,
         # What came of no object has nobody else to be told.
         error="; ".join(sorted(nobodys)),
         proxy=stream.speaker.proxy,
         modules=stream.speaker.extensions,
         features=stream.speaker.features,
-        refused=tuple(sorted(refused, key=lambda each: (each.origins, each.reason))),
+        rejected=tuple(sorted(refused, key=lambda each: (each.origins, each.reason))),
     )
 
 
 def _log_refusals(identity: Identity, before: InstanceReport, now: InstanceReport) -> None:
-    for each in set(now.refused) - set(before.refused):
+    for each in set(now.rejected) - set(before.rejected):
         log.warning(
             "resource refused",
             gateway=identity.gateway,

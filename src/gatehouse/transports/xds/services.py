@@ -27,8 +27,10 @@ class Services:
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
         """Give the service, to be added to a server."""
-        variants = (delta, sotw)
-        methods = {each.METHOD: self._method(each.Dialogue) for each in variants}
+        methods = {
+            delta.METHOD: self._method(delta.DeltaStream),
+            sotw.METHOD: self._method(sotw.SotwStream),
+        }
         return [grpc.method_handlers_generic_handler(SERVICE, methods)]
 
     def _method(self, dialogue: Any) -> grpc.RpcMethodHandler[Any, Any]:
@@ -79,8 +81,8 @@ class Services:
             self._fleet.note(stream)
             if message is not None:
                 await context.write(message)
-            elif not await patience.wait(stream.woken, conversation.awaits):
-                conversation.impatient()
+            elif not await patience.wait(stream.woken, conversation.deadline):
+                conversation.on_deadline()
 
 
 async def _read(stream: Stream, requests: AsyncIterator[Any]) -> None:

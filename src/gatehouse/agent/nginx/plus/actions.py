@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from google.protobuf import json_format, struct_pb2
 
-from gatehouse.agent.nginx.apply import ApplyResult
+from gatehouse.agent.nginx.apply_steps import ApplyResult
 from gatehouse.agent.nginx.plus.client import Api, PlusError
 from gatehouse.agent.nginx.plus.upstreams import synchronise
 from gatehouse.wire.mpi.v1 import command_pb2

@@ -47,7 +47,7 @@ def desired_servers(endpoints: Endpoints) -> list[Server]:
 
     Whether one is fit is for its readiness to say, so failures count for nothing.
     """
-    return [{"server": each.written, "weight": each.weight, "max_fails": 0} for each in endpoints]
+    return [{"server": each.encoded, "weight": each.weight, "max_fails": 0} for each in endpoints]
 
 
 def servers_match(endpoints: Endpoints, peers: Sequence[Server]) -> bool:
@@ -60,7 +60,7 @@ def servers_match(endpoints: Endpoints, peers: Sequence[Server]) -> bool:
         for peer in peers
     )
     return usual and found == sorted(
-        (normalize_address(each.written), each.weight) for each in endpoints
+        (normalize_address(each.encoded), each.weight) for each in endpoints
     )
 
 

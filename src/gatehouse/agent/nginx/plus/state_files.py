@@ -16,7 +16,7 @@ DIRECTORY = "state"
 
 def write(directory: Path, name: str, endpoints: Endpoints) -> None:
     """Write the file of an upstream, all at once; raises OSError."""
-    text = "".join(_line(each.written, each.weight) for each in endpoints)
+    text = "".join(_line(each.encoded, each.weight) for each in endpoints)
     new = directory / f".{name}"
     new.write_text(text, encoding="ascii")
     new.replace(directory / f"{name}.conf")

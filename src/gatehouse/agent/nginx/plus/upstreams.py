@@ -43,7 +43,7 @@ class PlusUpstreams:
         self._reader.read(manifest)
         self._held = {}
 
-    def restarting(self, manifest: Manifest) -> None:
+    def before_restart(self, manifest: Manifest) -> None:
         """Have a new master begin with the endpoints there are now, whatever it had."""
         known = self._reader.read(manifest)
         for name, found in known.items():
@@ -60,11 +60,11 @@ class PlusUpstreams:
                 state_files.write(self._states, name, found)
         return {}
 
-    def outlived(self, manifest: Manifest) -> bool:
+    def seeds_obsolete(self, manifest: Manifest) -> bool:
         """Whether there are seeds, which only another NGINX had."""
         return bool(manifest.seeds)
 
-    def admits(self, present: Manifest, wanted: Manifest) -> bool:
+    def can_update_without_reload(self, present: Manifest, wanted: Manifest) -> bool:
         """Endpoints always go by the API."""
         del wanted
         return not present.seeds
@@ -76,7 +76,7 @@ class PlusUpstreams:
         await self._bring(Api(self._socket), manifest, changed, known)
         return True
 
-    def reloading(self, manifest: Manifest) -> None:
+    def before_reload(self, manifest: Manifest) -> None:
         """Have workers begin with these endpoints: they read the state files anew."""
         known = self._reader.read(manifest)
         self._before = dict(self._held)
@@ -85,20 +85,20 @@ class PlusUpstreams:
                 self._held.pop(name, None)
                 state_files.write(self._states, name, found)
 
-    def retained(self) -> None:
+    def reload_failed(self) -> None:
         """Let the state files be again what the workers have, who go on with them."""
         for name, found in self._before.items():
             if name not in self._held:
                 state_files.write(self._states, name, found)
         self._held = self._before
 
-    async def loaded(self, manifest: Manifest) -> None:
+    async def after_reload(self, manifest: Manifest) -> None:
         """Look at everything: a change during a reload may be lost."""
-        await self.settle(manifest)
+        await self.reconcile(manifest)
         kept = set(self._held)
         await asyncio.to_thread(state_files.remove_unused, self._states, kept)
 
-    async def settle(self, manifest: Manifest) -> None:
+    async def reconcile(self, manifest: Manifest) -> None:
         """Look at everything, and set right what differs."""
         known = self._reader.read(manifest)
         self._held = {name: found for name, found in self._held.items() if name in known}

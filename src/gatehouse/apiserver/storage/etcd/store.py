@@ -80,8 +80,8 @@ class EtcdStore(Store):
         """Write an object, and wait until it is durable and visible."""
         metadata = {k: v for k, v in value["metadata"].items() if k != "resourceVersion"}
         data = msgspec.json.encode({**value, "metadata": metadata})
-        sealed = self._cipher.seal(key, data)
-        revision = await self._client.put(self._key(key), sealed, self._theirs(expected))
+        sealed = self._cipher.encrypt(key, data)
+        revision = await self._client.put(self._key(key), sealed, self._remote_entry(expected))
         if revision is None:
             raise MismatchError(key)
         await self._visible(revision + self._offset)
@@ -90,20 +90,20 @@ class EtcdStore(Store):
     async def delete(self, key: str, expected: int) -> Entry:
         """Remove an object, and wait until that is durable and visible."""
         current = self.get(key)
-        revision = await self._client.delete(self._key(key), self._theirs(expected))
+        revision = await self._client.delete(self._key(key), self._remote_entry(expected))
         if revision is None or current is None or current.revision != expected:
             raise MismatchError(key)
         await self._visible(revision + self._offset)
         return entries.removed(current, revision + self._offset)
 
-    def _theirs(self, revision: int) -> int:
+    def _remote_entry(self, revision: int) -> int:
         return revision - self._offset if revision else 0
 
     def _key(self, key: str) -> bytes:
         return self._root + OBJECTS + key.encode()
 
     @contextlib.asynccontextmanager
-    async def turn(self, key: str) -> AsyncIterator[None]:
+    async def sync(self, key: str) -> AsyncIterator[None]:
         """Wait for others of this process: of writers at once etcd would refuse all but one."""
         lock = self._turns.get(key)
         if lock is None:
@@ -113,7 +113,7 @@ class EtcdStore(Store):
 
     # Reading.
 
-    async def fresh(self) -> None:
+    async def read_fresh(self) -> None:
         """Ask for the newest revision and wait for it; callers that come together ask once."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._client.revision())
@@ -121,11 +121,11 @@ class EtcdStore(Store):
         else:
             # The question under way may have been answered before this call: ask another.
             if self._next is None or self._next.done():
-                self._next = asyncio.create_task(self._ask_after(self._asking))
+                self._next = asyncio.create_task(self._request_progress(self._asking))
             asked = self._next
         await self._visible(await asyncio.shield(asked) + self._offset)
 
-    async def _ask_after(self, earlier: asyncio.Task[int]) -> int:
+    async def _request_progress(self, earlier: asyncio.Task[int]) -> int:
         await asyncio.wait({earlier})
         return await self._client.revision()
 
@@ -184,13 +184,13 @@ class EtcdStore(Store):
             key = item.key[len(self._root + OBJECTS) :].decode()
             if key == PROGRESS_KEY.decode():
                 continue
-            if self._cipher.stale(key, item.value):
+            if self._cipher.needs_reencryption(key, item.value):
                 self.stale.append(key)
             self._load(key, self._entry(key, item.value, item.revision))
         self.revision = self._horizon = revision + self._offset
 
     def _entry(self, key: str, value: bytes, revision: int) -> Entry:
-        decoded: Any = msgspec.json.decode(self._cipher.open(key, value))
+        decoded: Any = msgspec.json.decode(self._cipher.decrypt(key, value))
         return entries.entry(revision + self._offset, decoded)
 
     async def _follow(self) -> None:

@@ -49,7 +49,7 @@ class SqliteStore(Store):
         storage.on_commit = self._committed
         for row in storage.newest():
             if row.value is not None:
-                if self._cipher.stale(row.key, row.value):
+                if self._cipher.needs_reencryption(row.key, row.value):
                     self.stale.append(row.key)
                 self._load(row.key, self._entry(row))
         self._horizon = self.revision
@@ -91,7 +91,7 @@ class SqliteStore(Store):
 
     def _entry(self, row: Row) -> Entry:
         assert row.value is not None
-        data = self._cipher.open(row.key, row.value)
+        data = self._cipher.decrypt(row.key, row.value)
         return Entry(row.revision, msgspec.json.decode(data), data)
 
     def _remember(self) -> None:
@@ -120,7 +120,7 @@ class SqliteStore(Store):
     async def _write(self, event: Event) -> None:
         self._latest[event.key] = event.now
         created = event.now.revision if event.now and event.before is None else 0
-        value = self._cipher.seal(event.key, event.now.data) if event.now else None
+        value = self._cipher.encrypt(event.key, event.now.data) if event.now else None
         done: asyncio.Future[None] = self._loop.create_future()
         self._log.append(Row(event.revision, event.key, created, value), (event, done))
         # A caller that goes away must not make a write that is on its way look undone.

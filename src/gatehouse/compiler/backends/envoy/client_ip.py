@@ -21,7 +21,7 @@ _NOBODY = ("0.0.0.0/32",)
 
 def apply(made: Any, edge: DataPlaneSettings) -> None:
     """Write into a connection manager whose address counts, and whether backends are told."""
-    untold = bool({"x-forwarded-for", "*"} & {*edge.untold})
+    untold = bool({"x-forwarded-for", "*"} & {*edge.removed_headers})
     known = edge.client_address
     # Envoy takes an empty list for all addresses.
     if known is None or known.source != "x-forwarded-for" or not known.trusted:
@@ -71,7 +71,7 @@ def admit(listener: Any, edge: DataPlaneSettings) -> None:
 
 def unsupported(edge: DataPlaneSettings) -> list[str]:
     """Say what of the edge Envoy leaves out."""
-    if not edge.tokens:
+    if not edge.server_tokens:
         return []
     return ["NginxProxy: spec.serverTokens: Envoy does not say its version"]
 

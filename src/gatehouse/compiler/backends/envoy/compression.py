@@ -29,7 +29,7 @@ def filter_of(edge: DataPlaneSettings) -> Any:
         )
     )
     common = made.response_direction_config.common_config
-    least = _SHORTEST if wanted.least is None else wanted.least
+    least = _SHORTEST if wanted.min_length is None else wanted.min_length
     common.min_content_length.CopyFrom(number(max(30, least)))
     if "*" not in wanted.types:
         common.content_type.extend(quoting.text(each) for each in dict.fromkeys([*types]))

@@ -147,7 +147,7 @@ def _forwarded(port: int, edge: DataPlaneSettings) -> Any:
         "x-forwarded-host": "%REQ(:AUTHORITY)%",
         "x-forwarded-port": str(port),
     }
-    untold = {*edge.untold}
+    untold = {*edge.removed_headers}
     mutations = [_Mutation(remove=names.SCOPE_HEADER), _envoys()]
     mutations += [
         _Mutation(append=headers.option(name, value))

@@ -189,7 +189,7 @@ class Generator:
         """Plan the virtual hosts of all ports."""
         self._drop_hosts(self._hosts.keys() - {each.port for each in gateway.listeners})
         for listener in gateway.listeners:
-            apart = gateway.edge.names_compared and listener.protocol == "HTTPS"
+            apart = gateway.edge.sni_host_validation and listener.protocol == "HTTPS"
             hosts = self._hosts.get(listener.port)
             if hosts is None or hosts.apart != apart:
                 self._drop_hosts({listener.port})

@@ -47,7 +47,7 @@ class Port(msgspec.Struct, frozen=True):
     client_validation: ir.ClientValidation | None = None
     streams: tuple[ir.L4Listener, ...] = ()
     """Of TCP or TLS, or the one of UDP; of TLS with the names only that have a chain."""
-    passes: bool = False
+    passthrough: bool = False
     """Whether TLS passes through."""
     tunnel: proxy_protocol.ProxyProtocolInputs | None = None
 
@@ -79,7 +79,7 @@ def ports(
         return msgspec.structs.replace(
             made,
             streams=(ir.L4Listener(number, "TLS", passing(found, made.chains)),),
-            passes=any(not host.certificates for host in found.hosts),
+            passthrough=any(not host.certificates for host in found.hosts),
         )
 
     for each in gateway.listeners:
@@ -151,7 +151,7 @@ def _chains(port: Port, known: Mapping[str, http.Cluster]) -> Iterable[Any]:
         for host in stream.hosts:
             yield _stream(port.number, stream, host, known)
     # With a chain for all names, every one has a chain of its own.
-    if port.passes and not any(_for_all(port)):
+    if port.passthrough and not any(_for_all(port)):
         yield components.FilterChain(
             name=names.chain(port.number, "by name"),
             filter_chain_match=_asked(("",)),
@@ -183,7 +183,7 @@ def _https(port: Port, chain: Chain) -> Any:
     wanted = port.client_validation
     trust = names.client_trust(port.number) if wanted is not None else ""
     required = wanted is not None and wanted.required
-    listener = chain.listener if port.edge.names_compared else ""
+    listener = chain.listener if port.edge.sni_host_validation else ""
     return components.FilterChain(
         name=name,
         filter_chain_match=_asked(chain.names),

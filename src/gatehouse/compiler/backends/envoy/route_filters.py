@@ -134,13 +134,13 @@ def unsupported(context: Context, route: ir.Route) -> list[str]:
         "keepAlive.requests": client.requests,
         "keepAlive.time": client.lifetime,
         "keepAlive.timeout": client.idle,
-        "keepAlive.minTimeout": client.idle_least,
+        "keepAlive.minTimeout": client.keepalive_min_timeout,
     }
     of_proxy = {
         "buffering.disable": proxy.buffering,
-        "buffering.bufferSize": proxy.head,
+        "buffering.bufferSize": proxy.buffer_size,
         "buffering.buffers": proxy.buffers,
-        "buffering.busyBuffersSize": proxy.busy,
+        "buffering.busyBuffersSize": proxy.busy_buffers_size,
         "timeout.connect": proxy.connect,
     }
     why = "Envoy has no such setting for a route"

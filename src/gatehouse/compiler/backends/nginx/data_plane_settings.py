@@ -25,7 +25,7 @@ def proxied(edge: ir.DataPlaneSettings) -> tuple[str, ...]:
 def http(edge: ir.DataPlaneSettings) -> list[Directive]:
     """Give the directives of all of ``http``."""
     return [
-        simple("server_tokens", "on" if edge.tokens else "off"),
+        simple("server_tokens", "on" if edge.server_tokens else "off"),
         *_client_address(edge.client_address),
         *(_compression(edge.compression) if edge.compression is not None else []),
     ]
@@ -54,8 +54,8 @@ def _compression(wanted: ir.Compression) -> list[Directive]:
     found = [simple("gzip", "on")]
     if wanted.level is not None:
         found.append(simple("gzip_comp_level", str(wanted.level)))
-    if wanted.least is not None:
-        found.append(simple("gzip_min_length", str(wanted.least)))
+    if wanted.min_length is not None:
+        found.append(simple("gzip_min_length", str(wanted.min_length)))
     if wanted.types:
         found.append(simple("gzip_types", *(quoting.literal(each) for each in wanted.types)))
     if wanted.buffers is not None:

@@ -103,7 +103,7 @@ class Generator:
 
     def _plan_needs(self, stale: Set[str]) -> None:
         """Plan what virtual hosts need that others may need as well."""
-        fresh, gone = self._parts.turned()
+        fresh, gone = self._parts.changed()
         for need in gone:
             if isinstance(need, Common):
                 self._parts.drop(f"common/{need.name}")

@@ -33,7 +33,7 @@ def http_conf(
             *_clients(capabilities, met),
             *data_plane_settings.http(met),
             *_backends(),
-            *headers.defaults(met.untold),
+            *headers.defaults(met.removed_headers),
             # A pattern, since there need not be such a file.
             simple("include", "gatehouse/snippet[s].conf"),
             *zone,

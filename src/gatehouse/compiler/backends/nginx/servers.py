@@ -259,7 +259,7 @@ def _clients(port: Port) -> list[Directive]:
 
 def _misdirected(port: Port, host: ir.VirtualHost) -> list[Directive]:
     """Refuse requests whose connection was made for another listener (RFC 9110, 421)."""
-    if port.protocol != "HTTPS" or not port.edge.names_compared:
+    if port.protocol != "HTTPS" or not port.edge.sni_host_validation:
         return []
     expected = f'"{names.digest(host.listener)}"' if host.listener else '""'
     test = (f"(${_sni_variable(port)}", "!=", f"{expected})")

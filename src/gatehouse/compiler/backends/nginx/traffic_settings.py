@@ -16,7 +16,7 @@ _DIGITS = "0123456789"
 
 def unsupported(settings: ir.Settings, capabilities: Capabilities) -> list[str]:
     """Say what of the settings this NGINX cannot do."""
-    if settings.client.idle_least is not None and not capabilities.keepalive_min_timeout:
+    if settings.client.keepalive_min_timeout is not None and not capabilities.keepalive_min_timeout:
         return ["keepAlive.minTimeout needs NGINX 1.27.4 or newer"]
     return []
 
@@ -28,12 +28,16 @@ def clients(settings: ir.ClientSettings, capabilities: Capabilities) -> list[Dir
         found += [simple(name, str(size))] if size is not None else []
     times = [("client_body_timeout", settings.body_timeout), ("keepalive_time", settings.lifetime)]
     if capabilities.keepalive_min_timeout:
-        times.append(("keepalive_min_timeout", settings.idle_least))
+        times.append(("keepalive_min_timeout", settings.keepalive_min_timeout))
     found += [simple(name, time(value)) for name, value in times if value is not None]
     if settings.requests is not None:
         found.append(simple("keepalive_requests", str(settings.requests)))
     if settings.idle is not None:
-        told = [seconds(settings.idle_told)] if settings.idle_told is not None else []
+        told = (
+            [seconds(settings.keepalive_header_timeout)]
+            if settings.keepalive_header_timeout is not None
+            else []
+        )
         found.append(simple("keepalive_timeout", time(settings.idle), *told))
     return found
 
@@ -76,12 +80,12 @@ def longer(size: int) -> str:
 def proxying(module: str, settings: ir.ProxySettings) -> list[Directive]:
     """Give the directives of a location for its backend's answers, but for waits."""
     if module == "grpc":
-        head = settings.head
+        head = settings.buffer_size
         return [simple("grpc_buffer_size", str(head))] if head is not None else []
     found: list[Directive] = []
     if settings.buffering is not None:
         found.append(simple("proxy_buffering", "on" if settings.buffering else "off"))
-    if (settings.head, settings.buffers, settings.busy) != (None, None, None):
+    if (settings.buffer_size, settings.buffers, settings.busy_buffers_size) != (None, None, None):
         head, buffers, busy = sizes(settings)
         found += [
             simple("proxy_buffer_size", str(head)),
@@ -96,10 +100,10 @@ def sizes(settings: ir.ProxySettings) -> tuple[int, ir.Buffers, int]:
 
     It wants: head and one buffer <= busy < all buffers but one.
     """
-    head, buffers = settings.head or HEAD, settings.buffers or BUFFERS
+    head, buffers = settings.buffer_size or HEAD, settings.buffers or BUFFERS
     least = max(head, buffers.size)
-    busy = max(settings.busy or 2 * least, least)
-    if settings.busy is None and busy >= (buffers.number - 1) * buffers.size:
+    busy = max(settings.busy_buffers_size or 2 * least, least)
+    if settings.busy_buffers_size is None and busy >= (buffers.number - 1) * buffers.size:
         busy = least
     number = max(buffers.number, busy // buffers.size + 2)
     return head, ir.Buffers(number, buffers.size), busy

@@ -32,7 +32,7 @@ def directives(reports: UsageReports | None, capabilities: Capabilities) -> list
     if reports.certificate:
         inner.append(simple("ssl_certificate", literal(reports.certificate)))
         inner.append(simple("ssl_certificate_key", literal(reports.key)))
-    if not reports.first_enforced:
+    if not reports.enforce_initial_report:
         inner.append(simple("enforce_initial_report", "off"))
     return [block(DIRECTIVE, (), inner)]
 

@@ -106,7 +106,7 @@ class Hosts:
             context,
             scope=f"{self.port.number}/{host.hostname}",
             client=host.settings.client,
-            untold=self.port.edge.untold,
+            untold=self.port.edge.removed_headers,
         )
         written = server(self.port, host, served)
         file = File.make(names.server_file(self.port.number, host.hostname), written.text)

@@ -43,7 +43,7 @@ class Renderer:
 def _asked(balancer: ir.LoadBalancer) -> Mapping[upstream_name.UpstreamName, ir.UpstreamSet | None]:
     """Give all upstreams that are ours; None for one that is to be empty."""
     return {
-        **dict.fromkeys(balancer.released),
+        **dict.fromkeys(balancer.released_upstreams),
         **{each.name: each for each in balancer.upstreams},
     }
 

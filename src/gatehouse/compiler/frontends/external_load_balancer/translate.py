@@ -59,7 +59,7 @@ def compile_balancer(ask: Ask, key: Key) -> Compiled:
         name=name_of(key),
         hosts=found.hosts,
         upstreams=tuple(each for each in sets.values() if each is not None),
-        released=() if spec.keep_on_delete else tuple(sorted(gone)),
+        released_upstreams=() if spec.keep_on_delete else tuple(sorted(gone)),
         drain=float(spec.drain_seconds),
         resync=float(spec.resync_seconds),
         timeout=float(spec.timeout_seconds),
@@ -88,7 +88,7 @@ def _machines(ask: Ask, key: Key, spec: Spec) -> Compiled:
         hosts=tuple(map(ir.Machine, names)),
         upstreams=tuple(ask(upstream_set, (key, claim)) for claim in who.won),
         gateway=ask(gateway, key),
-        held=tuple(sorted(each for name in held for each in cluster_names(name))),
+        retained_upstreams=tuple(sorted(each for name in held for each in cluster_names(name))),
     )
     gone = ours.keys() - held - {claim.name for claim in who.won}
     return Compiled(

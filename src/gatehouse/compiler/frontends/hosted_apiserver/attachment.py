@@ -117,11 +117,11 @@ def _places(
     for shape in served:
         if _tunnels(shape):
             if wanted.address:
-                yield Place(gateway, shape.port, shape.place, address=wanted.address)
+                yield Place(gateway, shape.port, shape.key, address=wanted.address)
             continue
         for host in wanted.hosts:
             if hostnames.covers(shape.hostname, host) and not is_isolated(host, shape, everyone):
-                yield Place(gateway, shape.port, shape.place, host)
+                yield Place(gateway, shape.port, shape.key, host)
 
 
 def _passes(shape: ListenerSpec) -> bool:

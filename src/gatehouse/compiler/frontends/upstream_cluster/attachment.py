@@ -89,4 +89,4 @@ def problems(ask: Ask, key: Key) -> tuple[str, ...]:
 def attached(ask: Ask, gateway: Key) -> dict[tuple[Key, str], int]:
     """Count the UpstreamClusters on each listener of a Gateway and its ListenerSets."""
     count = len(ask(clusters_of, gateway)) if ask(listeners, gateway) else 0
-    return {shape.place: count for shape in ask(listeners, gateway)}
+    return {shape.key: count for shape in ask(listeners, gateway)}

@@ -164,7 +164,7 @@ def _without_certificate(ask: Ask, place: tuple[Key, Key]) -> str:
     gateway, key = place
     found = ask.read(key)
     serving = ask(client_credentials, key)
-    bare = [each.shape.place[1] for each in states(ask, gateway) if not each.certificates]
+    bare = [each.shape.key[1] for each in states(ask, gateway) if not each.certificates]
     if not bare or serving.certificate is not None or not isinstance(found, api.UpstreamCluster):
         return ""
     given, reference = found.spec.secure_serving, found.spec.secure_serving.secret_ref

@@ -58,8 +58,8 @@ def contribution(ask: Ask, gateway: Key) -> Contribution:
 
 def states(ask: Ask, gateway: Key) -> Iterable[ListenerState]:
     """Give what is known of the listeners of a Gateway that serve UpstreamClusters."""
-    places = {shape.place for shape in ask(listeners, gateway)}
-    return (state for state in ask(listening, gateway) if state.shape.place in places)
+    places = {shape.key for shape in ask(listeners, gateway)}
+    return (state for state in ask(listening, gateway) if state.shape.key in places)
 
 
 def api_listeners(ask: Ask, gateway: Key) -> tuple[ApiListener, ...]:

@@ -61,7 +61,7 @@ def copies(cluster: ir.ApiCluster) -> Iterator[Copy]:
     """Give the clusters that a cluster needs: without limit, and for each that counts."""
     limits: list[tuple[str, int | None]] = [("", None)]
     limits += [
-        (each.name, each.limit.most)
+        (each.name, each.limit.max)
         for each in cluster.schemas
         if isinstance(each.limit, ir.InFlight)
     ]

@@ -101,9 +101,9 @@ def _attach(
     for shape in allowed:
         common = _common(key[0], route, shape)
         if common:
-            joined.append(shape.place)
+            joined.append(shape.key)
         places += [
-            ListenerHostname(shape.port, shape.protocol, shape.place, name)
+            ListenerHostname(shape.port, shape.protocol, shape.key, name)
             for name in common
             if shape.accepted and not is_isolated(name, shape, everyone)
         ]

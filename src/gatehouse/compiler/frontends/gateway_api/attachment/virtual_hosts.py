@@ -72,7 +72,7 @@ def served(ask: Ask, which: tuple[Key, tuple[str, ...]]) -> tuple[listening.List
 def serving(ask: Ask, which: tuple[Key, Listener]) -> ListenerInfo:
     """Give what is to be known of one listener of a Gateway."""
     for state in ask(listening.listeners, which[0]):
-        if state.shape.place == which[1]:
+        if state.shape.key == which[1]:
             names = sorted(entry.name for entry in state.certificates)
             return ListenerInfo(state.shape.hostname, tuple(names))
     return ListenerInfo("", ())
@@ -93,8 +93,8 @@ def of_port(hosts: Table[Name, V], port: int, protocol: str) -> Table[Name, V]:
 def _hosts(ask: Ask, key: Key, protocols: tuple[str, ...]) -> Table[Name, HostKey]:
     """Give the names of every port; a listener's own hostname is always one."""
     wanted = ask(served, (key, protocols))
-    found = ask(_named, (key, frozenset(shape.place for shape in wanted))).groups
-    own = [(each.port, each.protocol, each.hostname, each.place) for each in wanted]
+    found = ask(_named, (key, frozenset(shape.key for shape in wanted))).groups
+    own = [(each.port, each.protocol, each.hostname, each.key) for each in wanted]
     return found.updated({name: _host(key, name, ()) for name in own if name not in found})
 
 

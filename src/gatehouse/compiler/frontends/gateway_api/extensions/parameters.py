@@ -222,10 +222,12 @@ def _read(spec: api.NginxProxySpec) -> tuple[Parameters, list[str]]:
         ipv4=family != "ipv6",
         ipv6=family != "ipv4",
         http2=not spec.disable_http2,
-        names_compared=not spec.disable_sni_host_validation,
-        untold=tuple(_HEADERS[each] for each in spec.disable_base_headers if each in _HEADERS),
+        sni_host_validation=not spec.disable_sni_host_validation,
+        removed_headers=tuple(
+            _HEADERS[each] for each in spec.disable_base_headers if each in _HEADERS
+        ),
         client_address=_client_address(read, spec.rewrite_client_ip),
-        tokens=spec.server_tokens == "on",
+        server_tokens=spec.server_tokens == "on",
         compression=_compression(read, spec.compression),
     )
     if spec.server_tokens not in (None, "on", "off"):
@@ -275,7 +277,7 @@ def _compression(read: Reader, asked: api.Compression | None) -> ir.Compression 
             read.problems.append(f"spec.compression.gzip.proxied[{index}]: {each!r} is not known")
     return ir.Compression(
         level=asked.level,
-        least=asked.min_length,
+        min_length=asked.min_length,
         types=asked.mime_types,
         buffers=buffers,
         vary=asked.gzip.vary,

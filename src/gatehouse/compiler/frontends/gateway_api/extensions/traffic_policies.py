@@ -62,10 +62,12 @@ def client_settings(policy: api.ClientSettingsPolicy) -> Read:
         requests=kept.requests,
         lifetime=read("keepAlive.time", nginx_values.time, kept.time),
         idle=read("keepAlive.timeout.server", nginx_values.time, kept.timeout.server),
-        idle_told=read("keepAlive.timeout.header", nginx_values.time, kept.timeout.header),
-        idle_least=read("keepAlive.minTimeout", nginx_values.time, kept.min_timeout),
+        keepalive_header_timeout=read(
+            "keepAlive.timeout.header", nginx_values.time, kept.timeout.header
+        ),
+        keepalive_min_timeout=read("keepAlive.minTimeout", nginx_values.time, kept.min_timeout),
     )
-    if found.idle_told is not None and found.idle is None:
+    if found.keepalive_header_timeout is not None and found.idle is None:
         read.problems.append("spec.keepAlive.timeout.header: needs keepAlive.timeout.server")
     return read.result(found)
 
@@ -81,9 +83,11 @@ def proxy_settings(policy: api.ProxySettingsPolicy) -> Read:
             read.problems.append("spec.buffering.buffers.size: must be more than 0")
     found = ir.ProxySettings(
         buffering=None if asked.disable is None else not asked.disable,
-        head=read("buffering.bufferSize", nginx_values.size, asked.buffer_size),
+        buffer_size=read("buffering.bufferSize", nginx_values.size, asked.buffer_size),
         buffers=buffers,
-        busy=read("buffering.busyBuffersSize", nginx_values.size, asked.busy_buffers_size),
+        busy_buffers_size=read(
+            "buffering.busyBuffersSize", nginx_values.size, asked.busy_buffers_size
+        ),
         connect=read("timeout.connect", nginx_values.time, waits.connect),
         send=read("timeout.send", nginx_values.time, waits.send),
         read=read("timeout.read", nginx_values.time, waits.read),
@@ -95,15 +99,19 @@ def proxy_settings(policy: api.ProxySettingsPolicy) -> Read:
 def _sizes(found: ir.ProxySettings) -> list[str]:
     """Say which sizes NGINX would refuse together."""
     problems = []
-    if found.head == 0:
+    if found.buffer_size == 0:
         problems.append("spec.buffering.bufferSize: must be more than 0")
     place = "spec.buffering.busyBuffersSize"
-    if found.busy is not None and found.head is not None and found.busy < found.head:
+    if (
+        found.busy_buffers_size is not None
+        and found.buffer_size is not None
+        and found.busy_buffers_size < found.buffer_size
+    ):
         problems.append(f"{place}: must not be less than bufferSize")
-    if found.busy is not None and found.buffers is not None:
-        if found.busy < found.buffers.size:
+    if found.busy_buffers_size is not None and found.buffers is not None:
+        if found.busy_buffers_size < found.buffers.size:
             problems.append(f"{place}: must not be less than one of buffers")
-        if found.busy >= (found.buffers.number - 1) * found.buffers.size:
+        if found.busy_buffers_size >= (found.buffers.number - 1) * found.buffers.size:
             problems.append(f"{place}: must be less than all of buffers but one")
     return problems
 

@@ -38,7 +38,7 @@ class ListenerSpec(msgspec.Struct, frozen=True):
     passthrough: bool = False
 
     @property
-    def place(self) -> tuple[Key, str]:
+    def key(self) -> tuple[Key, str]:
         """What identifies it among all listeners of the Gateway."""
         return self.owner, self.name
 

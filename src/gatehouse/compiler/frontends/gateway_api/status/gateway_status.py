@@ -170,7 +170,7 @@ def _listeners(
         ListenerStatus(
             state.shape.name,
             state.shape.kinds,
-            counts.get(state.shape.place, 0),
+            counts.get(state.shape.key, 0),
             _listener_conditions(
                 state, programmed, unsupported.get(state.shape.port, ""), generation
             ),

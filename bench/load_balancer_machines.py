@@ -119,7 +119,7 @@ async def run(options: argparse.Namespace) -> None:
     outside = f"127.0.0.1:{free_port()}"
     with tempfile.TemporaryDirectory(prefix="gh-bench-") as name:
         state = Path(name)
-        async with common.gatehouse(state, options.pool, "--outside-address", outside):
+        async with common.gatehouse(state, options.pool, "--machine-address", outside):
             client = await common.connect(state)
             while not (await client.list(resources.GATEWAY_CLASSES)).items:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)

@@ -65,15 +65,35 @@ class Installation:
         server, channel = self.state.pki.leaf(pki.APISERVER), self.state.pki.leaf(pki.CHANNEL)
         ca, agents = self.state.pki.ca().cert, f"127.0.0.1:{free_port()}"
         apiserver = await self._start(
-            *("apiserver", "--storage", self.state.database, "--bind", f"127.0.0.1:{self.api}"),
-            *("--tls-cert", server.cert, "--tls-key", server.key, "--client-ca", ca),
+            *(
+                "apiserver",
+                "--storage",
+                self.state.database,
+                "--bind-address",
+                f"127.0.0.1:{self.api}",
+            ),
+            *(
+                "--tls-cert-file",
+                server.cert,
+                "--tls-private-key-file",
+                server.key,
+                "--client-ca-file",
+                ca,
+            ),
         )
         await self._until_open(self.api)
         controller = await self._start(
             *("controller", "--kubeconfig", self.state.controller_kubeconfig),
-            *("--agent-bind", agents, "--agent-advertise", agents, "--ca", ca),
-            *("--tls-cert", channel.cert, "--tls-key", channel.key),
-            *("--health", f"127.0.0.1:{self.health}"),
+            *(
+                "--agent-bind-address",
+                agents,
+                "--agent-advertise-address",
+                agents,
+                "--agent-ca-file",
+                ca,
+            ),
+            *("--tls-cert-file", channel.cert, "--tls-private-key-file", channel.key),
+            *("--health-bind-address", f"127.0.0.1:{self.health}"),
         )
         self.controller = controller.pid
         try:

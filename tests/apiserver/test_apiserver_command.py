@@ -65,9 +65,9 @@ def secret(name: str) -> dict[str, object]:
 @pytest.mark.long
 async def test_a_backup_of_a_running_server_is_restored(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
-    keys.write_text(done("new-key"))
+    keys.write_text(done("generate-encryption-key"))
     keys.chmod(0o600)
-    server = ApiServer(tmp_path / "a", "--encryption-keys", str(keys))
+    server = ApiServer(tmp_path / "a", "--encryption-key-file", str(keys))
     backup = tmp_path / "backup"
     async with running(server) as client:
         made = await client.create(resources.SECRETS, secret("s"))
@@ -78,7 +78,7 @@ async def test_a_backup_of_a_running_server_is_restored(tmp_path: Path) -> None:
     assert b"hunter2" not in backup.read_bytes()
     assert b"aHVudGVyMg" not in backup.read_bytes()
 
-    other = ApiServer(tmp_path / "b", "--encryption-keys", str(keys))
+    other = ApiServer(tmp_path / "b", "--encryption-key-file", str(keys))
     done("restore", "--storage", other.storage, "--from", str(backup))
     async with running(other) as client:
         found = await client.get(resources.SECRETS, "s", "default")
@@ -102,7 +102,7 @@ async def test_objects_move_from_sqlite_to_etcd(tmp_path: Path, etcd: Etcd) -> N
         made = await client.create(resources.SECRETS, secret("s"))
         token, _ = await client.create_token("default", "default", [], 600)
     target = f"etcd://{etcd.address}/gatehouse"
-    assert "objects moved" in done("migrate", "--from", server.storage, "--to", target)
+    assert "objects copied" in done("migrate", "--from", server.storage, "--to", target)
     moved = ApiServer(tmp_path / "a", storage=target)
     async with running(moved) as client:
         found = await client.get(resources.SECRETS, "s", "default")
@@ -128,7 +128,10 @@ async def test_patches_of_one_object_at_once_all_succeed(tmp_path: Path, etcd: E
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ((), "--storage, --tls-cert, --tls-key and --client-ca are needed to serve"),
+        (
+            (),
+            "--storage, --tls-cert-file, --tls-private-key-file and --client-ca-file are required",
+        ),
         (("backup", "--storage", "/nowhere/at/all", "--to", "x"), "/nowhere/at/all"),
         (("restore", "--storage", "{}/new", "--from", "{}/none"), "{}/none"),
         (("migrate", "--from", "{}/none", "--to", "{}/new"), "{}/none"),

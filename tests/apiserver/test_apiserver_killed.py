@@ -35,8 +35,20 @@ async def test_every_acknowledged_write_survives_kill_9(tmp_path: Path) -> None:
     pair = state.pki.leaf(pki.APISERVER)
     command = (
         *(sys.executable, "-m", "gatehouse", "apiserver", "--storage", str(state.database)),
-        *("--bind", chosen.api, "--tls-cert", str(pair.cert), "--tls-key", str(pair.key)),
-        *("--client-ca", str(state.pki.ca().cert), "--token-key", str(state.pki.token_key)),
+        *(
+            "--bind-address",
+            chosen.api,
+            "--tls-cert-file",
+            str(pair.cert),
+            "--tls-private-key-file",
+            str(pair.key),
+        ),
+        *(
+            "--client-ca-file",
+            str(state.pki.ca().cert),
+            "--service-account-signing-key-file",
+            str(state.pki.token_key),
+        ),
     )
     acknowledged: list[str] = []
     for life in range(3):

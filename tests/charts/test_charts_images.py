@@ -18,7 +18,7 @@ OF_ONE_VERSION = re.compile(r"[a-z0-9./:-]+:v?\d+\.\d+(\.\d+)?[a-z0-9.-]*(@sha25
 
 
 def images(text: str) -> set[str]:
-    return set(re.findall(r"(?:image: |--(?:envoy-)?image=)(\S+)", text))
+    return set(re.findall(r"(?:image: |--(?:envoy|nginx)-image=)(\S+)", text))
 
 
 def test_images_are_built_on_bases_of_one_version() -> None:

@@ -80,9 +80,9 @@ def test_options_of_a_choice_are_parsed(
     words = [f"--set-json={at}={json.dumps(each)}" for at, each in values]
     text = rendered("gatehouse", *SYSTEM, *words)
     parsed = {parse(each, monkeypatch) for each in containers(text)}
-    expected = {"controller", "counter", "certs"}
+    expected = {"controller", "ratelimit", "certs"}
     if path == "counter.enabled" and not value:
-        expected.remove("counter")
+        expected.remove("ratelimit")
     if path == "certificates.mode" and value != "job":
         expected.remove("certs")
     assert parsed == expected

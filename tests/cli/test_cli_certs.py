@@ -72,7 +72,7 @@ def names_of(path: Path) -> tuple[x509.Name, list[str], bool]:
 def test_a_machine_gets_one_that_says_who_it_is_and_nothing_else(tmp_path: Path) -> None:
     authority, out = tmp_path / "authority", tmp_path / "lb-1"
     run("--dir", str(authority))
-    words = ("agent", "lb-1", "--for-load-balancer", "edge/front", "--dir", str(authority))
+    words = ("machine", "lb-1", "--load-balancer", "edge/front", "--dir", str(authority))
     first = run(*words, "--out", str(out))
     assert first.exit_code == 0, first.output
     assert names_of(out / "tls.crt") == (x509.Name([]), [URI], True)
@@ -82,7 +82,7 @@ def test_a_machine_gets_one_that_says_who_it_is_and_nothing_else(tmp_path: Path)
     assert list(usage) == [ExtendedKeyUsageOID.CLIENT_AUTH]
     assert (out / "tls.key").stat().st_mode & 0o077 == 0
     assert run(*words, "--out", str(out)).output.strip() == "Nothing to renew."
-    other = ("agent", "lb-1", "--for-load-balancer", "edge/other", *words[4:], "--out", str(out))
+    other = ("machine", "lb-1", "--load-balancer", "edge/other", *words[4:], "--out", str(out))
     assert "tls.crt" in run(*other).output
     assert names_of(out / "tls.crt")[1] == [URI.replace("front", "other")]
     later = datetime.now(UTC) + pki.LEAF_LIFE - timedelta(days=30)
@@ -95,7 +95,7 @@ async def test_a_machine_s_is_signed_by_the_authority_in_a_secret(tmp_path: Path
     async with server.running(), server.client():
         there = ("--secret", "default/channel", "--kubeconfig", str(server.state.kubeconfig))
         await asyncio.to_thread(run, *there)
-        words = ("agent", "lb-1", "--for-load-balancer", "edge/front", *there)
+        words = ("machine", "lb-1", "--load-balancer", "edge/front", *there)
         done = await asyncio.to_thread(run, *words, "--out", str(tmp_path / "out"))
         assert done.exit_code == 0, done.output
         assert names_of(tmp_path / "out" / "tls.crt")[1] == [URI]
@@ -130,15 +130,15 @@ async def test_they_are_kept_in_secrets(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "either --dir or --secret"),
-        (("--dir", "x", "--secret", "a/b"), "either --dir or --secret"),
-        (("--secret", "nonsense"), "nonsense is not namespace/name"),
-        (("agent", "lb-1"), "--for-load-balancer"),
-        (("agent", "lb-1", "--for-load-balancer", "a/b"), "either --dir or --secret"),
-        (("agent", "lb-1", "--for-load-balancer", "a", "--dir", "x"), "parts that are no names"),
-        (("agent", "lb/1", "--for-load-balancer", "a/b", "--dir", "x"), "is not of the form"),
-        (("agent", "Lb", "--for-load-balancer", "a/b", "--dir", "x"), "parts that are no names"),
-        (("agent", "lb-1", "--for-load-balancer", "a/b", "--dir", "none"), "none/ca.crt"),
+        ((), "exactly one of --dir and --secret"),
+        (("--dir", "x", "--secret", "a/b"), "exactly one of --dir and --secret"),
+        (("--secret", "nonsense"), "nonsense must be namespace/name"),
+        (("machine", "lb-1"), "--load-balancer"),
+        (("machine", "lb-1", "--load-balancer", "a/b"), "exactly one of --dir and --secret"),
+        (("machine", "lb-1", "--load-balancer", "a", "--dir", "x"), "parts that are no names"),
+        (("machine", "lb/1", "--load-balancer", "a/b", "--dir", "x"), "is not of the form"),
+        (("machine", "Lb", "--load-balancer", "a/b", "--dir", "x"), "parts that are no names"),
+        (("machine", "lb-1", "--load-balancer", "a/b", "--dir", "none"), "none/ca.crt"),
     ],
 )
 def test_what_cannot_be_done_is_said(words: tuple[str, ...], said: str) -> None:

@@ -11,7 +11,12 @@ from gatehouse.apis.data_plane_workload import NetworkOptions
 from gatehouse.cli import controller
 from gatehouse.controller import options
 
-NEEDED = ("--agent-advertise=c:1", "--tls-cert=c", "--tls-key=k", "--ca=a")
+NEEDED = (
+    "--agent-advertise-address=c:1",
+    "--tls-cert-file=c",
+    "--tls-private-key-file=k",
+    "--agent-ca-file=a",
+)
 
 
 @pytest.fixture
@@ -43,10 +48,10 @@ def test_without_any_of_it_nothing_is_asked_for(run: Any) -> None:
 
 def test_what_is_said_is_what_is_run_with(run: Any) -> None:
     found = run(
-        '--network-policy={"enable":true,"metricsFrom":[],"egressTo":[{"podSelector":{}}]}',
-        '--plus-usage={"endpoint":"nim.example"}',
+        '--data-plane-network-policy={"enable":true,"metricsFrom":[],"egressTo":[{"podSelector":{}}]}',
+        '--plus-usage-report-config={"endpoint":"nim.example"}',
         "--copy-secret=license=system/plus",
-        "--image=r.example/n@sha256:aa",
+        "--nginx-image=r.example/n@sha256:aa",
     )
     expected = NetworkOptions(enable=True, metrics_from=(), egress_to=({"podSelector": {}},))
     assert found.network_policy == expected
@@ -59,13 +64,13 @@ def test_what_is_said_is_what_is_run_with(run: Any) -> None:
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ('--network-policy={"enabled":true}', "enabled is not known"),
-        ('--network-policy={"enable":"yes"}', "$.enable"),
-        ("--network-policy=null", "Expected `object`"),
-        ('--network-policy={"egressTo":{}}', "$.egressTo"),
-        ('--plus-usage={"endPoint":"x"}', "endPoint"),
-        ("--plus-usage=x", "--plus-usage"),
-        ("--outside-bind=0.0.0.0:1", "--outside-ca"),
+        ('--data-plane-network-policy={"enabled":true}', "enabled: not supported"),
+        ('--data-plane-network-policy={"enable":"yes"}', "$.enable"),
+        ("--data-plane-network-policy=null", "Expected `object`"),
+        ('--data-plane-network-policy={"egressTo":{}}', "$.egressTo"),
+        ('--plus-usage-report-config={"endPoint":"x"}', "endPoint"),
+        ("--plus-usage-report-config=x", "--plus-usage-report-config"),
+        ("--machine-bind-address=0.0.0.0:1", "--machine-ca-file"),
     ],
 )
 def test_what_means_nothing_is_refused_by_its_name(run: Any, word: str, said: str) -> None:

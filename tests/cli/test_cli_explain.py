@@ -84,12 +84,12 @@ def test_a_service_account_has_its_groups(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "outcome"),
     [
-        (["--path", "/healthz"], "503: no server may answer it"),
-        (["--path", "/livez"], "403: no policy holds it"),
-        (["--path", "/api/v1/pods", "--method", "DELETE"], "403: no policy holds it"),
+        (["--path", "/healthz"], "503: no server is allowed"),
+        (["--path", "/livez"], "403: no policy matches"),
+        (["--path", "/api/v1/pods", "--method", "DELETE"], "403: no policy matches"),
         (
             ["--path", "/apis/apps/v1/namespaces/n/deployments/d", "--method", "DELETE"],
-            "429: flow control schema nothing lets nothing through",
+            "429: flow control schema nothing allows no requests",
         ),
         (["--verb", "delete", "--resource", "deployments.apps"], "429: flow control schema"),
     ],
@@ -105,17 +105,20 @@ def test_people_get_a_table(tmp_path: Path) -> None:
     assert found.exit_code == 0, found.output
     flat = " ".join(found.output.replace("│", " ").split())
     assert "users and serviceAccounts: 'eve' is not in: bob" in flat
-    assert "Outcome: 403: no policy holds it" in flat
+    assert "Outcome: 403: no policy matches" in flat
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--verb", "get"], "give either --resource or --path"),
-        (["--resource", "pods", "--path", "/x"], "give either --resource or --path"),
-        (["--resource", "pods"], "--verb is missing"),
-        (["--path", "/x", "--api-group", "apps"], "--api-group follows from --path"),
-        (["--path", "x"], "does not begin with /"),
+        (["--verb", "get"], "exactly one of --resource and --path is required"),
+        (
+            ["--resource", "pods", "--path", "/x"],
+            "exactly one of --resource and --path is required",
+        ),
+        (["--resource", "pods"], "--verb is required"),
+        (["--path", "/x", "--api-group", "apps"], "--api-group must not be set with --path"),
+        (["--path", "x"], "must start with /"),
         (["--path", "/api/v1/watch"], "names no resource after watch"),
         (["--path", "/%zz"], "is not percent-encoded as it should be"),
         (["--path", "/x", "-f", "/nonexistent"], "/nonexistent"),
@@ -138,4 +141,4 @@ async def test_the_object_is_read_from_the_api_server(tmp_path: Path) -> None:
         gone = await asyncio.to_thread(
             CliRunner().invoke, explain, ["--cluster", "b.example", *words, *asked]
         )
-        assert "there is no UpstreamCluster b.example" in str(gone.exception)
+        assert "UpstreamCluster b.example not found" in str(gone.exception)

@@ -23,9 +23,9 @@ def test_loopback_networks_are_taken() -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        ("127.0.0.0/31", "fewer than 4 addresses"),
+        ("127.0.0.0/31", "must have at least 4 addresses"),
         ("127.0.0.1/24", "has host bits set"),
-        ("203.0.113.0/24", "is not of this machine"),
+        ("203.0.113.0/24", "not local to this machine"),
         ("fd00::/64", "Only decimal digits|Expected 4 octets"),
     ],
 )

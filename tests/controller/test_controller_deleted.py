@@ -52,10 +52,15 @@ class Controller:
         channel = state.pki.leaf(pki.CHANNEL)
         words = (
             *("controller", "--kubeconfig", str(state.controller_kubeconfig)),
-            *("--agent-bind", self._agents, "--agent-advertise", self._agents),
-            *("--tls-cert", str(channel.cert), "--tls-key", str(channel.key)),
-            *("--ca", str(state.pki.ca().cert)),
-            *("--network-policy", '{"enable":true}', "--copy-secret", "pull=default/registry"),
+            *("--agent-bind-address", self._agents, "--agent-advertise-address", self._agents),
+            *("--tls-cert-file", str(channel.cert), "--tls-private-key-file", str(channel.key)),
+            *("--agent-ca-file", str(state.pki.ca().cert)),
+            *(
+                "--data-plane-network-policy",
+                '{"enable":true}',
+                "--copy-secret",
+                "pull=default/registry",
+            ),
         )
         with (state.directory / "controller.log").open("ab") as log:
             self._process = subprocess.Popen(

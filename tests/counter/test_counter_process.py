@@ -279,7 +279,7 @@ async def test_it_tells_who_looks_after_it(counter: Counter) -> None:
 async def test_it_says_that_it_ends_and_answers_what_was_asked(
     redis: Redis, tmp_path: Path
 ) -> None:
-    counter = Counter(redis.url, tmp_path / "ending.log", "--leave", "1.5")
+    counter = Counter(redis.url, tmp_path / "ending.log", "--shutdown-delay", "1.5")
     counter.start()
     assert counter.process is not None
     async with Envoy(counter.address) as envoy:
@@ -317,8 +317,9 @@ async def test_tls_with_certificates_of_both(redis: Redis, tmp_path: Path) -> No
     authority = store.ca().cert
     counter = Counter(
         redis.url, tmp_path / "tls.log",
-        *("--tls-cert", str(pairs["server"].cert), "--tls-key", str(pairs["server"].key)),
-        *("--client-ca", str(authority)),
+        *("--tls-cert-file", str(pairs["server"].cert)),
+        *("--tls-private-key-file", str(pairs["server"].key)),
+        *("--client-ca-file", str(authority)),
     )  # fmt: skip
     counter.start()
     try:
@@ -341,18 +342,24 @@ async def test_tls_with_certificates_of_both(redis: Redis, tmp_path: Path) -> No
         ((), "Missing option '--redis'"),
         (("--redis", "http://a"), "--redis http://a: "),
         (("--redis", "redis://:pw@h:port/0"), "--redis redis://h:port/0: "),
-        (("--redis", "redis://h", "--tls-cert", "a"), "--tls-cert and --tls-key go together"),
-        (("--redis", "redis://h", "--client-ca", "a"), "--client-ca needs --tls-cert"),
         (
-            ("--redis", "redis://h", "--tls-cert", "/none", "--tls-key", "/none"),
+            ("--redis", "redis://h", "--tls-cert-file", "a"),
+            "--tls-cert-file and --tls-private-key-file must be set together",
+        ),
+        (
+            ("--redis", "redis://h", "--client-ca-file", "a"),
+            "--client-ca-file requires --tls-cert-file",
+        ),
+        (
+            ("--redis", "redis://h", "--tls-cert-file", "/none", "--tls-private-key-file", "/none"),
             "No such file or directory: '/none'",
         ),
-        (("--redis", "redis://h", "--listen", "nowhere"), "cannot listen on nowhere"),
+        (("--redis", "redis://h", "--bind-address", "nowhere"), "cannot listen on nowhere"),
     ],
 )
 def test_what_it_cannot_be_run_with(options: tuple[str, ...], said: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "gatehouse", "counter", *options],
+        [sys.executable, "-m", "gatehouse", "ratelimit", *options],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode != 0

@@ -69,7 +69,7 @@ async def test_the_name_of_the_master_service_leads_to_the_own_cluster(
     flags = ["--gateway", f"{address}:{INSIDE}", "--address", ONE[0], "--image", "some"]
     printed = estate.node.run(
         *(sys.executable, "-m", "gatehouse", "node-proxy", "manifests", *flags),
-        *("--master", "names"),
+        *("--kubernetes-service-mode", "names"),
     )
     (zone,) = (
         each["data"]["kubernetes.zone"]

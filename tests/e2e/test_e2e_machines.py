@@ -114,11 +114,11 @@ async def says_what_is_missing(cluster: kube.Client, name: str) -> None:
 
 
 async def shown(installation: Installation, name: str) -> list[str]:
-    """Give the row of a load balancer in `gatehouse status lb`."""
+    """Give the row of a load balancer in `gatehouse status load-balancers`."""
     env = environment(KUBECONFIG=str(installation.kubeconfig), COLUMNS="220")
     env["PYTHONPATH"] = str(ROOT / "src")
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "gatehouse", "status", "lb"),
+        *(sys.executable, "-m", "gatehouse", "status", "load-balancers"),
         env=env,
         stdout=asyncio.subprocess.PIPE,
     )
@@ -195,7 +195,7 @@ async def test_the_example_of_the_documentation_is_served(
     settings = (ROOT / "examples" / "agent-outside.yaml").read_text().replace("lb-1/", f"{place}/")
     settings = settings.replace("16445", str(OUTSIDE)).replace("9113", str(free_port()))
     (place / "agent.yaml").write_text(settings)
-    words = ["agent", "lb-1", "--for-load-balancer", "edge/front", "--dir", str(authority)]
+    words = ["machine", "lb-1", "--load-balancer", "edge/front", "--dir", str(authority)]
     assert CliRunner().invoke(certs, [*words, "--out", str(place)]).exit_code == 0
     arguments = ("--config", str(place / "agent.yaml"))
     async with (

@@ -209,9 +209,14 @@ def _controller_process(cluster: Cluster, *more: str) -> Iterator[None]:
     address = f"127.0.0.1:{cluster.port}"
     command = (
         *(sys.executable, "-m", "gatehouse", "controller"),
-        *("--kubeconfig", str(cluster.state.controller_kubeconfig), "--ca", str(cluster.ca)),
-        *("--agent-bind", address, "--agent-advertise", address),
-        *("--tls-cert", str(pair.cert), "--tls-key", str(pair.key)),
+        *(
+            "--kubeconfig",
+            str(cluster.state.controller_kubeconfig),
+            "--agent-ca-file",
+            str(cluster.ca),
+        ),
+        *("--agent-bind-address", address, "--agent-advertise-address", address),
+        *("--tls-cert-file", str(pair.cert), "--tls-private-key-file", str(pair.key)),
         *more,
     )
     process = subprocess.Popen(command, env=dict(os.environ))
@@ -263,7 +268,7 @@ async def test_a_controller_that_demands_certificates_of_agents_hears_nobody_wit
                 await agent.overview()
             return refused.value.code()
 
-    with _controller_process(cluster, "--client-ca", str(trusted)):
+    with _controller_process(cluster, "--client-ca-file", str(trusted)):
 
         async def heard() -> bool:
             # Who is heard is told that the token is none.

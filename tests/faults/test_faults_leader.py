@@ -44,11 +44,21 @@ class Replica:
         self.process = gatehouse(
             server,
             *("controller", "--kubeconfig", str(server.state.controller_kubeconfig)),
-            *("--agent-bind", f"127.0.0.1:{agents_port}"),
-            *("--agent-advertise", f"127.0.0.1:{agents_port}"),
-            *("--tls-cert", str(channel.cert), "--tls-key", str(channel.key)),
-            *("--ca", str(server.state.pki.ca().cert), "--bind", "load-balancer"),
-            *("--lease", "default/controller", "--health", self.health),
+            *("--agent-bind-address", f"127.0.0.1:{agents_port}"),
+            *("--agent-advertise-address", f"127.0.0.1:{agents_port}"),
+            *("--tls-cert-file", str(channel.cert), "--tls-private-key-file", str(channel.key)),
+            *(
+                "--agent-ca-file",
+                str(server.state.pki.ca().cert),
+                "--listener-address-mode",
+                "load-balancer",
+            ),
+            *(
+                "--leader-election-lease",
+                "default/controller",
+                "--health-bind-address",
+                self.health,
+            ),
         )
 
     async def asked(self, path: str) -> tuple[int, str]:

@@ -72,8 +72,15 @@ class Node:
     def flags(self, *more: str) -> list[str]:
         return [
             *(f"--address={each}" for each in (FOUR, SIX)),
-            *("--gateway", "192.0.2.2:8443", "--link", "bridge", "--interval", "30"),
-            *("--directory", str(self.directory / "run"), *more),
+            *(
+                "--gateway",
+                "192.0.2.2:8443",
+                "--interface-type",
+                "bridge",
+                "--check-interval",
+                "30",
+            ),
+            *("--dir", str(self.directory / "run"), *more),
         ]
 
     def command(self, verb: str, *more: str) -> list[str]:
@@ -172,7 +179,7 @@ def test_connections_to_the_address_are_not_tracked(node: Node, kind: str) -> No
 
 @pytest.mark.parametrize("kind", FILTERS)
 def test_what_others_remove_comes_back_at_once(node: Node, kind: str) -> None:
-    node.start("--conntrack", kind, "--interval", "1")
+    node.start("--conntrack", kind, "--check-interval", "1")
     node.machine.run("ip", "addr", "del", f"{FOUR}/32", "dev", "gatehouse")
     node.until(lambda: FOUR in node.addresses()["gatehouse"], "healed")
     node.machine.run("ip", "link", "del", "gatehouse")

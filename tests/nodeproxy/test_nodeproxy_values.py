@@ -48,8 +48,8 @@ def options(gateway: str = "192.0.2.2:8443", **more: object) -> Options:
         (["--interface", "lo"], "--interface: lo cannot be used"),
         (["--interface", "a b"], "--interface: 'a b' is no name of an interface"),
         (["--interface", "sixteen-letters-"], "--interface: 'sixteen-letters-' is no name"),
-        (["--interval", "0"], "--interval: 0.0 is not above 0"),
-        (["--connections", "0"], "--connections: 0 is below 1"),
+        (["--check-interval", "0"], "--check-interval: 0.0 is not above 0"),
+        (["--max-connections", "0"], "--max-connections: 0 is below 1"),
     ],
 )
 def test_bad_options_are_refused_by_their_name(flags: list[str], said: str) -> None:
@@ -138,7 +138,9 @@ def manifests(*more: str) -> list[dict[str, object]]:
 
 
 def test_the_daemon_set_has_just_the_needed_capabilities() -> None:
-    account, daemon_set = manifests("--connections", "500", "--cleanup", "--pull-secret", "pull")
+    account, daemon_set = manifests(
+        "--max-connections", "500", "--cleanup", "--pull-secret", "pull"
+    )
     assert account["automountServiceAccountToken"] is False
     pod = daemon_set["spec"]["template"]["spec"]  # type: ignore[index]
     assert pod["hostNetwork"] is True
@@ -165,11 +167,11 @@ def test_the_daemon_set_has_just_the_needed_capabilities() -> None:
 
 def test_the_master_service_and_the_names_come_when_asked_for() -> None:
     assert [each["kind"] for each in manifests()] == ["ServiceAccount", "DaemonSet"]
-    found = manifests("--master", "service")[2:]
+    found = manifests("--kubernetes-service-mode", "service")[2:]
     assert [each["kind"] for each in found] == ["Service", "EndpointSlice", "EndpointSlice"]
     assert [each.get("addressType") for each in found] == [None, "IPv4", "IPv6"]
     assert found[1]["endpoints"] == [{"addresses": [FOUR], "conditions": {"ready": True}}]
-    data = manifests("--master", "names", "--domain", "example.org")[2]["data"]
+    data = manifests("--kubernetes-service-mode", "names", "--domain", "example.org")[2]["data"]
     assert isinstance(data, dict)
     assert "kubernetes.default.svc.example.org.:8053" in data["Corefile"]
     dns.zone.from_text(data["kubernetes.zone"], relativize=False)

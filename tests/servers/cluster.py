@@ -36,7 +36,7 @@ class Server(ApiServer):
 
     def command(self) -> list[str]:
         words = super().command()
-        words[words.index("--bind") + 1] = f"0.0.0.0:{self.port}"
+        words[words.index("--bind-address") + 1] = f"0.0.0.0:{self.port}"
         return words
 
 
@@ -118,8 +118,8 @@ class Cluster:
         (container,) = made["spec"]["template"]["spec"]["containers"]
         container["image"] = f"gatehouse/controller:{tag}"
         changed = {
-            "--agent-advertise": CHANNEL,
-            "--image": f"gatehouse/nginx:{planes}",
+            "--agent-advertise-address": CHANNEL,
+            "--nginx-image": f"gatehouse/nginx:{planes}",
             "--envoy-image": f"gatehouse/envoy:{planes}",
         }
         words = []

@@ -63,7 +63,7 @@ class Redis(Process):
 
 
 class Counter(Process):
-    """`gatehouse counter`."""
+    """`gatehouse ratelimit`."""
 
     def __init__(self, redis: str, log: Path, *options: str) -> None:
         self.port, self.health = free_port(), free_port()
@@ -72,10 +72,10 @@ class Counter(Process):
 
     def command(self) -> list[str]:
         return [
-            *(sys.executable, "-m", "gatehouse", "counter", "--redis", self._redis),
-            *("--listen", self.address, "--health", f"127.0.0.1:{self.health}"),
+            *(sys.executable, "-m", "gatehouse", "ratelimit", "--redis", self._redis),
+            *("--bind-address", self.address, "--health-bind-address", f"127.0.0.1:{self.health}"),
             # On a busy machine a Redis that is well is late, and then nothing is limited.
-            *("--redis-timeout", "2", "--leave", "0", *self._options),
+            *("--redis-timeout", "2", "--shutdown-delay", "0", *self._options),
         ]
 
     def begin(self) -> None:

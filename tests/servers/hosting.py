@@ -85,9 +85,14 @@ class Cluster(Process):
     def command(self) -> list[str]:
         return [
             *(sys.executable, "-m", "gatehouse", "apiserver"),
-            *("--storage", str(self.directory / "storage"), "--bind", f"0.0.0.0:{self.port}"),
-            *("--tls-cert", str(self._pair[0]), "--tls-key", str(self._pair[1])),
-            *("--client-ca", str(self.authority.file)),
+            *(
+                "--storage",
+                str(self.directory / "storage"),
+                "--bind-address",
+                f"0.0.0.0:{self.port}",
+            ),
+            *("--tls-cert-file", str(self._pair[0]), "--tls-private-key-file", str(self._pair[1])),
+            *("--client-ca-file", str(self.authority.file)),
         ]
 
     def client(self) -> kube.Client:
@@ -171,7 +176,14 @@ class NodeProxy:
             *(sys.executable, "-m", "gatehouse", "node-proxy", "run", "--gateway", gateway),
             *(f"--address={each}" for each in addresses),
             # Not every kernel has dummy interfaces.
-            *("--link", "bridge", "--cleanup", "--directory", str(self._directory / "run"), *more),
+            *(
+                "--interface-type",
+                "bridge",
+                "--cleanup",
+                "--dir",
+                str(self._directory / "run"),
+                *more,
+            ),
         ]
         if resolv_conf is not None:
             words = resolving(resolv_conf, *words)

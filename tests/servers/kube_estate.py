@@ -72,7 +72,7 @@ class Cluster:
         storage = f"etcd://{etcd.address}/{name}"
         self.state.directory.mkdir()
         self.state.pki.ensure()
-        options = ("--token-key", str(self.state.pki.token_key))
+        options = ("--service-account-signing-key-file", str(self.state.pki.token_key))
         self.servers = [
             ApiServer(self.state.directory, *options, storage=storage) for _ in range(3)
         ]

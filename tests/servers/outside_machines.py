@@ -30,7 +30,7 @@ class Machine:
 
     def certify(self, authority: Path, balancer: str, name: str = "") -> None:
         """Get it a certificate for ``balancer`` by our own command."""
-        words = ["agent", name or self.name, "--for-load-balancer", balancer]
+        words = ["machine", name or self.name, "--load-balancer", balancer]
         words += ["--dir", str(authority), "--out", str(self.certificates)]
         done = CliRunner().invoke(certs, words)
         assert done.exit_code == 0, done.output

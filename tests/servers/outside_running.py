@@ -25,7 +25,7 @@ OUTSIDE = free_port()
 @pytest.fixture(scope="module")
 def installation() -> Iterator[Installation]:
     with tempfile.TemporaryDirectory(prefix="gh-") as directory:
-        made = Installation(Path(directory), "--outside-address", f"127.0.0.1:{OUTSIDE}")
+        made = Installation(Path(directory), "--machine-address", f"127.0.0.1:{OUTSIDE}")
         made.start()
         yield made
         made.stop()

@@ -77,9 +77,9 @@ class ApiServer(Process):
     def command(self) -> list[str]:
         return [
             *(sys.executable, "-m", "gatehouse", "apiserver", "--storage", self.storage),
-            *("--bind", f"127.0.0.1:{self.port}"),
-            *("--tls-cert", str(self.shows[0]), "--tls-key", str(self.shows[1])),
-            *("--client-ca", str(self.state.pki.ca().cert)),
+            *("--bind-address", f"127.0.0.1:{self.port}"),
+            *("--tls-cert-file", str(self.shows[0]), "--tls-private-key-file", str(self.shows[1])),
+            *("--client-ca-file", str(self.state.pki.ca().cert)),
             *self._options,
         ]
 

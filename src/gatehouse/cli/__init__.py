@@ -1,4 +1,4 @@
-"""The `gatehouse` command: options in, a part's ``run`` called, errors as one clear line out.
+"""Commands of `gatehouse`: parse options, call ``run`` of a package, print errors as one line.
 
-One module per group of subcommands. Nothing here decides anything about gateways.
+One module per group of subcommands. Logic about gateways must not be here.
 """

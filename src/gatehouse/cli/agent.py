@@ -1,4 +1,4 @@
-"""`gatehouse agent`: the process of a data plane. Imports nothing of the control plane."""
+"""`gatehouse agent`: the data plane process. Imports no module of the control plane."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gatehouse.cli.errors import CLIError
 
 
 def flag(key: str) -> str:
-    """Give the name of the flag for a key of the file, as the field's agent has it."""
+    """Return the option name of a configuration key, formed as in NGINX Agent."""
     return key.removeprefix("gatehouse.").replace(".", "-").replace("_", "-")
 
 
@@ -26,11 +26,11 @@ def flag(key: str) -> str:
     "--config",
     type=click.Path(path_type=Path),
     default=None,
-    help="YAML file; flags and environment win.",
+    help="Path of the YAML configuration file. Options and environment override it.",
 )
 @click.pass_context
 def agent_command(context: click.Context, /, config: Path | None, **flags: str | None) -> None:
-    """Own one NGINX or Envoy: fetch its configuration, have it applied safely, report."""
+    """Run one NGINX or Envoy: fetch its configuration, apply it safely, report the result."""
     given = {key: value for key in KEYS if (value := flags[flag(key).replace("-", "_")])}
     try:
         options = load_options(os.environ, file=config, flags=given)
@@ -40,18 +40,18 @@ def agent_command(context: click.Context, /, config: Path | None, **flags: str |
     logs.configure(
         options.log_level or parameters["log_level"],
         options.log_format or parameters["log_format"],
-        # Where a container's log is read from; what ends the agent is said on stderr.
+        # Container logs are read from stdout. A fatal error is printed on stderr.
         sys.stdout,
     )
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
-        await _life(options.proxy)(options, await run.either(stop, leave))
+        await _main_of(options.proxy)(options, await run.either(stop, leave))
 
     run.run(part, expected=(ProxyMissingError,))
 
 
-def _life(proxy: str) -> Callable[[Options, asyncio.Event], Coroutine[Any, Any, None]]:
-    """Give the life of an agent of this proxy, importing no other."""
+def _main_of(proxy: str) -> Callable[[Options, asyncio.Event], Coroutine[Any, Any, None]]:
+    """Return the main function of the agent for `proxy`. Imports no other proxy's agent."""
     if proxy == "envoy":
         from gatehouse.agent.envoy import main as envoy
 
@@ -63,7 +63,7 @@ def _life(proxy: str) -> Callable[[Options, asyncio.Event], Coroutine[Any, Any, 
 
 for _key in KEYS:
     agent_command.params.append(
-        click.Option([f"--{flag(_key)}"], default=None, help=f"{_key} ({KEYS[_key]})")
+        click.Option([f"--{flag(_key)}"], default=None, help=f"Key {_key}, variable {KEYS[_key]}.")
     )
 
 COMMANDS = (agent_command,)

@@ -1,4 +1,4 @@
-"""`gatehouse apiserver`: the embedded API server, and what looks after its storage."""
+"""`gatehouse apiserver`: the embedded API server and the commands for its storage."""
 
 from __future__ import annotations
 
@@ -30,22 +30,98 @@ EXPECTED = (EncryptionError, TokenFileError, TransferError, UnavailableError, Ad
 @click.option(
     "--storage",
     default=None,
-    help="Directory of the database (SQLite), or etcd://host:port[,host:port]/prefix?ca=…&cert=….",
+    help="Storage: directory of a SQLite database, or "
+    "etcd://host:port[,host:port]/prefix?ca=FILE&cert=FILE&key=FILE.",
 )
-@click.option("--bind", default="127.0.0.1:16443", show_default=True, help="host:port to serve.")
-@click.option("--tls-cert", type=PATH, default=None, help="Certificate to serve with, PEM.")
-@click.option("--tls-key", type=PATH, default=None, help="Its key.")
-@click.option("--client-ca", type=PATH, default=None, help="CA of client certificates.")
-@click.option("--token-key", type=PATH, default=None, help="EC key that tokens begin with.")
-@click.option("--token-file", type=PATH, default=None, help='Static tokens: token,user,uid,"g,g".')
-@click.option("--encryption-keys", type=PATH, default=None, help="Keys that seal Secrets at rest.")
-@click.option("--audit-log", type=PATH, default=None, help="File of the audit log (JSON lines).")
-@click.option("--audit-reads", is_flag=True, help="Note reads in the audit log, too.")
-@click.option("--anonymous", is_flag=True, help="Take requests without credentials, as nobody's.")
-@click.option("--service-cidr", default="10.96.0.0/16", show_default=True, help="Cluster IPs.")
-@click.option("--max-reads", default=400, show_default=True, help="Reads answered at a time.")
-@click.option("--max-writes", default=200, show_default=True, help="Writes answered at a time.")
-@click.option("--node-dir", type=PATH, default=None, help="The node's directory, for pod logs.")
+@click.option(
+    "--bind-address",
+    "bind",
+    default="127.0.0.1:16443",
+    show_default=True,
+    help="Listen address (host:port).",
+)
+@click.option(
+    "--tls-cert-file",
+    "tls_cert",
+    type=PATH,
+    default=None,
+    help="Path of the TLS certificate (PEM).",
+)
+@click.option(
+    "--tls-private-key-file",
+    "tls_key",
+    type=PATH,
+    default=None,
+    help="Path of the TLS private key (PEM).",
+)
+@click.option(
+    "--client-ca-file",
+    "client_ca",
+    type=PATH,
+    default=None,
+    help="Path of the CA certificates of clients (PEM).",
+)
+@click.option(
+    "--service-account-signing-key-file",
+    "token_key",
+    type=PATH,
+    default=None,
+    help="Path of the EC key that signs the first service account tokens (PEM).",
+)
+@click.option(
+    "--token-file",
+    type=PATH,
+    default=None,
+    help='Path of the static tokens: lines of token,user,uid,"group,group".',
+)
+@click.option(
+    "--encryption-key-file",
+    "encryption_keys",
+    type=PATH,
+    default=None,
+    help="Path of the keys that encrypt Secrets at rest. Default: not encrypted.",
+)
+@click.option(
+    "--audit-log-path",
+    "audit_log",
+    type=PATH,
+    default=None,
+    help="Path of the audit log (JSON lines). Default: no audit log.",
+)
+@click.option("--audit-reads", is_flag=True, help="Include read requests in the audit log.")
+@click.option(
+    "--anonymous-auth",
+    "anonymous",
+    is_flag=True,
+    help="Accept requests without credentials as user system:anonymous.",
+)
+@click.option(
+    "--service-cluster-ip-range",
+    "service_cidr",
+    default="10.96.0.0/16",
+    show_default=True,
+    help="CIDR of the cluster IPs of Services.",
+)
+@click.option(
+    "--max-requests-inflight",
+    "max_reads",
+    default=400,
+    show_default=True,
+    help="Maximum number of concurrent read requests.",
+)
+@click.option(
+    "--max-mutating-requests-inflight",
+    "max_writes",
+    default=200,
+    show_default=True,
+    help="Maximum number of concurrent write requests.",
+)
+@click.option(
+    "--node-dir",
+    type=PATH,
+    default=None,
+    help="Directory of `gatehouse node`, for Pod logs. Default: Pod logs are not served.",
+)
 @click.pass_context
 def apiserver(
     context: click.Context,
@@ -65,12 +141,15 @@ def apiserver(
     max_writes: int,
     node_dir: Path | None,
 ) -> None:
-    """Serve the embedded kube-style API; or, with a command, look after its storage."""
+    """Serve the embedded Kubernetes API, or run a command on its storage."""
     if context.invoked_subcommand is not None:
         return
     if storage is None or tls_cert is None or tls_key is None or client_ca is None:
-        needed = "--storage, --tls-cert, --tls-key and --client-ca are needed to serve"
-        raise click.UsageError(needed, context)
+        required = (
+            "--storage, --tls-cert-file, --tls-private-key-file and --client-ca-file are required "
+            "without a command"
+        )
+        raise click.UsageError(required, context)
     options = main.Options(
         storage=storage,
         bind=bind,
@@ -94,14 +173,14 @@ def apiserver(
     run.run(part, expected=EXPECTED)
 
 
-_STORAGE = click.option("--storage", required=True, help="Directory (SQLite) or etcd://….")
+_STORAGE = click.option("--storage", required=True, help="Directory (SQLite) or etcd:// URL.")
 
 
 @apiserver.command()
 @_STORAGE
-@click.option("--to", "target", type=PATH, required=True, help="File to write.")
+@click.option("--to", "target", type=PATH, required=True, help="Path of the backup.")
 def backup(storage: str, target: Path) -> None:
-    """Write all objects to a file; the server may go on running."""
+    """Write all objects to a file. The server may be running."""
 
     async def work() -> None:
         revision, records = await transfer.read(storage)
@@ -113,9 +192,9 @@ def backup(storage: str, target: Path) -> None:
 
 @apiserver.command()
 @_STORAGE
-@click.option("--from", "source", type=PATH, required=True, help="File written by backup.")
+@click.option("--from", "source", type=PATH, required=True, help="Path of the backup.")
 def restore(storage: str, source: Path) -> None:
-    """Read a backup into an empty storage."""
+    """Restore a backup into an empty storage."""
 
     async def work() -> None:
         revision, records = transfer.load(source)
@@ -126,22 +205,24 @@ def restore(storage: str, source: Path) -> None:
 
 
 @apiserver.command()
-@click.option("--from", "source", required=True, help="Storage to read, whose server is stopped.")
-@click.option("--to", "target", required=True, help="Empty storage to write, such as etcd://….")
+@click.option(
+    "--from", "source", required=True, help="Source storage, whose server must be stopped."
+)
+@click.option("--to", "target", required=True, help="Target storage, which must be empty.")
 def migrate(source: str, target: str) -> None:
-    """Move all objects from one storage to another."""
+    """Copy all objects from one storage to another."""
 
     async def work() -> None:
         revision, records = await transfer.read(source)
         count = await transfer.write(target, revision, records)
-        click.echo(f"{count} objects moved to {target}")
+        click.echo(f"{count} objects copied to {target}")
 
     _run(work)
 
 
-@apiserver.command("new-key")
-def new_key() -> None:
-    """Print a line for the file of --encryption-keys; the first line seals."""
+@apiserver.command("generate-encryption-key")
+def generate_encryption_key() -> None:
+    """Print a new line for --encryption-key-file. The first line of that file encrypts."""
     click.echo(encryption.generate())
 
 

@@ -1,4 +1,4 @@
-"""`gatehouse certs`: certificates of the channel between the control plane and its agents."""
+"""`gatehouse certs`: certificates of the channel between controller and agents."""
 
 from __future__ import annotations
 
@@ -24,19 +24,36 @@ from gatehouse.standalone import pki
 
 PATH = click.Path(path_type=Path)
 
-_PUBLIC = ("ca.crt", "tls.crt", "tls.key")
-"""Files of the Secret that the control plane mounts."""
+_CHANNEL_FILES = ("ca.crt", "tls.crt", "tls.key")
+"""Files of the Secret that the controller mounts."""
 
-_AUTHORITY = ("ca.crt", "ca.key")
-"""Files of the Secret that only renewal needs."""
+_CA_FILES = ("ca.crt", "ca.key")
+"""Files of the Secret with the CA, needed for renewal only."""
 
 
 @click.group(invoke_without_command=True)
-@click.option("--dir", "directory", type=PATH, default=None, help="Directory of the files.")
-@click.option("--secret", default="", help="namespace/name: keep them in Secrets instead.")
-@click.option("--kubeconfig", type=PATH, default=None, help="Without it: the Pod's environment.")
-@click.option("--name", "names", multiple=True, default=(SERVER_NAME,), show_default=True)
-@click.option("--address", "addresses", multiple=True, help="IP address of the control plane.")
+@click.option("--dir", "directory", type=PATH, default=None, help="Directory of the certificates.")
+@click.option("--secret", default="", help="namespace/name of the Secret for the certificates.")
+@click.option(
+    "--kubeconfig",
+    type=PATH,
+    default=None,
+    help="Path of the kubeconfig. Default: the service account of the Pod.",
+)
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    default=(SERVER_NAME,),
+    show_default=True,
+    help="DNS name of the controller. Can be repeated.",
+)
+@click.option(
+    "--address",
+    "addresses",
+    multiple=True,
+    help="IP address of the controller. Can be repeated.",
+)
 @click.pass_context
 def certs(
     context: click.Context,
@@ -46,36 +63,44 @@ def certs(
     names: tuple[str, ...],
     addresses: tuple[str, ...],
 ) -> None:
-    """Make the channel's certificates, and renew those that will soon expire.
+    """Create the certificates of the agent channel and renew those that expire soon.
 
-    Safe to run again and again: only what is missing, for other names, or expires within 60 days is
-    made anew. The control plane and its agents take over what is new as they run. The authority's
-    key, which a renewed authority keeps, is in <dir>/ca.key, or in the Secret <name>-ca.
+    The command is idempotent. It issues certificates that are missing, that are for other names or
+    that expire within 60 days. The controller and its agents reload them while running. The key of
+    the CA is in <dir>/ca.key or in the Secret <name>-ca. It does not change when the CA is renewed.
     """
     if context.invoked_subcommand is not None:
         return
-    _check_places(directory, secret)
+    _require_one_target(directory, secret)
     try:
         if directory is not None:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            made = pki.ensure_channel(directory, names, addresses, datetime.now(UTC))
+            expiries = pki.ensure_channel(directory, names, addresses, datetime.now(UTC))
         else:
-            made = asyncio.run(_in_secrets(secret, kubeconfig, names, addresses))
+            expiries = asyncio.run(_in_secrets(secret, kubeconfig, names, addresses))
     except (OSError, ValueError, ConfigError, kube.ApiError) as error:
         raise CLIError(str(error)) from error
-    _show(made)
+    _show(expiries)
 
 
-@certs.command("agent")
+@certs.command("machine")
 @click.argument("name")
 @click.option(
-    "--for-load-balancer", "balancer", required=True, help="namespace/name of its object."
+    "--load-balancer",
+    "balancer",
+    required=True,
+    help="namespace/name of the ExternalLoadBalancer.",
 )
-@click.option("--dir", "directory", type=PATH, default=None, help="Directory of the authority.")
-@click.option("--secret", default="", help="namespace/name: of the channel, as for `certs`.")
-@click.option("--kubeconfig", type=PATH, default=None, help="Without it: the Pod's environment.")
-@click.option("--out", type=PATH, default=None, help="Directory to write to. Default: NAME.")
-def agent_certificate(
+@click.option("--dir", "directory", type=PATH, default=None, help="Directory of the CA.")
+@click.option("--secret", default="", help="namespace/name of the Secret, as for `certs`.")
+@click.option(
+    "--kubeconfig",
+    type=PATH,
+    default=None,
+    help="Path of the kubeconfig. Default: the service account of the Pod.",
+)
+@click.option("--out", type=PATH, default=None, help="Directory of the certificate. Default: NAME.")
+def machine_certificate(
     name: str,
     balancer: str,
     directory: Path | None,
@@ -83,12 +108,13 @@ def agent_certificate(
     kubeconfig: Path | None,
     out: Path | None,
 ) -> None:
-    """Make the certificate by which the agent of machine NAME proves itself.
+    """Create the client certificate of the agent on machine NAME.
 
-    NAME is one of spec.hosts of an ExternalLoadBalancer of type nginx or envoy. Safe to run again:
-    a certificate that expires within 60 days is made anew. The agent takes it over as it runs.
+    NAME is one of spec.hosts of an ExternalLoadBalancer of type nginx or envoy. The command is
+    idempotent. It renews a certificate that expires within 60 days. The agent reloads the
+    certificate while running.
     """
-    _check_places(directory, secret)
+    _require_one_target(directory, secret)
     try:
         uri = Machine.parse(Machine(*balancer.partition("/")[::2], name).uri).uri
     except ValueError as error:
@@ -96,24 +122,24 @@ def agent_certificate(
     target = out or Path(name)
     try:
         if directory is not None:
-            made = pki.ensure_machine(directory, target, uri, datetime.now(UTC))
+            expiries = pki.ensure_machine(directory, target, uri, datetime.now(UTC))
         else:
-            made = asyncio.run(_by_secret(secret, kubeconfig, target, uri))
+            expiries = asyncio.run(_by_secret(secret, kubeconfig, target, uri))
     except (OSError, ValueError, ConfigError, kube.ApiError) as error:
         raise CLIError(str(error)) from error
-    _show(made)
+    _show(expiries)
 
 
-def _check_places(directory: Path | None, secret: str) -> None:
+def _require_one_target(directory: Path | None, secret: str) -> None:
     if (directory is None) == (not secret):
-        raise click.UsageError("give either --dir or --secret")
+        raise click.UsageError("exactly one of --dir and --secret is required")
 
 
-def _show(made: Mapping[str, datetime]) -> None:
+def _show(expiries: Mapping[str, datetime]) -> None:
     table = Table("File", "Valid until")
-    for file, end in made.items():
+    for file, end in expiries.items():
         table.add_row(file, f"{end:%Y-%m-%d %H:%M} UTC")
-    Console().print(table if made else "Nothing to renew.")
+    Console().print(table if expiries else "Nothing to renew.")
 
 
 async def _by_secret(
@@ -121,12 +147,12 @@ async def _by_secret(
 ) -> dict[str, datetime]:
     namespace, _, name = secret.partition("/")
     async with _client(kubeconfig) as client:
-        found = await client.get(resources.SECRETS, f"{name}-ca", namespace)
+        ca_secret = await client.get(resources.SECRETS, f"{name}-ca", namespace)
     with tempfile.TemporaryDirectory() as scratch:
-        for file in _AUTHORITY:
-            content = (found.get("data") or {}).get(file)
+        for file in _CA_FILES:
+            content = (ca_secret.get("data") or {}).get(file)
             if content is None:
-                raise ValueError(f"Secret {namespace}/{name}-ca has no {file}")
+                raise ValueError(f"Secret {namespace}/{name}-ca has no key {file}")
             (Path(scratch) / file).write_bytes(base64.b64decode(content))
         return pki.ensure_machine(Path(scratch), target, uri, datetime.now(UTC))
 
@@ -140,20 +166,22 @@ async def _in_secrets(
 ) -> dict[str, datetime]:
     namespace, _, name = secret.partition("/")
     if not namespace or not name:
-        raise click.BadParameter(f"{secret} is not namespace/name", param_hint="--secret")
+        raise click.BadParameter(f"{secret} must be namespace/name", param_hint="--secret")
     async with _client(kubeconfig) as client:
         with tempfile.TemporaryDirectory() as scratch:
             directory = Path(scratch)
-            present = {kept: await _read(client, namespace, kept) for kept in (name, f"{name}-ca")}
-            for found in present.values():
-                for file, content in ((found or {}).get("data") or {}).items():
+            secrets = [await _read(client, namespace, n) for n in (name, f"{name}-ca")]
+            for secret_object in secrets:
+                for file, content in ((secret_object or {}).get("data") or {}).items():
                     (directory / file).write_bytes(base64.b64decode(content))
-            made = pki.ensure_channel(directory, names, addresses, datetime.now(UTC))
-            if made:
-                # The authority first: without its key nothing could be renewed.
-                await _write(client, namespace, f"{name}-ca", "Opaque", directory, _AUTHORITY)
-                await _write(client, namespace, name, "kubernetes.io/tls", directory, _PUBLIC)
-    return made
+            expiries = pki.ensure_channel(directory, names, addresses, datetime.now(UTC))
+            if expiries:
+                # The CA first: without its key no certificate could be renewed.
+                await _write(client, namespace, f"{name}-ca", "Opaque", directory, _CA_FILES)
+                await _write(
+                    client, namespace, name, "kubernetes.io/tls", directory, _CHANNEL_FILES
+                )
+    return expiries
 
 
 async def _read(client: kube.Client, namespace: str, name: str) -> Mapping[str, Any] | None:

@@ -24,7 +24,7 @@ PATH = click.Path(path_type=Path)
 
 
 def parse_with(read: Callable[[Any], Any]) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """Give a callback that reads an option's value, and tells what ValueError says."""
+    """Return a callback that parses an option's value and reports ValueError as a usage error."""
 
     def callback(_: click.Context, __: click.Parameter, value: Any) -> Any:
         try:
@@ -36,100 +36,165 @@ def parse_with(read: Callable[[Any], Any]) -> Callable[[click.Context, click.Par
 
 
 def network_options(text: str) -> NetworkOptions:
-    """Read what holds for all data planes. Raises ValueError."""
+    """Parse the default network options of data planes. Raises ValueError."""
     raw = msgspec.json.decode(text, type=dict[str, Any]) if text else {}
     unknown = raw.keys() - set(NetworkOptions.__struct_encode_fields__)
     if unknown:
-        raise ValueError(f"{', '.join(sorted(unknown))} is not known")
+        raise ValueError(f"{', '.join(sorted(unknown))}: not supported")
     return msgspec.convert(raw, NetworkOptions)
 
 
 @click.command("controller")
-@click.option("--kubeconfig", type=PATH, default=None, help="Without it: the Pod's environment.")
-@click.option("--agent-bind", default="0.0.0.0:8443", show_default=True)
-@click.option("--agent-advertise", required=True, help="host:port under which agents find us.")
-@click.option("--tls-cert", type=PATH, required=True)
-@click.option("--tls-key", type=PATH, required=True)
-@click.option("--ca", type=PATH, required=True, help="PEM bundle that agents are to trust.")
 @click.option(
-    "--client-ca",
+    "--kubeconfig",
     type=PATH,
     default=None,
-    help="PEM bundle: agents must show a certificate of it, beside their token.",
+    help="Path of the kubeconfig. Default: the service account of the Pod.",
 )
 @click.option(
-    "--outside-bind",
+    "--agent-bind-address",
+    "agent_bind",
+    default="0.0.0.0:8443",
+    show_default=True,
+    help="Listen address of the agent channel (host:port).",
+)
+@click.option(
+    "--agent-advertise-address",
+    "agent_advertise",
+    required=True,
+    help="Address under which agents reach the agent channel (host:port).",
+)
+@click.option(
+    "--tls-cert-file",
+    "tls_cert",
+    type=PATH,
+    required=True,
+    help="Path of the TLS certificate of the agent channel (PEM).",
+)
+@click.option(
+    "--tls-private-key-file",
+    "tls_key",
+    type=PATH,
+    required=True,
+    help="Path of the TLS private key (PEM).",
+)
+@click.option(
+    "--agent-ca-file",
+    "ca",
+    type=PATH,
+    required=True,
+    help="Path of the CA certificates (PEM) by which agents verify the agent channel.",
+)
+@click.option(
+    "--client-ca-file",
+    "client_ca",
+    type=PATH,
+    default=None,
+    help="Path of the CA certificates (PEM) that agents' client certificates must be signed by, in "
+    "addition to their tokens. Default: agents need no certificate.",
+)
+@click.option(
+    "--machine-bind-address",
+    "outside_bind",
     default="",
-    help="host:port for load balancers outside the cluster, which show certificates.",
+    help="Listen address for agents on machines outside the cluster, which authenticate by client "
+    "certificate (host:port). Default: not served.",
 )
 @click.option(
-    "--outside-ca",
+    "--machine-ca-file",
+    "outside_ca",
     type=PATH,
     default=None,
-    help="PEM bundle of the authorities for these; see `gatehouse certs agent`.",
+    help="Path of the CA certificates (PEM) of these machines; see `gatehouse certs machine`.",
 )
 @click.option(
     "--client-secret",
     default="",
-    help="Secret in each Gateway's namespace with the certificate that its agents show.",
+    help="Name of the Secret with the client certificate of agents, in each Gateway's namespace.",
 )
-@click.option("--bind", type=click.Choice(["any", "load-balancer"]), default="any")
+@click.option(
+    "--listener-address-mode",
+    "bind",
+    type=click.Choice(["any", "load-balancer"]),
+    default="any",
+    show_default=True,
+    help="Addresses on which data planes listen: all, or those of their Service only.",
+)
 @click.option("--snippets", is_flag=True, help="Allow SnippetsFilters: raw NGINX configuration.")
 @click.option(
     "--allow-gateway-workload-overrides",
     "workload_overrides",
     is_flag=True,
-    help="Let parameters of Gateways set every field of spec.kubernetes, such as patches, image "
-    "and volumes. Their authors can then run any command where data planes run.",
+    help="Allow parameters of Gateways to set every field of spec.kubernetes, such as patches, "
+    "image and volumes. Their authors can then run any command where data planes run.",
 )
 @click.option(
     "--copy-secret",
     "copies",
     multiple=True,
     callback=parse_with(lambda values: tuple(map(Source.parse, values))),
-    help="USE=namespace/name: a Secret that data planes need beside them "
-    f"({', '.join(SECRET_USES)}).",
+    help="USE=namespace/name of a Secret that is copied to the namespaces of data planes. "
+    f"USE is one of {', '.join(SECRET_USES)}. Can be repeated.",
 )
 @click.option(
-    "--limit-counter",
+    "--rate-limit-service",
+    "limit_counter",
     default="",
-    help="host:port of the counter of kube-apiservers' limits that span data planes.",
+    help="Address of the rate limit service for limits that data planes share (host:port).",
 )
 @click.option(
-    "--lease",
+    "--leader-election-lease",
+    "lease",
     default="",
     callback=parse_with(lambda value: Lease.parse(value) if value else None),
-    help="namespace/name: one of several controllers acts.",
+    help="namespace/name of the Lease of leader election. Default: no leader election.",
 )
 @click.option(
     "--pod",
     default="",
     callback=parse_with(lambda value: namespaced_name(value) if value else None),
-    help=f"namespace/name of the Pod this runs in: it has the label {LABEL} while this leads.",
+    help=f"namespace/name of the controller's Pod, which has the label {LABEL} while it leads.",
 )
-@click.option("--health", default="", help="host:port of /livez, /readyz and /metrics.")
 @click.option(
-    "--network-policy",
+    "--health-bind-address",
+    "health",
+    default="",
+    help="Listen address of /livez, /readyz and /metrics (host:port). Default: not served.",
+)
+@click.option(
+    "--data-plane-network-policy",
+    "network_policy",
     default="",
     callback=parse_with(network_options),
-    help='JSON such as {"enable":true}: NetworkPolicies of data planes that do not say otherwise '
-    "(kubernetes.networkPolicy of NginxProxy and DataPlane).",
+    help="Default of kubernetes.networkPolicy in NginxProxy and DataPlane, as JSON such as "
+    '{"enable":true}.',
 )
 @click.option(
-    "--plus-usage",
+    "--plus-usage-report-config",
     "usage",
     default="",
     callback=parse_with(plus_usage.parse),
-    help="JSON with endpoint, resolver, proxy, skipVerify, enforceInitialReport: how NGINX Plus "
-    "reports its use, where a Secret is copied as license.",
+    help="Usage reports of NGINX Plus, as JSON with endpoint, resolver, proxy, skipVerify and "
+    "enforceInitialReport. Applies where a Secret is copied as license.",
 )
-@click.option("--image", default=controller_options.IMAGES["nginx"], show_default=True)
-@click.option("--envoy-image", default=controller_options.IMAGES["envoy"], show_default=True)
+@click.option(
+    "--nginx-image",
+    "image",
+    default=controller_options.IMAGES["nginx"],
+    show_default=True,
+    help="Image of NGINX data planes.",
+)
+@click.option(
+    "--envoy-image",
+    default=controller_options.IMAGES["envoy"],
+    show_default=True,
+    help="Image of Envoy data planes.",
+)
 def controller_command(image: str, envoy_image: str, **given: Any) -> None:
-    """Watch objects, configure data planes, write statuses."""
+    """Watch objects, configure data planes and write statuses."""
     if bool(given["outside_bind"]) is (given["outside_ca"] is None):
-        raise click.UsageError("--outside-bind and --outside-ca go together")
-    # Options of the command are named as those of the controller.
+        raise click.UsageError("--machine-bind-address and --machine-ca-file must be set together")
+    # Parameter names equal the fields of the controller's options.
     options = controller_options.Options(**given, images={"nginx": image, "envoy": envoy_image})
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:

@@ -1,4 +1,4 @@
-"""`gatehouse demo`."""
+"""`gatehouse demo`: the cafe example on a fresh installation."""
 
 from __future__ import annotations
 
@@ -19,21 +19,34 @@ PATH = click.Path(path_type=Path)
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="End after the requests; status 0 if all were right.")
-@click.option("--state-dir", type=PATH, default=None, help="Default: a new temporary directory.")
+@click.option(
+    "--once",
+    is_flag=True,
+    help="Exit after the requests, with status 0 if all were answered as expected.",
+)
+@click.option(
+    "--state-dir", type=PATH, default=None, help="State directory. Default: a temporary one."
+)
 @click.option(
     "--address-pool",
     default="127.101.0.0/16",
     show_default=True,
     callback=local_options.address_pool,
+    help="CIDR of the addresses of Gateways.",
 )
-@click.option("--examples", type=PATH, default=Path("examples/cafe"), show_default=True)
+@click.option(
+    "--examples",
+    type=PATH,
+    default=Path("examples/cafe"),
+    show_default=True,
+    help="Directory of the manifests.",
+)
 def demo(once: bool, state_dir: Path | None, address_pool: str, examples: Path) -> None:
-    """Start Gatehouse, apply the cafe example, send real requests, show what answered."""
-    # The progress and the table are what is to be seen here; trouble still shows.
+    """Start Gatehouse, apply the cafe example, send real requests and show the responses."""
+    # Only warnings, so that the log does not hide the progress bar and the table.
     logs.configure("warning", "auto")
     if not examples.is_dir():
-        raise CLIError(f"{examples} is not there; run this in the project's directory")
+        raise CLIError(f"{examples} not found; run this command in the project directory")
     directory = state_dir or Path(tempfile.mkdtemp(prefix="gatehouse-demo-"))
     result: list[bool] = []
 

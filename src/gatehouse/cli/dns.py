@@ -1,4 +1,4 @@
-"""Names of HostedAPIServers for the DNS: `gatehouse dns zone`."""
+"""`gatehouse dns zone`: DNS zone file with the names of HostedAPIServers."""
 
 from __future__ import annotations
 
@@ -28,37 +28,57 @@ Object = Mapping[str, Any]
 
 @click.group()
 def dns() -> None:
-    """Show under which names hosted kube-apiservers are to be found."""
+    """Show the DNS names of hosted kube-apiservers."""
 
 
 @dns.command()
-@click.option("--zone", "origin", required=True, help="Names below it are written, others not.")
-@click.option("--kubeconfig", type=PATH, default=None, help="Default: $KUBECONFIG, else ours.")
-@click.option("--output", type=PATH, default=None, help="A file, replaced as a whole.")
-@click.option("--follow", is_flag=True, help="Write again whenever something changes; see --output")
-@click.option("--nameserver", default="", help="With it SOA and NS are written, too.")
-@click.option("--contact", default="", help="In the SOA; default: hostmaster of the zone.")
+@click.option(
+    "--zone", "origin", required=True, help="Domain of the zone. Other names are left out."
+)
+@click.option(
+    "--kubeconfig",
+    type=PATH,
+    default=None,
+    help="Path of the kubeconfig. Default: $KUBECONFIG, or that of `gatehouse up`.",
+)
+@click.option(
+    "--output",
+    type=PATH,
+    default=None,
+    help="Path of the zone file, replaced atomically. Default: standard output.",
+)
+@click.option(
+    "--watch", "-w", is_flag=True, help="Write the file after every change. Requires --output."
+)
+@click.option(
+    "--nameserver",
+    default="",
+    help="Name server of the SOA and NS records. Default: no such records.",
+)
+@click.option(
+    "--contact", default="", help="Mailbox in the SOA record. Default: hostmaster of the zone."
+)
 def zone(
     origin: str,
     kubeconfig: Path | None,
     output: Path | None,
-    follow: bool,
+    watch: bool,
     nameserver: str,
     contact: str,
 ) -> None:
-    """Write the names of all HostedAPIServers as a zone (RFC 1035)."""
-    if follow and output is None:
-        raise click.UsageError("--follow needs --output")
+    """Write the names of all HostedAPIServers as a zone file (RFC 1035)."""
+    if watch and output is None:
+        raise click.UsageError("--watch requires --output")
     file = _Zone(origin, output, nameserver, contact)
     try:
         with asyncio.Runner() as runner:
-            runner.run(_written(kubeconfig_of(kubeconfig), file, follow=follow))
+            runner.run(_write_zone(kubeconfig_of(kubeconfig), file, watch=watch))
     except (kube.ApiError, ConfigError, OSError) as error:
         raise CLIError(str(error)) from error
 
 
 class _Zone:
-    """The file of a zone."""
+    """Zone file, written when its records change."""
 
     def __init__(self, origin: str, output: Path | None, nameserver: str, contact: str) -> None:
         self._origin = origin
@@ -68,12 +88,12 @@ class _Zone:
         self._last: list[Record] | None = None
 
     def write(self, servers: Iterable[Object]) -> None:
-        """Write what the statuses of servers say, if it is not what was written last."""
-        found = sorted(record for server in servers for record in of(server))
-        if found == self._last:
+        """Write the records of `servers` if they differ from those written last."""
+        records = sorted(record for server in servers for record in records_of(server))
+        if records == self._last:
             return
-        self._last = found
-        text = hosted_apiserver.zone(self._origin, found, self._top())
+        self._last = records
+        text = hosted_apiserver.zone(self._origin, records, self._top())
         if self._output is None:
             click.echo(text, nl=False)
             return
@@ -84,23 +104,23 @@ class _Zone:
     def _top(self) -> str:
         if not self._nameserver:
             return ""
-        # Seconds since 1970 grow with every change, and fit until 2106.
+        # Unix seconds increase with every change and fit 32 bits until 2106.
         times = f"{int(time.time())} 3600 600 1209600 60"
         soa = f"@ 3600 IN SOA {self._nameserver}. {self._contact}. {times}"
         return f"{soa}\n@ 3600 IN NS {self._nameserver}."
 
 
-def of(server: Object) -> list[Record]:
-    """Give the records of a HostedAPIServer, as its status says; none while it is not accepted."""
+def records_of(server: Object) -> list[Record]:
+    """Return the records in the status of a HostedAPIServer. Empty while it is not accepted."""
     status, spec = server.get("status") or {}, server.get("spec") or {}
-    targets = [each.get("value", "") for each in status.get("addresses") or ()]
+    targets = [address.get("value", "") for address in status.get("addresses") or ()]
     ttl = int((spec.get("dns") or {}).get("ttlSeconds") or 60)
     return dns_records_for(status.get("hosts") or (), filter(None, targets), ttl)
 
 
-async def _written(kubeconfig: Path, file: _Zone, *, follow: bool) -> None:
+async def _write_zone(kubeconfig: Path, file: _Zone, *, watch: bool) -> None:
     async with kube.Client.from_kubeconfig(kubeconfig) as client:
-        if not follow:
+        if not watch:
             file.write((await client.list(resources.HOSTED_API_SERVERS)).items)
             return
 

@@ -1,4 +1,4 @@
-"""The configuration of an Envoy data plane as YAML: its resources by type, without key material."""
+"""Configuration of an Envoy data plane as YAML: resources by type, without key material."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REDACTED = "[redacted]"
 
 _SECRET_HEADERS = ("authorization", "proxy-authorization", "cookie", "set-cookie")
 _SECRET_FIELDS = ("envoy.extensions.filters.http.jwt_authn.v3.JwtProvider.local_jwks",)
-"""Fields that may hold keys, and that Envoy's messages do not mark as sensitive."""
+"""Fields that may contain keys but are not marked as sensitive in Envoy's messages."""
 
 _SOURCE = "envoy.config.core.v3.DataSource"
 _HEADER = "envoy.config.core.v3.HeaderValue"
@@ -31,7 +31,7 @@ Object = dict[str, Any]
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes text of several lines, such as certificates, as a block."""
+    """Writes multi-line text, such as certificates, as a block."""
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
@@ -48,8 +48,8 @@ _Dumper.add_representer(OrderedDict, _fields)
 
 
 def read(database: Path) -> list[Resource]:
-    """Read what Envoy accepted last, from the file of its agent. Raises OSError."""
-    # Another process writes to the file; a connection that may not write leaves it as it is.
+    """Return the resources that Envoy accepted last, from its agent's file. Raises OSError."""
+    # The agent writes to this file. A read-only connection does not change it.
     uri = f"{database.absolute().as_uri()}?mode=ro"
     try:
         with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
@@ -60,8 +60,8 @@ def read(database: Path) -> list[Resource]:
 
 
 def dump(resources: list[Resource]) -> str:
-    """Write resources as YAML: types, then names, then each resource's fields."""
-    # The messages must be known before those packed in others can be read.
+    """Return resources as YAML, keyed by type and name."""
+    # The message types must be imported before packed messages can be parsed.
     importlib.import_module("gatehouse.compiler.backends.envoy")
     by_type: dict[str, Object] = {}
     types = {type_url: place for place, type_url in enumerate(REMOVE_ORDER)}
@@ -85,7 +85,7 @@ def _shown(resource: Resource) -> Object:
 
 
 def _files(resource: Resource) -> Object:
-    """Show which files a companion has; any of them may hold secrets."""
+    """Return the files of a sidecar without content, since any of them may contain secrets."""
     try:
         found = sidecar_configs.files(resource)
     except ValueError as error:
@@ -94,7 +94,7 @@ def _files(resource: Resource) -> Object:
 
 
 def _unpacked(packed: any_pb2.Any) -> Any:
-    """Read a packed message; None if its type is not known or its bytes are damaged."""
+    """Return a packed message, or None if its type is unknown or its bytes are malformed."""
     try:
         made = symbol_database.Default().GetSymbol(packed.type_url.rpartition("/")[2])()
         made.ParseFromString(packed.value)
@@ -104,7 +104,7 @@ def _unpacked(packed: any_pb2.Any) -> Any:
 
 
 def _redact(message: Any) -> None:
-    """Replace key material within a message, also in those that are packed in it."""
+    """Redact key material in a message and in the messages packed in it."""
     kind = message.DESCRIPTOR.full_name
     if kind == "google.protobuf.Any":
         _redact_packed(message)
@@ -125,7 +125,7 @@ def _redact(message: Any) -> None:
 def _redact_packed(packed: any_pb2.Any) -> None:
     inner = _unpacked(packed)
     if inner is None:
-        # It would not be readable, and may hold anything.
+        # It cannot be parsed and may contain key material.
         packed.CopyFrom(any_pb2.Any())
         return
     _redact(inner)
@@ -138,7 +138,7 @@ def _is_secret(field: Any) -> bool:
 
 
 def _mark(message: Any, field: Any) -> None:
-    """Show that a field was there, where its type can say so."""
+    """Mark a field as redacted if its type can hold text."""
     kind = field.message_type.full_name if field.message_type is not None else ""
     if kind == _SOURCE and not field.is_repeated:
         getattr(message, field.name).inline_string = REDACTED
@@ -149,14 +149,14 @@ def _mark(message: Any, field: Any) -> None:
 
 
 def _readable(source: Any) -> None:
-    """Show text that stands in bytes, such as a certificate, as text."""
+    """Convert inline bytes that are text, such as a certificate, to text."""
     if source.WhichOneof("specifier") == "inline_bytes":
         with contextlib.suppress(UnicodeDecodeError):
             source.inline_string = source.inline_bytes.decode()
 
 
 def _messages(field: Any, value: Any) -> Iterator[Any]:
-    """Give the messages that a field holds."""
+    """Yield the messages in a field."""
     if field.message_type is None:
         return
     if field.message_type.GetOptions().map_entry:

@@ -1,7 +1,7 @@
-"""What ends a command with one clear line."""
+"""Error that ends a command with a one-line message."""
 
 from __future__ import annotations
 
 
 class CLIError(Exception):
-    """Something the user can understand and mend; the message is all they need."""
+    """Error that the user can correct. The message is shown without a traceback."""

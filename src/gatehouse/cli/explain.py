@@ -1,4 +1,4 @@
-"""What becomes of a request for a kube-apiserver: `gatehouse explain`."""
+"""`gatehouse explain`: dispatch policy that applies to a kube-apiserver request."""
 
 from __future__ import annotations
 
@@ -44,14 +44,13 @@ FIELD_LABELS = {
     "names": "resourceNames",
     "paths": "nonResourceURLs",
 }
-"""Fields of rules, as the object has them."""
-
+"""Decision fields to the field names of dispatch policy rules."""
 
 NOTHING = "nothing"
 
 
 class RequestOptions(msgspec.Struct, frozen=True):
-    """What the options say of a request."""
+    """Request described by the options."""
 
     verb: str = ""
     resource: str = ""
@@ -65,19 +64,39 @@ class RequestOptions(msgspec.Struct, frozen=True):
 
 @click.command()
 @click.option("--cluster", required=True, help="Name of the UpstreamCluster.")
-@click.option("--as", "user", default=ANONYMOUS, show_default=True, help="Who asks.")
-@click.option("--as-group", "groups", multiple=True, help="A group of theirs; more than one each.")
-@click.option("--verb", default="", help="get, list, watch, create, …; of a resource.")
-@click.option("--resource", default="", help="pods, pods/log, deployments.apps, …")
-@click.option("--subresource", default="")
-@click.option("--api-group", "group", default="", help="Empty for the core group.")
-@click.option("--namespace", "-n", default="")
-@click.option("--name", default="")
-@click.option("--path", default="", help="A path with its query, in the place of a resource.")
-@click.option("--method", default="GET", show_default=True, help="Of a request by --path.")
-@click.option("--filename", "-f", type=PATH, default=None, help="Read the object from a file.")
-@click.option("--output", "-o", type=click.Choice(["table", "json"]), default="table")
-@click.option("--kubeconfig", type=PATH, default=None, help="Default: $KUBECONFIG, else ours.")
+@click.option("--as", "user", default=ANONYMOUS, show_default=True, help="User name.")
+@click.option("--as-group", "groups", multiple=True, help="Group of the user. Can be repeated.")
+@click.option(
+    "--verb",
+    default="",
+    help="Verb of a resource request: get, list, watch, create, update, patch or delete.",
+)
+@click.option(
+    "--resource", default="", help="Resource, such as pods, pods/log or deployments.apps."
+)
+@click.option("--subresource", default="", help="Subresource, such as log or status.")
+@click.option("--api-group", "group", default="", help="API group. Default: the core group.")
+@click.option("--namespace", "-n", default="", help="Namespace of the request.")
+@click.option("--name", default="", help="Name of the object.")
+@click.option("--path", default="", help="URL path with query, instead of --resource.")
+@click.option("--method", default="GET", show_default=True, help="HTTP method of --path.")
+@click.option(
+    "--filename", "-f", type=PATH, default=None, help="Path of a file with the UpstreamCluster."
+)
+@click.option(
+    "--output",
+    "-o",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="Output format.",
+)
+@click.option(
+    "--kubeconfig",
+    type=PATH,
+    default=None,
+    help="Path of the kubeconfig. Default: $KUBECONFIG, or that of `gatehouse up`.",
+)
 def explain(
     cluster: str,
     user: str,
@@ -85,13 +104,13 @@ def explain(
     filename: Path | None,
     output: str,
     kubeconfig: Path | None,
-    **asked: str,
+    **fields: str,
 ) -> None:
-    """Show which policy of an UpstreamCluster a request falls under, and why.
+    """Show which dispatch policy of an UpstreamCluster applies to a request, and why.
 
-    Groups that follow from the name are added: system:authenticated, those of a ServiceAccount.
+    Implicit groups are added: system:authenticated and the groups of a ServiceAccount.
     """
-    request = request_of(RequestOptions(**asked))
+    request = request_of(RequestOptions(**fields))
     who = User(user, with_implicit_groups(user, groups))
     raw = (
         _from_file(filename, cluster) if filename else _fetched(kubeconfig_of(kubeconfig), cluster)
@@ -103,40 +122,42 @@ def explain(
         _print(found)
 
 
-def request_of(asked: RequestOptions) -> RequestInfo:
-    """Give the request that is meant. Raises Trouble."""
-    if bool(asked.path) == bool(asked.resource):
-        raise CLIError("give either --resource or --path")
-    if asked.path:
+def request_of(options: RequestOptions) -> RequestInfo:
+    """Return the request described by `options`. Raises CLIError."""
+    if bool(options.path) == bool(options.resource):
+        raise CLIError("exactly one of --resource and --path is required")
+    if options.path:
         extra = [
-            f for f in ("verb", "subresource", "group", "namespace", "name") if getattr(asked, f)
+            f for f in ("verb", "subresource", "group", "namespace", "name") if getattr(options, f)
         ]
         if extra:
-            raise CLIError(f"--{extra[0].replace('group', 'api-group')} follows from --path")
-        if not asked.path.startswith("/"):
-            raise CLIError(f"--path: {asked.path!r} does not begin with /")
+            raise CLIError(
+                f"--{extra[0].replace('group', 'api-group')} must not be set with --path"
+            )
+        if not options.path.startswith("/"):
+            raise CLIError(f"--path: {options.path!r} must start with /")
         try:
-            return parse(asked.method, asked.path)
+            return parse(options.method, options.path)
         except RequestError as error:
-            raise CLIError(f"--path: {error}: a kube-apiserver does not understand it") from error
-    if not asked.verb:
-        raise CLIError("--verb is missing: get, list, watch, create, update, patch, delete, …")
-    named, _, subresource = asked.resource.partition("/")
+            raise CLIError(f"--path: {error}: not a valid kube-apiserver request") from error
+    if not options.verb:
+        raise CLIError("--verb is required: get, list, watch, create, update, patch, delete, …")
+    named, _, subresource = options.resource.partition("/")
     resource, _, group = named.partition(".")
     return RequestInfo(
-        verb=asked.verb,
+        verb=options.verb,
         path="",
         is_resource=True,
-        group=asked.group or group,
+        group=options.group or group,
         resource=resource,
-        subresource=asked.subresource or subresource,
-        namespace=asked.namespace,
-        name=asked.name,
+        subresource=options.subresource or subresource,
+        namespace=options.namespace,
+        name=options.name,
     )
 
 
 def with_implicit_groups(user: str, groups: tuple[str, ...]) -> tuple[str, ...]:
-    """Give the groups that somebody has, beside those that are told."""
+    """Return `groups` with the implicit groups of `user`."""
     kind = "system:unauthenticated" if user == ANONYMOUS else "system:authenticated"
     implied = [kind]
     prefix, _, account = user.partition("system:serviceaccount:")
@@ -150,7 +171,7 @@ def with_implicit_groups(user: str, groups: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def explained(raw: Object, request: RequestInfo, user: User) -> Object:
-    """Give what becomes of a request, in the words of the object. Raises Trouble."""
+    """Return the decision about a request, with field names of the object. Raises CLIError."""
     read = upstream_cluster.decode("UpstreamCluster", raw)
     if isinstance(read, meta.Malformed):
         raise CLIError(f"UpstreamCluster {read.metadata.name}: {read.message}")
@@ -190,13 +211,13 @@ def explained(raw: Object, request: RequestInfo, user: User) -> Object:
 
 def _outcome(cluster: ApiCluster, decision: Decision, schema: FlowSchema | None) -> str:
     if cluster.denied:
-        return "429: the feature gate DenyAllRequests refuses every request"
+        return "429: the feature gate DenyAllRequests rejects every request"
     if decision.policy is None:
-        return "403: no policy holds it"
+        return "403: no policy matches"
     if schema is not None and schema.limit == InFlight(0):
-        return f"429: flow control schema {schema.name} lets nothing through"
+        return f"429: flow control schema {schema.name} allows no requests"
     if not decision.servers:
-        return "503: no server may answer it"
+        return "503: no server is allowed"
     return "forwarded"
 
 
@@ -217,7 +238,7 @@ def _mismatch(meaning: dispatch_policies.RequestPolicy, missed: Any) -> Object:
 
 
 def format_names(names: Names) -> str:
-    """Give a set of names in words."""
+    """Return a set of names as text."""
     listed = [
         *(each or repr(each) for each in names.exact),
         *(f"{each}*" for each in names.prefixes),
@@ -236,7 +257,7 @@ def _fetched(kubeconfig: Path, name: str) -> Object:
     try:
         return asyncio.run(fetch())
     except kube.NotFound as error:
-        raise CLIError(f"there is no UpstreamCluster {name}: {error}") from error
+        raise CLIError(f"UpstreamCluster {name} not found: {error}") from error
     except (kube.ApiError, ConfigError) as error:
         raise CLIError(str(error)) from error
 
@@ -254,13 +275,13 @@ def _from_file(path: Path, name: str) -> Object:
             and each["metadata"].get("name") == name
         ):
             return dict(each)
-    raise CLIError(f"{path} has no UpstreamCluster {name}")
+    raise CLIError(f"UpstreamCluster {name} not found in {path}")
 
 
 def _print(found: Object) -> None:
     console = Console()
     table = Table(title=f"Policies of {found['cluster']}", title_justify="left")
-    for column in ("Policy", "Rule", "Holds", "Why not"):
+    for column in ("Policy", "Rule", "Matches", "Reason"):
         table.add_column(column, overflow="fold")
     for each in found["mismatches"]:
         why = f"{each['field']}: {each['value']!r} is not in: {each['wanted']}"

@@ -1,4 +1,4 @@
-"""What commands take that run data planes on this machine."""
+"""Options of the commands that run data planes on this machine."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from gatehouse.cli.errors import CLIError
 
 
 def pod_network(_: click.Context, __: click.Parameter, value: str) -> str:
-    """Read a network for users' Pods. Raises BadParameter."""
+    """Validate the CIDR of Pods. Raises BadParameter."""
     network = _network(value)
     if network.is_loopback or network.num_addresses < 4:
-        raise click.BadParameter(f"{value} is no network of 4 or more addresses beyond loopback")
+        raise click.BadParameter(
+            f"{value}: must have at least 4 addresses and must not be loopback"
+        )
     return value
 
 
 def address_pool(_: click.Context, __: click.Parameter, value: str) -> str:
-    """Read a network for Gateways. Raises BadParameter."""
+    """Validate the CIDR of Gateway addresses. Raises BadParameter."""
     pool = _network(value)
     if pool.num_addresses < 4:
-        raise click.BadParameter(f"{value} has fewer than 4 addresses")
-    if not pool.is_loopback and not _ours(pool):
-        reason = f"{value} is not of this machine (ip route add local {value} dev lo)"
+        raise click.BadParameter(f"{value}: must have at least 4 addresses")
+    if not pool.is_loopback and not _is_local(pool):
+        reason = f"{value}: not local to this machine (ip route add local {value} dev lo)"
         raise click.BadParameter(reason)
     return value
 
@@ -38,8 +40,8 @@ def _network(value: str) -> ipaddress.IPv4Network:
         raise click.BadParameter(f"{value}: {error}") from error
 
 
-def _ours(pool: ipaddress.IPv4Network) -> bool:
-    """Whether this machine takes connections for a network's addresses."""
+def _is_local(pool: ipaddress.IPv4Network) -> bool:
+    """Return whether this machine accepts connections to addresses of `pool`."""
     with socket.socket() as probe:
         try:
             probe.bind((str(pool.network_address + 1), 0))
@@ -49,7 +51,7 @@ def _ours(pool: ipaddress.IPv4Network) -> bool:
 
 
 def find_nginx(named: str | None) -> Path:
-    """Give the NGINX to run, after asking it what it is."""
+    """Return the path of the NGINX to run, after probing it. Raises CLIError."""
     try:
         return nginx_binary.probe(nginx_binary.find(named or None)).path
     except nginx_binary.NginxMissingError as error:

@@ -1,4 +1,4 @@
-"""`gatehouse node`."""
+"""`gatehouse node`: kubelet and load balancer of the standalone installation."""
 
 from __future__ import annotations
 
@@ -17,13 +17,26 @@ PATH = click.Path(path_type=Path)
 
 
 @click.command()
-@click.option("--kubeconfig", type=PATH, required=True)
-@click.option("--dir", "directory", type=PATH, required=True, help="Files of the data planes.")
-@click.option("--address-pool", default="127.100.0.0/16", show_default=True)
-@click.option("--nginx", default=None, help="NGINX binary; see `gatehouse up --help`.")
-@click.option("--images", type=PATH, default=None, help="YAML file of images to run as commands.")
+@click.option("--kubeconfig", type=PATH, required=True, help="Path of the kubeconfig.")
 @click.option(
-    "--pod-network", default="10.244.0.0/16", show_default=True, callback=local_options.pod_network
+    "--dir", "directory", type=PATH, required=True, help="Directory of the data planes' files."
+)
+@click.option(
+    "--address-pool",
+    default="127.100.0.0/16",
+    show_default=True,
+    help="CIDR of the addresses of Gateways.",
+)
+@click.option("--nginx", default=None, help="Path of the NGINX binary; see `gatehouse up`.")
+@click.option(
+    "--images", type=PATH, default=None, help="Path of the YAML file that maps images to commands."
+)
+@click.option(
+    "--pod-network",
+    default="10.244.0.0/16",
+    show_default=True,
+    callback=local_options.pod_network,
+    help="CIDR of Pods.",
 )
 def node(
     kubeconfig: Path,
@@ -33,10 +46,10 @@ def node(
     images: Path | None,
     pod_network: str,
 ) -> None:
-    """Run data planes as processes of this machine (kubelet and load balancer)."""
+    """Run data planes as processes of this machine, as kubelet and load balancer."""
     binary = local_options.find_nginx(nginx)
     try:
-        known = table.load(images) if images else {}
+        image_commands = table.load(images) if images else {}
     except table.ImagesError as error:
         raise CLIError(str(error)) from error
     options = local_node.Options(
@@ -44,7 +57,7 @@ def node(
         directory=directory,
         pool=address_pool,
         nginx=str(binary),
-        images=known,
+        images=image_commands,
         pod_network=pod_network,
     )
 

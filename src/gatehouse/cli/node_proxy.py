@@ -1,4 +1,4 @@
-"""`gatehouse node-proxy`: on each node of a cluster whose kube-apiserver is hosted elsewhere."""
+"""`gatehouse node-proxy`: runs on each node of a cluster with a hosted kube-apiserver."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 import yaml
 
 from gatehouse.cli import run as running
+from gatehouse.cli.durations import Duration
 from gatehouse.cli.errors import CLIError
 from gatehouse.nodeproxy import coredns, main
 from gatehouse.nodeproxy.commands import CommandError
@@ -32,36 +33,82 @@ _OPTIONS = (
         "addresses",
         multiple=True,
         required=True,
-        help="What the kube-apiserver advertises; once for IPv4, once for IPv6.",
+        help="Address that the kube-apiserver advertises. Repeat it for IPv4 and IPv6.",
     ),
     click.option(
-        "--gateway", required=True, help="host:port where the hosting cluster takes connections."
+        "--gateway",
+        required=True,
+        help="Address at which the hosting cluster accepts connections (host:port).",
     ),
-    click.option("--port", default=443, show_default=True, help="Where Pods connect to."),
-    click.option("--interface", default="gatehouse", show_default=True),
-    click.option("--link", type=click.Choice(get_args(LinkKind)), default="dummy"),
+    click.option(
+        "--port", default=443, show_default=True, help="Port on the advertised addresses."
+    ),
+    click.option(
+        "--interface",
+        default="gatehouse",
+        show_default=True,
+        help="Name of the network interface that holds the advertised addresses.",
+    ),
+    click.option(
+        "--interface-type",
+        "link",
+        type=click.Choice(get_args(LinkKind)),
+        default="dummy",
+        show_default=True,
+        help="Type of the network interface.",
+    ),
     click.option(
         "--conntrack",
         "tracking",
         type=click.Choice(get_args(Tracking)),
         default="auto",
         show_default=True,
-        help="What keeps connection tracking away from the addresses; keep: nothing does.",
+        help="Tool that excludes the addresses from connection tracking. keep: no exclusion.",
     ),
     click.option(
-        "--proxy", type=click.Choice(get_args(ProxyKind)), default="auto", show_default=True
+        "--proxy",
+        type=click.Choice(get_args(ProxyKind)),
+        default="auto",
+        show_default=True,
+        help="Proxy to run. auto: the first one found on PATH.",
     ),
-    click.option("--proxy-binary", "binary", default=None, help="Its executable."),
-    click.option("--connections", default=10_000, show_default=True, help="At most, of Pods."),
-    click.option("--interval", default=60.0, show_default=True, help="Seconds between looks."),
-    click.option("--probes", default="127.0.0.1:16910", show_default=True, help="host:port"),
     click.option(
-        "--directory",
+        "--proxy-path",
+        "binary",
+        default=None,
+        help="Path of the proxy's executable. Default: found on PATH.",
+    ),
+    click.option(
+        "--max-connections",
+        "connections",
+        default=10_000,
+        show_default=True,
+        help="Maximum number of concurrent Pod connections.",
+    ),
+    click.option(
+        "--check-interval",
+        "interval",
+        type=Duration(),
+        default="60s",
+        show_default=True,
+        help="Time between checks of the node, such as 60s.",
+    ),
+    click.option(
+        "--health-bind-address",
+        "probes",
+        default="127.0.0.1:16910",
+        show_default=True,
+        help="Listen address of /livez, /readyz and /metrics (host:port).",
+    ),
+    click.option(
+        "--dir",
+        "directory",
         type=click.Path(path_type=Path),
         default=Path("/run/gatehouse-node-proxy"),
         show_default=True,
+        help="Directory for the proxy's configuration and sockets.",
     ),
-    click.option("--cleanup", is_flag=True, help="Take away at the end what was made."),
+    click.option("--cleanup", is_flag=True, help="Remove the node configuration at exit."),
 )
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
@@ -75,23 +122,23 @@ def _options(command: _Command) -> _Command:
 
 def _read(addresses: tuple[str, ...], gateway: str, **others: Any) -> Options:
     try:
-        found = Options(
+        options = Options(
             addresses=parse_addresses(addresses), gateway=parse_gateway(gateway), **others
         )
-        return check(found)
+        return check(options)
     except OptionsError as error:
         raise CLIError(str(error)) from error
 
 
 @click.group("node-proxy")
 def node_proxy() -> None:
-    """Give Pods the way to a kube-apiserver that is hosted in another cluster."""
+    """Connect Pods to a kube-apiserver that is hosted in another cluster."""
 
 
 @node_proxy.command("run")
 @_options
 def run(**given: Any) -> None:
-    """Keep the node in order and the local proxy running, until told to end."""
+    """Configure the node and run the local proxy until a signal."""
     options = _read(**given)
 
     async def part(stop: asyncio.Event, leave: asyncio.Event) -> None:
@@ -103,41 +150,52 @@ def run(**given: Any) -> None:
 @node_proxy.command("setup")
 @_options
 def setup(**given: Any) -> None:
-    """Put the node in order once, and end."""
-    _once(main.set_up, _read(**given), "Everything was in order.")
+    """Configure the node once and exit."""
+    _once(main.set_up, _read(**given), "The node is already configured.")
 
 
 @node_proxy.command("cleanup")
 @_options
 def cleanup(**given: Any) -> None:
-    """Take away what was made on the node."""
-    _once(main.clean_up, _read(**given), "There was nothing to take away.")
+    """Remove the configuration from the node."""
+    _once(main.clean_up, _read(**given), "The node has no configuration to remove.")
 
 
 def _once(
     work: Callable[[Options], Coroutine[Any, Any, list[str]]], options: Options, nothing: str
 ) -> None:
     try:
-        done = asyncio.run(work(options))
+        changes = asyncio.run(work(options))
     except CommandError as error:
         raise CLIError(str(error)) from error
-    for line in done or [nothing]:
+    for line in changes or [nothing]:
         click.echo(line)
 
 
 @node_proxy.command("manifests")
 @_options
-@click.option("--image", required=True, help="Image with gatehouse, a proxy, ip, and nft.")
-@click.option("--name", default="gatehouse-node-proxy", show_default=True)
-@click.option("--namespace", default="kube-system", show_default=True)
-@click.option("--pull-secret", "pull_secrets", multiple=True)
+@click.option("--image", required=True, help="Image with gatehouse, a proxy, ip and nft.")
 @click.option(
-    "--master",
+    "--name", default="gatehouse-node-proxy", show_default=True, help="Name of the objects."
+)
+@click.option(
+    "--namespace", default="kube-system", show_default=True, help="Namespace of the objects."
+)
+@click.option(
+    "--pull-secret",
+    "pull_secrets",
+    multiple=True,
+    help="Name of a Secret for pulling the image. Can be repeated.",
+)
+@click.option(
+    "--kubernetes-service-mode",
+    "master",
     type=click.Choice(["service", "names"]),
     default=None,
-    help="With the Service kubernetes and its endpoints, or with CoreDNS' zone for its name.",
+    help="Objects that lead to the kube-apiserver: the Service kubernetes and EndpointSlices, or "
+    "a CoreDNS zone. Default: none.",
 )
-@click.option("--domain", default="cluster.local", show_default=True, help="The cluster's.")
+@click.option("--domain", default="cluster.local", show_default=True, help="Cluster domain.")
 def print_manifests(
     image: str,
     name: str,
@@ -148,7 +206,7 @@ def print_manifests(
     **given: Any,
 ) -> None:
     """Print the objects that a hosted cluster needs, as YAML."""
-    made = manifests(
+    objects = manifests(
         _read(**given),
         Installation(
             image=image,
@@ -159,14 +217,20 @@ def print_manifests(
             domain=domain,
         ),
     )
-    click.echo(yaml.safe_dump_all(made, sort_keys=False), nl=False)
+    click.echo(yaml.safe_dump_all(objects, sort_keys=False), nl=False)
 
 
 @node_proxy.command("zone")
-@click.option("--address", "addresses", multiple=True, required=True)
-@click.option("--domain", default="cluster.local", show_default=True, help="The cluster's.")
+@click.option(
+    "--address",
+    "addresses",
+    multiple=True,
+    required=True,
+    help="Address that the kube-apiserver advertises. Repeat it for IPv4 and IPv6.",
+)
+@click.option("--domain", default="cluster.local", show_default=True, help="Cluster domain.")
 def print_zone(addresses: tuple[str, ...], domain: str) -> None:
-    """Print CoreDNS' zone file for kubernetes.default.svc."""
+    """Print the CoreDNS zone file for kubernetes.default.svc."""
     try:
         click.echo(coredns.zone(parse_addresses(addresses), domain), nl=False)
     except OptionsError as error:

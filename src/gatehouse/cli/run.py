@@ -1,4 +1,4 @@
-"""Running a part until a signal: event loop, signals, what ends it."""
+"""Event loop and signal handling of a command that runs until a signal."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Part = Callable[[asyncio.Event, asyncio.Event], Coroutine[Any, Any, None]]
 def run(part: Part, *, expected: tuple[type[Exception], ...] = ()) -> None:
     """Run ``part(stop, leave)``: SIGINT and SIGTERM set ``stop``, SIGHUP sets ``leave``.
 
-    A part that does not tell them apart may take either. Under a supervisor the kernel sends SIGHUP
-    when that dies. The ``expected`` errors become one line.
+    A part that treats both alike uses :func:`either`. The kernel sends SIGHUP when the supervisor
+    dies. Exceptions of the types ``expected`` are raised as CLIError.
     """
     if os.environ.get("GATEHOUSE_SUPERVISED"):
         process_records.end_with_parent()
@@ -46,7 +46,7 @@ async def _run(part: Part) -> None:
 
 
 async def either(stop: asyncio.Event, leave: asyncio.Event) -> asyncio.Event:
-    """Give one event that is set as soon as one of the two is."""
+    """Return an event that is set as soon as `stop` or `leave` is set."""
     both = asyncio.Event()
 
     async def pass_on(event: asyncio.Event) -> None:

@@ -1,4 +1,4 @@
-"""Looking at a running installation: `gatehouse status`, also of `lb`, and `gatehouse config`."""
+"""`gatehouse status`, `gatehouse status load-balancers` and `gatehouse config`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,21 @@ Object = dict[str, Any]
 COLOURS = {"True": "green", "False": "red"}
 
 
-@click.group(invoke_without_command=True)
-@click.option("--kubeconfig", type=PATH, default=None, help="Default: $KUBECONFIG, else ours.")
+class _Aliases(click.Group):
+    """Group with short names of commands."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of a full or short name."""
+        return super().get_command(ctx, {"lb": "load-balancers"}.get(cmd_name, cmd_name))
+
+
+@click.group(cls=_Aliases, invoke_without_command=True)
+@click.option(
+    "--kubeconfig",
+    type=PATH,
+    default=None,
+    help="Path of the kubeconfig. Default: $KUBECONFIG, or that of `gatehouse up`.",
+)
 @click.pass_context
 def status(context: click.Context, kubeconfig: Path | None) -> None:
     """Show Gateways, listeners, routes and data planes."""
@@ -37,10 +50,10 @@ def status(context: click.Context, kubeconfig: Path | None) -> None:
         _run(_status(context.obj))
 
 
-@status.command()
+@status.command("load-balancers")
 @click.pass_context
-def lb(context: click.Context) -> None:
-    """Show load balancers outside the cluster, host by host."""
+def load_balancers(context: click.Context) -> None:
+    """Show load balancers outside the cluster, by host. Short name: lb."""
     _run(_load_balancers(context.obj))
 
 
@@ -58,7 +71,7 @@ async def _load_balancers(kubeconfig: Path) -> None:
 
 
 def kubeconfig_of(named: Path | None) -> Path:
-    """Give the kubeconfig that is meant."""
+    """Return the path of the kubeconfig: `named`, $KUBECONFIG or that of `gatehouse up`."""
     if named is not None:
         return named
     if os.environ.get("KUBECONFIG"):
@@ -165,7 +178,7 @@ def _pods(planes: list[Object]) -> Table:
 
 def _condition(conditions: list[Object] | None, kind: str) -> tuple[str, str]:
     found = next((c for c in conditions or () if c["type"] == kind), None)
-    return (found["status"], found.get("message", "")) if found else ("Unknown", "not said yet")
+    return (found["status"], found.get("message", "")) if found else ("Unknown", "no status yet")
 
 
 def _shown(value: str) -> str:
@@ -179,16 +192,21 @@ def _name(item: Object) -> str:
 
 @click.command()
 @click.argument("gateway", metavar="NAMESPACE/NAME")
-@click.option("--state-dir", type=PATH, default=None, help="Default: $XDG_STATE_HOME/gatehouse.")
+@click.option(
+    "--state-dir",
+    type=PATH,
+    default=None,
+    help="State directory. Default: $XDG_STATE_HOME/gatehouse.",
+)
 def config(gateway: str, state_dir: Path | None) -> None:
     """Print the configuration that a Gateway's data plane serves now (standalone).
 
-    For NGINX, its files. For Envoy, its resources as YAML, by type and name; private keys,
-    tokens and passwords are left out.
+    Prints the files of NGINX, or the resources of Envoy as YAML by type and name. Private keys,
+    tokens and passwords are redacted.
     """
     namespace, _, name = gateway.partition("/")
     if not namespace or not name:
-        raise CLIError(f"{gateway!r} is not of the form namespace/name")
+        raise CLIError(f"{gateway!r} must be namespace/name")
     state = State(state_dir or default_directory(os.environ))
     try:
         found, planes = asyncio.run(_data_planes(state.kubeconfig, namespace, name))
@@ -211,7 +229,7 @@ def config(gateway: str, state_dir: Path | None) -> None:
 
 
 async def _data_planes(kubeconfig: Path, namespace: str, name: str) -> tuple[Object, list[str]]:
-    """Give a Gateway, and the names of its Pods."""
+    """Return a Gateway and the names of its Pods."""
     async with kube.Client.from_kubeconfig(kubeconfig) as client:
         gateway = await client.get(resources.GATEWAYS, name, namespace=namespace)
         selector = f"gateway.networking.k8s.io/gateway-name={name}"
@@ -220,7 +238,7 @@ async def _data_planes(kubeconfig: Path, namespace: str, name: str) -> tuple[Obj
 
 
 def _why_none(gateway: Object) -> str:
-    """Say why a Gateway has no data plane, in the words of its status where it has one."""
+    """Return why a Gateway has no data plane, from its status if it has one."""
     conditions = (gateway.get("status") or {}).get("conditions")
     for kind in ("Accepted", "Programmed"):
         status, message = _condition(conditions, kind)
@@ -228,8 +246,8 @@ def _why_none(gateway: Object) -> str:
             return f"{kind} is False: {message}"
     name = gateway["spec"]["gatewayClassName"]
     if _condition(conditions, "Accepted")[0] != "True":
-        return f"no controller has accepted it; its gatewayClassName is {name}"
-    return "it is accepted, and its Pod does not exist yet"
+        return f"not accepted by any controller; its gatewayClassName is {name}"
+    return "accepted, but its Pod does not exist yet"
 
 
 def _print_files(current: Path) -> None:
@@ -239,7 +257,7 @@ def _print_files(current: Path) -> None:
 
 
 def _print_resources(database: Path, gateway: str) -> None:
-    # Most commands need none of Envoy's messages.
+    # Imported here because most commands do not need Envoy's messages.
     from gatehouse.cli import envoy_config
 
     try:

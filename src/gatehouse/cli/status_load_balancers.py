@@ -1,4 +1,4 @@
-"""Looking at load balancers outside the cluster: `gatehouse status lb`."""
+"""`gatehouse status load-balancers`: ExternalLoadBalancers by host."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from gatehouse.kube import client as kube
 
 Object = dict[str, Any]
 
-COLUMNS = ("Load balancer", "Host", "Server", "API", "Version", "In step", "Upstreams", "Message")
+COLUMNS = ("Load balancer", "Host", "Server", "API", "Version", "Synced", "Upstreams", "Message")
 
 NLK = ("nlk", "nlk-config-status")
-"""Where the status of nlk's ConfigMap stands."""
+"""Namespace and name of the ConfigMap with the status of NGINX Loadbalancer for Kubernetes."""
 
 
 async def read(client: kube.Client) -> list[tuple[str, Object]]:
-    """Give every load balancer with its status; raises ApiError."""
+    """Return the name and status of every load balancer. Raises ApiError."""
     found: list[tuple[str, Object]] = []
     try:
         for each in (await client.list(resources.EXTERNAL_LOAD_BALANCERS)).items:
@@ -28,7 +28,7 @@ async def read(client: kube.Client) -> list[tuple[str, Object]]:
             name = f"{metadata['namespace']}/{metadata['name']}"
             found.append((name, each.get("status") or {}))
     except kube.NotFound:
-        # A cluster may be without the definition; nlk's ConfigMap works all the same.
+        # The CRD may be absent; the ConfigMap of nlk works without it.
         pass
     try:
         config = await client.get(resources.CONFIG_MAPS, NLK[1], NLK[0])
@@ -39,26 +39,26 @@ async def read(client: kube.Client) -> list[tuple[str, Object]]:
 
 
 def table(balancers: list[tuple[str, Object]]) -> Table:
-    """Give a table with a row for each host."""
-    shown = Table(title="Load balancers", title_justify="left")
+    """Return a table with a row for each host."""
+    result = Table(title="Load balancers", title_justify="left")
     for column in COLUMNS:
-        shown.add_column(column, overflow="fold")
+        result.add_column(column, overflow="fold")
     for name, status in balancers:
         for row in _rows(name, status):
-            shown.add_row(*row)
-    return shown
+            result.add_row(*row)
+    return result
 
 
 def _rows(name: str, status: Object) -> Iterator[tuple[str, ...]]:
     version, upstreams = status.get("version", ""), str(len(status.get("upstreams") or ()))
-    refusals = [
+    messages = [
         each.get("message", "")
         for each in status.get("conditions") or ()
         if each.get("type") == "Accepted" and each.get("status") != "True"
     ]
     if not status.get("hosts"):
-        said = refusals[0] if refusals else "not said yet"
-        yield (name, "", "", "", version, "[red]False", upstreams, said)
+        message = messages[0] if messages else "no status yet"
+        yield (name, "", "", "", version, "[red]False", upstreams, message)
     for host in status.get("hosts") or ():
         failing = [f"{each['upstream']}: {each['error']}" for each in host.get("failing") or ()]
         message = host.get("error", "") or "; ".join(failing)

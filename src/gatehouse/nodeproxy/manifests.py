@@ -226,7 +226,13 @@ def _flags(options: Options) -> list[str]:
         "interval": options.interval,
         "probes": options.probes,
     }
-    flags = {"tracking": "conntrack"}
+    flags = {
+        "link": "interface-type",
+        "tracking": "conntrack",
+        "connections": "max-connections",
+        "interval": "check-interval",
+        "probes": "health-bind-address",
+    }
     made += [
         f"--{flags.get(name, name)}={value}"
         for name, value in named.items()

@@ -125,7 +125,7 @@ def check(options: Options) -> Options:
     if options.gateway.address in options.addresses:
         raise OptionsError("--gateway: is the advertised address itself")
     if options.interval <= 0:
-        raise OptionsError(f"--interval: {options.interval} is not above 0")
+        raise OptionsError(f"--check-interval: {options.interval} is not above 0")
     if options.connections < 1:
-        raise OptionsError(f"--connections: {options.connections} is below 1")
+        raise OptionsError(f"--max-connections: {options.connections} is below 1")
     return options

@@ -70,7 +70,7 @@ def _find(options: Options) -> tuple[Literal["haproxy", "nginx"], Path]:
     if options.binary is not None:
         found = shutil.which(options.binary)
         if found is None:
-            raise OptionsError(f"--proxy-binary: {options.binary} is not an executable file")
+            raise OptionsError(f"--proxy-path: {options.binary} is not an executable file")
         kind = options.proxy
         if kind == "auto":
             kind = "haproxy" if "haproxy" in Path(found).name else "nginx"

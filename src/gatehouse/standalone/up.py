@@ -99,12 +99,27 @@ def _parts(options: Options, state: State, addresses: Chosen) -> list[Part]:
             (
                 *common,
                 "apiserver",
-                *("--storage", options.storage or str(state.database), "--bind", addresses.api),
-                *_given("--encryption-keys", options.encryption_keys),
+                *(
+                    "--storage",
+                    options.storage or str(state.database),
+                    "--bind-address",
+                    addresses.api,
+                ),
+                *_given("--encryption-key-file", options.encryption_keys),
                 *("--node-dir", str(state.node)),
-                *("--audit-log", str(state.directory / "audit" / "audit.log")),
-                *("--tls-cert", str(apiserver.cert), "--tls-key", str(apiserver.key)),
-                *("--client-ca", str(ca), "--token-key", str(state.pki.token_key)),
+                *("--audit-log-path", str(state.directory / "audit" / "audit.log")),
+                *(
+                    "--tls-cert-file",
+                    str(apiserver.cert),
+                    "--tls-private-key-file",
+                    str(apiserver.key),
+                ),
+                *(
+                    "--client-ca-file",
+                    str(ca),
+                    "--service-account-signing-key-file",
+                    str(state.pki.token_key),
+                ),
             ),
             api_ready,
         ),
@@ -129,11 +144,11 @@ def _controller(options: Options, state: State, addresses: Chosen) -> tuple[str,
     return (
         "controller",
         *("--kubeconfig", str(state.controller_kubeconfig)),
-        *("--agent-bind", addresses.agent, "--agent-advertise", addresses.agent),
-        *("--tls-cert", str(channel.cert), "--tls-key", str(channel.key)),
-        *("--ca", str(ca), "--bind", "load-balancer"),
+        *("--agent-bind-address", addresses.agent, "--agent-advertise-address", addresses.agent),
+        *("--tls-cert-file", str(channel.cert), "--tls-private-key-file", str(channel.key)),
+        *("--agent-ca-file", str(ca), "--listener-address-mode", "load-balancer"),
         # A version more is no reason to replace what serves: agents change beside it.
-        *("--image", DATA_PLANES[0], "--envoy-image", DATA_PLANES[1]),
+        *("--nginx-image", DATA_PLANES[0], "--envoy-image", DATA_PLANES[1]),
         *_outside(options.outside_address, ca),
         *(("--snippets",) if options.snippets else ()),
         *(("--allow-gateway-workload-overrides",) if options.workload_overrides else ()),
@@ -141,7 +156,7 @@ def _controller(options: Options, state: State, addresses: Chosen) -> tuple[str,
 
 
 def _outside(address: str, ca: Path) -> tuple[str, ...]:
-    return ("--outside-bind", address, "--outside-ca", str(ca)) if address else ()
+    return ("--machine-bind-address", address, "--machine-ca-file", str(ca)) if address else ()
 
 
 def _given(name: str, value: Path | None) -> tuple[str, ...]:

@@ -1,0 +1,88 @@
+"""Names and help texts of all commands and options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from gatehouse.cli.durations import Duration
+from gatehouse.cli.main import command
+
+
+def commands(
+    group: click.Command = command, name: str = "gatehouse"
+) -> Iterator[tuple[str, click.Command]]:
+    """Yield every command with its full name."""
+    yield name, group
+    if isinstance(group, click.Group):
+        context = click.Context(group)
+        for word in group.list_commands(context):
+            child = group.get_command(context, word)
+            assert child is not None
+            yield from commands(child, f"{name} {word}")
+
+
+COMMANDS = dict(commands())
+OPTIONS = [
+    pytest.param(option, id=f"{name} {option.opts[0]}")
+    for name, each in COMMANDS.items()
+    for option in each.params
+    if isinstance(option, click.Option)
+]
+
+
+def test_walk_finds_all_commands() -> None:
+    assert {"gatehouse ratelimit", "gatehouse node-proxy run", "gatehouse certs machine"} <= set(
+        COMMANDS
+    )
+    assert len(OPTIONS) > 100
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_option_has_help_that_is_a_sentence(option: click.Option) -> None:
+    help_text = option.help or ""
+    if option.name == "version":
+        return
+    # A text may start with a name in lower case, such as a path or namespace/name.
+    start = r"(?:[A-Z]|namespace/name )"
+    assert re.match(start, help_text), help_text
+    assert help_text.endswith("."), help_text
+    assert not re.search(r"\b(its|ours|theirs|anew)\b", help_text, re.IGNORECASE), help_text
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_option_name_is_lower_case_words(option: click.Option) -> None:
+    for name in option.opts:
+        assert re.fullmatch(r"--[a-z0-9]+(-[a-z0-9]+)*|-[a-z]", name)
+    assert "--directory" not in option.opts
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_command_has_help_that_is_a_sentence(name: str) -> None:
+    help_text = (COMMANDS[name].help or "").partition("\n\n")[0]
+    assert re.match(r"[A-Z]", help_text)
+    assert help_text.endswith("."), help_text
+
+
+def test_lb_is_short_name_of_load_balancers() -> None:
+    status = COMMANDS["gatehouse status"]
+    assert isinstance(status, click.Group)
+    context = click.Context(status)
+    assert status.get_command(context, "lb") is status.get_command(context, "load-balancers")
+    assert "lb" not in status.list_commands(context)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("3s", 3), ("1m30s", 90), ("500ms", 0.5), ("1.5", 1.5), ("0", 0)]
+)
+def test_duration_is_converted_to_seconds(text: str, seconds: float) -> None:
+    assert Duration().convert(text, None, None) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "3x", "-1s", "3 s", "nan"])
+def test_duration_is_rejected(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="must be a duration"):
+        Duration().convert(text, None, None)

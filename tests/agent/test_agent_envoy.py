@@ -166,7 +166,7 @@ async def test_what_is_published_is_served_when_it_is_confirmed(
             while (await get(health, path="/readyz"))[0] != 200:
                 await asyncio.sleep(0.05)
         _, metrics = await get(health, path="/metrics")
-        assert re.search(r"^gatehouse_agent_connected{.*} 1\.0$", metrics, re.M)
+        assert re.search(r"^gatehouse_agent_control_plane_connected{.*} 1\.0$", metrics, re.M)
         (total,) = re.findall(r"^envoy_http_downstream_rq_total{(.*)} 4$", metrics, re.M)
         assert 'namespace="shop",pod="pod-1",gateway="web"' in total
 

@@ -61,13 +61,13 @@ gatehouse_kube_requests_total{cluster="c",verb="get",resource="pods",schema="s\"
 gatehouse_kube_requests_total{cluster="c",verb="get",resource="pods",code="503",server="[::1]:1"} 1
 gatehouse_kube_requests_total{cluster="c\"d",code="418"} 1
 gatehouse_kube_requests_total{cluster="c",code="0"} 1
-gatehouse_kube_refusals_total{cluster="c",reason="server_unreachable"} 1
-gatehouse_kube_refusals_total{cluster="c\"d",reason="other"} 1
-gatehouse_kube_request_seconds_bucket{cluster="c",verb="get",le="0.005"} 1
-gatehouse_kube_request_seconds_bucket{cluster="c",verb="get",le="+Inf"} 2
-gatehouse_kube_request_seconds_sum{cluster="c",verb="get"} 1.5
-gatehouse_kube_request_seconds_count{cluster="c",verb="get"} 2
-gatehouse_kube_requests_in_flight{cluster="c",schema="s\"",server="1.2.3.4:1"} 3
+gatehouse_kube_rejected_requests_total{cluster="c",reason="server_unreachable"} 1
+gatehouse_kube_rejected_requests_total{cluster="c\"d",reason="other"} 1
+gatehouse_kube_request_duration_seconds_bucket{cluster="c",verb="get",le="0.005"} 1
+gatehouse_kube_request_duration_seconds_bucket{cluster="c",verb="get",le="+Inf"} 2
+gatehouse_kube_request_duration_seconds_sum{cluster="c",verb="get"} 1.5
+gatehouse_kube_request_duration_seconds_count{cluster="c",verb="get"} 2
+gatehouse_kube_inflight_requests{cluster="c",schema="s\"",server="1.2.3.4:1"} 3
 gatehouse_kube_server_healthy{cluster="c",server="1.2.3.4:1"} 1
 envoy_server_live{} 1
 """.strip()  # noqa: E501
@@ -76,7 +76,7 @@ envoy_server_live{} 1
 def test_what_envoy_counts_is_told_in_our_words() -> None:
     found = kube_metrics.renamed(ENVOYS)
     assert [each for each in found.splitlines() if not each.startswith("#")] == OURS.split("\n")
-    assert "# TYPE gatehouse_kube_request_seconds histogram\n" in found
+    assert "# TYPE gatehouse_kube_request_duration_seconds histogram\n" in found
     assert "envoy_gatehouse" not in found
     assert kube_metrics.renamed("") == ""
 
@@ -132,7 +132,9 @@ async def test_an_agents_page_has_them_with_its_own_labels(
                         if answer.status == 200:
                             break
                     await asyncio.sleep(0.1)
-                pattern = r'^gatehouse_kube_request_seconds_bucket{.*,verb="list",le="([^"]*)",'
+                pattern = (
+                    r'^gatehouse_kube_request_duration_seconds_bucket{.*,verb="list",le="([^"]*)",'
+                )
                 while not (bounds := re.findall(pattern, text := await page(), re.M)):
                     await asyncio.sleep(0.1)
         assert bounds == [*(f"{each / 1000:g}" for each in kube_metrics.BUCKETS), "+Inf"]

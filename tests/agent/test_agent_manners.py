@@ -266,7 +266,7 @@ async def test_every_measurement_says_of_which_data_plane_it_is(
         )
         await control_plane.until(lambda report: bool(report.error))
         found = await samples()
-        assert found["gatehouse_agent_connected"] == [({}, 1)]
+        assert found["gatehouse_agent_control_plane_connected"] == [({}, 1)]
         assert found["gatehouse_agent_ready"] == [({}, 1)]
         assert found["nginx_up"] == [({}, 1)]
         assert found["gatehouse_agent_configuration_info"] == [({"version": wanted.version}, 1)]
@@ -277,16 +277,18 @@ async def test_every_measurement_says_of_which_data_plane_it_is(
         )
         assert found["gatehouse_agent_reloads_total"] == [({}, 1)]
         counts = {
-            labels["step"]: value for labels, value in found["gatehouse_agent_apply_seconds_count"]
+            labels["step"]: value
+            for labels, value in found["gatehouse_agent_apply_duration_seconds_count"]
         }
         assert counts["fetch"] >= 2
         assert counts["test"] >= 1
         assert (counts["reload"], counts["confirm"]) == (1, 1)
         sums = {
-            labels["step"]: value for labels, value in found["gatehouse_agent_apply_seconds_sum"]
+            labels["step"]: value
+            for labels, value in found["gatehouse_agent_apply_duration_seconds_sum"]
         }
         assert all(0 < sums[step] < 60 for step in ("fetch", "test", "reload", "confirm"))
-        up = {labels["companion"]: value for labels, value in found["gatehouse_agent_companion_up"]}
+        up = {labels["sidecar"]: value for labels, value in found["gatehouse_agent_sidecar_up"]}
         assert up == {"connector": 0, "authenticator": 0}
         assert (await get(health, "/"))[0] == 404
 

@@ -157,7 +157,10 @@ async def test_a_restarted_control_plane_finds_its_version_confirmed(
 
     async def connected() -> bool:
         _, text = await get(health, "/metrics")
-        return re.search(r"^gatehouse_agent_connected\{.*\} 1", text, re.MULTILINE) is not None
+        return (
+            re.search(r"^gatehouse_agent_control_plane_connected\{.*\} 1", text, re.MULTILINE)
+            is not None
+        )
 
     async with running(main.options_from_environment(environ)):
         await control_plane.until(lambda report: bool(report.instances))

@@ -87,7 +87,7 @@ async def test_requests_are_counted_under_kubernetes_names(server: Server) -> No
         seconds = "apiserver_request_duration_seconds_count"
         assert await sample(http, seconds, verb="POST", resource="configmaps") == 1
         assert await sample(http, "apiserver_storage_objects", resource="configmaps") == 1
-        revision = await sample(http, "gatehouse_storage_revision")
+        revision = await sample(http, "gatehouse_apiserver_storage_revision")
         async with http.get(MAPS, params={"watch": "1"}) as stream:
             await stream.content.readline()
             assert await sample(http, "apiserver_longrunning_requests", verb="WATCH") == 1

@@ -94,19 +94,19 @@ async def test_requests_have_labels_that_clients_cannot_make_up(one: World) -> N
         key = about(one, verb, resource)
         expected[key] = expected.get(key, 0.0) + 1
     await until(one, "requests_total", expected)
-    assert await counted(one, "refusals_total") == {}
+    assert await counted(one, "rejected_requests_total") == {}
     verbs: Series = {}
     for _, _, verb, _ in REQUESTS:
         key = labels(cluster=HOST, verb=verb)
         verbs[key] = verbs.get(key, 0.0) + 1
     # Envoy adds up what its workers measured every five seconds.
-    await until(one, "request_seconds_count", verbs)
-    buckets = await counted(one, "request_seconds_bucket")
+    await until(one, "request_duration_seconds_count", verbs)
+    buckets = await counted(one, "request_duration_seconds_bucket")
     listed = labels(cluster=HOST, verb="list")
     ours = [value for key, value in buckets.items() if key.startswith(f"{listed},le=")]
     assert ours == sorted(ours)
     assert ours[-1] == buckets[f'{listed},le="+Inf"'] == verbs[listed]
-    seconds = await counted(one, "request_seconds_sum")
+    seconds = await counted(one, "request_duration_seconds_sum")
     assert 0 < seconds[listed] < 20
 
 
@@ -117,7 +117,7 @@ async def test_codes_are_those_that_clients_get(one: World) -> None:
     assert (await one.ask(one.client("alice"), path, "GET", *upgrade)).status == 403
     await until(one, "requests_total", {about(one, "connect", "pods/attach", "403"): 1})
     # A server said so, not the gateway.
-    assert await counted(one, "refusals_total") == {}
+    assert await counted(one, "rejected_requests_total") == {}
 
 
 async def test_refusals_have_reasons(one: World) -> None:
@@ -157,7 +157,9 @@ async def test_refusals_have_reasons(one: World) -> None:
         labels(cluster=HOST, reason="unauthorized"): 1,
         labels(cluster='%REQ(:path)%|\\"\\\\', reason="denied"): 1,
     }
-    await until(one, "refusals_total", {key: float(value) for key, value in expected.items()})
+    await until(
+        one, "rejected_requests_total", {key: float(value) for key, value in expected.items()}
+    )
 
 
 async def test_what_takes_long_is_told_while_it_does(
@@ -177,21 +179,21 @@ async def test_what_takes_long_is_told_while_it_does(
     server = f"127.0.0.1:{one.upstream.port}"
     watching = labels(cluster=HOST, verb="watch", resource="pods", schema="s")
     waiting = labels(cluster=HOST, verb="get", resource="secrets", schema="s")
-    await until(one, "requests_long_running", {watching: 2, waiting: 1})
+    await until(one, "longrunning_requests", {watching: 2, waiting: 1})
     flight = {
         labels(cluster=HOST, server=server): 2.0,
         labels(cluster=HOST, schema="s", server=server): 1.0,
     }
-    await until(one, "requests_in_flight", flight)
+    await until(one, "inflight_requests", flight)
     # It is counted once, however many periods it lasts; and is no request that ended, nor logged.
     await asyncio.sleep(1.5)
-    assert await counted(one, "requests_long_running") == {watching: 2, waiting: 1}
+    assert await counted(one, "longrunning_requests") == {watching: 2, waiting: 1}
     assert await counted(one, "requests_total") == {}
     assert one.log() == []
     watches[0].close()
     one.upstream.release()
-    await until(one, "requests_long_running", {watching: 1, waiting: 0})
-    await until(one, "requests_in_flight", {each: 1.0 if "schema" not in each else 0.0
+    await until(one, "longrunning_requests", {watching: 1, waiting: 0})
+    await until(one, "inflight_requests", {each: 1.0 if "schema" not in each else 0.0
                                             for each in flight})  # fmt: skip
     ended = {about(one, "watch", "pods", schema="s"): 1.0,
              about(one, "get", "secrets", schema="s"): 1.0}  # fmt: skip
@@ -219,7 +221,7 @@ async def test_a_cluster_that_goes_takes_its_series_along() -> None:
         await until(one, "requests_total", dict.fromkeys(both, 1.0))
         await one.serve(one.cluster())
         await until(one, "requests_total", {about(one, "list", "pods"): 1})
-        await until(one, "request_seconds_count", {labels(cluster=HOST, verb="list"): 1})
+        await until(one, "request_duration_seconds_count", {labels(cluster=HOST, verb="list"): 1})
         server = f"127.0.0.1:{one.upstream.port}"
         await until(one, "server_healthy", {labels(cluster=HOST, server=server): 1})
 

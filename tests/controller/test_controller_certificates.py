@@ -66,12 +66,12 @@ async def test_what_expires_is_told_once_and_taken_back_when_it_is_renewed(
     }
     await client.create(UPSTREAM_CLUSTERS, {"metadata": {"name": NAME}, "spec": spec})
     await until(client, lambda found, _: "Accepted" in found)
-    assert "CertificateNotValid" not in await reasons(client)
-    await until(client, lambda found, told: "CertificateNotValid" in found and bool(told))
+    assert "CertificateValid" not in await reasons(client)
+    await until(client, lambda found, told: "CertificateValid" in found and bool(told))
     (event,) = await events(client)
     assert (event["type"], event["reason"], event["count"]) == ("Warning", "Expired", 1)
     assert event["message"].startswith("spec.secureServing.certData: the certificate expired at ")
     assert event["involvedObject"]["name"] == NAME
     await client.patch(UPSTREAM_CLUSTERS, NAME, {"spec": {"secureServing": pair(authority, 3600)}})
-    await until(client, lambda found, _: "CertificateNotValid" not in found)
+    await until(client, lambda found, _: "CertificateValid" not in found)
     assert len(await events(client)) == 1

@@ -32,8 +32,8 @@ async def test_the_next_one_takes_over_when_the_leader_ends(server: Server) -> N
     second = Replica(server, lease=LEASE)
     await second.until_ready()
     assert (await second.asked("/livez"))[0] == 200
-    assert "gatehouse_controller_leading 1.0" in (await first.asked("/metrics"))[1]
-    assert "gatehouse_controller_leading 0.0" in (await second.asked("/metrics"))[1]
+    assert "gatehouse_controller_leader 1.0" in (await first.asked("/metrics"))[1]
+    assert "gatehouse_controller_leader 0.0" in (await second.asked("/metrics"))[1]
     await first.stop()
     await _until_leading(second)
     await second.stop()
@@ -41,7 +41,7 @@ async def test_the_next_one_takes_over_when_the_leader_ends(server: Server) -> N
 
 async def _until_leading(replica: Replica) -> None:
     async with asyncio.timeout(20):
-        while "gatehouse_controller_leading 1.0" not in (await replica.asked("/metrics"))[1]:
+        while "gatehouse_controller_leader 1.0" not in (await replica.asked("/metrics"))[1]:
             await asyncio.sleep(0.05)
 
 

@@ -240,8 +240,8 @@ async def test_a_certificate_that_expires_is_told_of_though_nothing_changes(
         return {each.type: each.reason for each in wanted.conditions}
 
     await story.until(lambda: key in story.written.now)
-    assert "CertificateNotValid" not in reasons()
-    await story.until(lambda: reasons().get("CertificateNotValid") == "Expired")
+    assert "CertificateValid" not in reasons()
+    await story.until(lambda: reasons().get("CertificateValid") == "Expired")
 
 
 async def test_what_comes_after_a_lull_is_taken_up_at_once_and_what_follows_together(

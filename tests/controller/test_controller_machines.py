@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -156,12 +157,14 @@ async def test_figures_of_every_machine_are_measured_from_outside(
         text = await measured(plane, known)
     prefix = "gatehouse_controller_load_balancer_"
     here, away = (f'{{host="{name}",load_balancer="{BALANCER}"}}' for name in ("lb-1", "lb-2"))
-    for line in (f"up{here} 1.0", f"up{away} 0.0", f"behind{here} 0.0", f"failing{here} 0.0"):
+    for line in (f"up{here} 1.0", f"up{away} 0.0", f"unsynced_upstreams{here} 0.0"):
         assert f"{prefix}{line}" in text
-    assert f"behind{away} 1.0" in text
-    (agreed,) = re.findall(rf"{re.escape(prefix + 'agreed_seconds' + here)} (\S+)", text)
-    assert 0 <= float(agreed) < 1
-    assert f"{prefix}agreed_seconds{away}" not in text
+    assert f"unsynced_upstreams{away} 1.0" in text
+    assert f"{prefix}failed_upstreams{here} 0.0" in text
+    name = f"{prefix}last_sync_timestamp_seconds"
+    (synced,) = re.findall(rf"{re.escape(name + here)} (\S+)", text)
+    assert 0 <= time.time() - float(synced) < 1
+    assert f"{name}{away}" not in text
 
 
 async def measured(plane: Plane, known: Balancer) -> str:

@@ -100,7 +100,7 @@ class Cluster:
         return [
             each["message"]
             for each in (await self.client.list(EVENTS, "default")).items
-            if each["involvedObject"]["name"] == name and each["reason"] == "NotProvisioned"
+            if each["involvedObject"]["name"] == name and each["reason"] == "ProvisioningFailed"
         ]
 
     async def versions(self) -> dict[tuple[str, str], str]:

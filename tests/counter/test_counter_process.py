@@ -126,7 +126,7 @@ async def test_what_cannot_be_read_is_refused_and_said_once(counter: Counter) ->
             assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
             assert error.value.details() == "a descriptor's rate is 'many'; 1 to 1000000000"
     assert counter.said.count("malformed request") == 1
-    assert metrics(counter)["gatehouse_counter_malformed_requests_total"] == 3
+    assert metrics(counter)["gatehouse_ratelimit_malformed_requests_total"] == 3
 
 
 @pytest.mark.long
@@ -157,7 +157,7 @@ async def test_two_counters_never_let_more_pass_than_the_limit(
             assert sum(passed) >= share * (rate * 3 + burst) - 1
         assert min(passed) > 0
         shown = [metrics(each) for each in (counter, other)]
-        name = 'gatehouse_counter_draws_total{result="passed"}'
+        name = 'gatehouse_ratelimit_requests_total{result="passed"}'
         assert [each[name] for each in shown] == passed
     finally:
         other.kill()
@@ -175,11 +175,11 @@ async def test_while_redis_is_away_everything_passes_at_once(
         assert all([await envoy.passes(limit(1, 1)) for _ in range(100)])
         assert time.monotonic() - begun < 10
         shown = metrics(counter)
-        assert shown["gatehouse_counter_redis_up"] == 0
-        assert shown['gatehouse_counter_draws_total{result="unlimited"}'] == 101
-        assert shown["gatehouse_counter_redis_failures_total"] >= 1
+        assert shown["gatehouse_ratelimit_redis_up"] == 0
+        assert shown['gatehouse_ratelimit_requests_total{result="unlimited"}'] == 101
+        assert shown["gatehouse_ratelimit_redis_errors_total"] >= 1
         redis.start()
-        await until(lambda: metrics(counter)["gatehouse_counter_redis_up"] == 1)
+        await until(lambda: metrics(counter)["gatehouse_ratelimit_redis_up"] == 1)
         assert [await envoy.passes(limit(1, 2)) for _ in range(3)] == [True, True, False]
     assert counter.said.count("redis is away; nothing is limited by it") == 1
     assert counter.said.count("redis is back; limits hold again") == 1
@@ -197,7 +197,7 @@ async def test_a_redis_that_hangs_holds_nobody_up(counter: Counter, redis: Redis
         assert all([await envoy.passes(limit(1, 1)) for _ in range(20)])
         assert time.monotonic() - begun < 2
         redis.go_on()
-        await until(lambda: metrics(counter)["gatehouse_counter_redis_up"] == 1)
+        await until(lambda: metrics(counter)["gatehouse_ratelimit_redis_up"] == 1)
         await until_limited(envoy)
 
 
@@ -212,9 +212,9 @@ async def test_a_redis_that_takes_no_writes_is_away(counter: Counter, redis: Red
         assert await envoy.passes(limit(1, 1))
         redis.say("REPLICAOF", "127.0.0.1", "1")
         assert all([await envoy.passes(limit(1, 1, "t")) for _ in range(5)])
-        assert metrics(counter)["gatehouse_counter_redis_up"] == 0
+        assert metrics(counter)["gatehouse_ratelimit_redis_up"] == 0
         redis.say("REPLICAOF", "NO", "ONE")
-        await until(lambda: metrics(counter)["gatehouse_counter_redis_up"] == 1)
+        await until(lambda: metrics(counter)["gatehouse_ratelimit_redis_up"] == 1)
         await until_limited(envoy)
 
 
@@ -224,7 +224,7 @@ async def test_a_redis_that_forgot_the_script_is_told_again(counter: Counter, re
         redis.say("SCRIPT", "FLUSH")
         codes = await asyncio.gather(*(envoy.passes(limit(1, 3, "t")) for _ in range(10)))
         assert sum(codes) == 3
-    assert metrics(counter)["gatehouse_counter_redis_up"] == 1
+    assert metrics(counter)["gatehouse_ratelimit_redis_up"] == 1
 
 
 async def test_a_counter_starts_without_redis(redis: Redis, tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ async def test_a_counter_starts_without_redis(redis: Redis, tmp_path: Path) -> N
         async with Envoy(counter.address) as envoy:
             assert await envoy.passes(limit(1, 1), hits=5)
             redis.start()
-            await until(lambda: metrics(counter)["gatehouse_counter_redis_up"] == 1)
+            await until(lambda: metrics(counter)["gatehouse_ratelimit_redis_up"] == 1)
             assert not await envoy.passes(limit(1, 1), hits=5)
     finally:
         counter.kill()

@@ -142,7 +142,7 @@ async def test_trouble_is_told_in_the_host_s_own_words(cluster: kube.Client) -> 
         await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, balancer("troubled", url))
         await holds(fake, "http/web", "10.0.0.1:30180", "10.0.0.2:30180")
         words = "http/none: 404 UpstreamNotFound: upstream not found"
-        said = await programmed(cluster, "troubled", "HostsFailing")
+        said = await programmed(cluster, "troubled", "HostSyncFailed")
         condition = next(c for c in said["conditions"] if c["type"] == "Programmed")
         assert words in condition["message"]
 
@@ -152,7 +152,7 @@ async def test_trouble_is_told_in_the_host_s_own_words(cluster: kube.Client) -> 
                 each
                 for each in found
                 if each["involvedObject"]["name"] == "app"
-                and each["reason"] == "UpstreamFailing"
+                and each["reason"] == "UpstreamSyncFailed"
                 and words in each["message"]
             ]
 

@@ -108,7 +108,7 @@ async def says_what_is_missing(cluster: kube.Client, name: str) -> None:
     # Envoys have it sooner than the status is written.
     await until(missed)
     accepted = await missed()
-    assert (accepted["status"], accepted["reason"]) == ("True", "UpstreamMissing")
+    assert (accepted["status"], accepted["reason"]) == ("True", "UpstreamNotFound")
     assert "spec.listeners[0]: no port of a Service is upstream http/web" in accepted["message"]
     assert accepted["upstreams"] == []
 
@@ -138,10 +138,10 @@ async def test_a_machine_that_was_away_serves_what_it_had_and_catches_up(
     await cluster.create(resources.SERVICES, service())
     async with node(1, place), node(2, place):
         async with machine.running():
-            said = await told(cluster, kind, "HostsFailing", "lb-2: its agent is not connected")
+            said = await told(cluster, kind, "HostSyncFailed", "lb-2: its agent is not connected")
             assert said["hostsInStep"] == "1/2"
             assert await web(8090) == (200, "node-1")
-        await told(cluster, kind, "HostsFailing", "2 of 2 hosts")
+        await told(cluster, kind, "HostSyncFailed", "2 of 2 hosts")
         await join(cluster, 2)
         await cluster.delete(resources.NODES, "n1")
         await cluster.patch(
@@ -177,7 +177,7 @@ async def test_several_machines_serve_the_same_and_each_is_told_of(
             await until(moved)
             said = await told(cluster, "pair", "Programmed")
             assert [host["version"] for host in said["hosts"]] == [said["version"]] * 2
-        said = await told(cluster, "pair", "HostsFailing", "1 of 2 hosts: lb-2: its agent is not")
+        said = await told(cluster, "pair", "HostSyncFailed", "1 of 2 hosts: lb-2: its agent is not")
         assert said["hostsInStep"] == "1/2"
         assert await backends(8180) == {"node-2"}
 

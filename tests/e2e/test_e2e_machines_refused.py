@@ -31,7 +31,7 @@ async def test_what_a_machine_cannot_serve_is_told_in_its_proxy_s_words(
     await cluster.create(resources.SERVICES, service())
     async with holder, node(1, place), machine.running():
         words = f"bind() to {FRONT}:8100 failed (98: Address"
-        said = await told(cluster, "taken", "HostsFailing", words)
+        said = await told(cluster, "taken", "HostSyncFailed", words)
         assert words in said["hosts"][0]["error"]
         holder.close()
         await told(cluster, "taken", "Programmed")
@@ -47,7 +47,7 @@ async def test_a_machine_with_another_proxy_than_asked_for_is_told_of(
     await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, asked)
     async with machine.running():
         words = "lb-1: it runs another proxy than spec.type: nginx"
-        await told(cluster, "other", "HostsFailing", words)
+        await told(cluster, "other", "HostSyncFailed", words)
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ async def test_what_a_token_does_not_cover_is_denied_and_told_once_on_both_gatew
 
             async def told() -> list[dict[str, Any]]:
                 found = (await client.list(resources.EVENTS, "default")).items
-                events = [dict(each) for each in found if each["reason"] == "AgentRefused"]
+                events = [dict(each) for each in found if each["reason"] == "UnauthorizedAgent"]
                 counts = [each["count"] for each in events]
                 return events if sorted(counts) == [1, 50, 50] else []
 

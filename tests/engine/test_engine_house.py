@@ -42,6 +42,7 @@ WALL_CLOCK = {
     "kube/leader_election.py",
     "kube/events.py",
     "controller/status_writer.py",
+    "controller/load_balancers/metrics.py",
     "controller/load_balancers/status_reporter.py",
     # Certificates end by the wall clock.
     "transports/agents/certificate_auth.py",

@@ -73,7 +73,7 @@ class Replica:
         return (await self.asked("/readyz"))[0] == 200
 
     async def leads(self) -> bool:
-        return "gatehouse_controller_leading 1.0" in (await self.asked("/metrics"))[1]
+        return "gatehouse_controller_leader 1.0" in (await self.asked("/metrics"))[1]
 
 
 def gatehouse(server: ApiServer, *arguments: str) -> subprocess.Popen[bytes]:
@@ -158,10 +158,10 @@ async def _follow(client: kube.Client, server: ApiServer, replicas: list[Replica
 
         async def followed() -> bool:
             said = (await next_one.asked("/metrics"))[1]
-            return "gatehouse_controller_instances 1.0" in said
+            return "gatehouse_controller_connected_instances 1.0" in said
 
         await until(followed, 60)
-        assert await agent_says(where, "gatehouse_agent_connected") == 1
+        assert await agent_says(where, "gatehouse_agent_control_plane_connected") == 1
         await until(lambda: _programmed(client))
         assert await agent_says(where, "gatehouse_agent_reloads_total") == reloads
         assert agents.children(int(pid.read_text())) == workers

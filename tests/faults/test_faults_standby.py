@@ -95,7 +95,7 @@ class Controllers:
                 url = f"http://{pod['status']['podIP']}:8081/metrics"
                 limit = aiohttp.ClientTimeout(total=1)
                 async with aiohttp.ClientSession(timeout=limit) as http, http.get(url) as response:
-                    if "gatehouse_controller_leading 1.0" in await response.text():
+                    if "gatehouse_controller_leader 1.0" in await response.text():
                         found.add(name)
         return found
 

@@ -387,7 +387,7 @@ def test_the_modes_of_nlk_mean_what_they_did(
     found = world.plus(front.NLK_CONFIG_KEY)
     tls = found.hosts[0].tls
     assert (tls.verify, tls.trust, tls.certificate) == (verify, trust, certificate)
-    assert ("HostsNotVerified" in world.said(front.NLK_CONFIG_KEY)) is not verify
+    assert ("TLSVerificationDisabled" in world.said(front.NLK_CONFIG_KEY)) is not verify
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_a_listener_whose_upstream_nobody_is_serves_nobody_and_is_told(
     asked: Object, words: str
 ) -> None:
     world = World(machines(asked), *NODES, app())
-    (said,) = world.said()["UpstreamMissing"]
+    (said,) = world.said()["UpstreamNotFound"]
     assert said.startswith("spec.listeners[0]: ")
     assert words in said
     assert list(clusters(world).values()) == [[]]

@@ -47,13 +47,13 @@ AGREES = HostReport(URLS[0], "v2")
         (
             HostReport(URLS[1], "v2", error="cannot connect"),
             "False",
-            "HostsFailing",
+            "HostSyncFailed",
             "1 of 2 hosts: http://b/api: cannot connect",
         ),
         (
             HostReport(URLS[1], "v1", failing=(("http/x", "404 A: b"), ("http/y", "404 A: b"))),
             "False",
-            "HostsFailing",
+            "HostSyncFailed",
             "1 of 2 hosts: http://b/api: http/x: 404 A: b (and 1 more)",
         ),
     ],
@@ -104,7 +104,7 @@ async def test_figures_of_every_host_are_measured_from_outside() -> None:
     assert f"{prefix}up{{{labels}}} 1.0" in text
     posts = f'{prefix}requests_total{{{labels},method="POST",outcome="201"}} 1.0'
     assert posts in text
-    assert f"{prefix}agreed_seconds{{{labels}}}" in text
+    assert f"{prefix}last_sync_timestamp_seconds{{{labels}}}" in text
     other = f'host="{hosts[1].url}",load_balancer="ExternalLoadBalancer nlk/edge"'
     assert f"{prefix}retries_total{{{other}}} 1.0" in text
 
@@ -114,7 +114,9 @@ def test_a_host_that_fails_everything_is_no_flood_of_events() -> None:
     known = Balancer(("ExternalLoadBalancer", "nlk", "edge"), world.compiled(), {})
     failing = tuple((f"http/u{number}", "404 UpstreamNotFound: no") for number in range(500))
     known.reports[URLS[0]] = HostReport(URLS[0], failing=failing)
-    told = [each for each in status_reporter._troubles(known) if each.reason == "UpstreamFailing"]
+    told = [
+        each for each in status_reporter._troubles(known) if each.reason == "UpstreamSyncFailed"
+    ]
     assert len(told) == status_reporter.MAX_EVENTS + 1
     assert told[-1].message == f"{URLS[0]}: others fail too, beside those that Events tell of"
 

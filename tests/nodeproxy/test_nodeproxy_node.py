@@ -150,7 +150,7 @@ def test_pods_reach_the_gateway_by_the_advertised_addresses(node: Node, proxy: s
     said = node.said(SIX)
     assert said[0] == version
     assert said[2:] == [SIX, "443", "hello"]
-    assert node.figure("gatehouse_node_proxy_in_order") == 1
+    assert node.figure("gatehouse_node_proxy_configured") == 1
     assert node.figure("gatehouse_node_proxy_proxy_up") == 1
 
 

@@ -301,8 +301,8 @@ async def test_bad_tokens_by_the_thousand_drive_nobody_out(
 
     assert set.union(*await asyncio.gather(*map(some, range(25)))) == {401}
     metrics = await reviewer.metrics()
-    assert metrics['gatehouse_reviewer_kept{answers="refused"}'] == number
-    assert metrics['gatehouse_reviewer_kept{answers="tokens"}'] == 1
+    assert metrics['gatehouse_reviewer_cache_entries{cache="refused"}'] == number
+    assert metrics['gatehouse_reviewer_cache_entries{cache="tokens"}'] == 1
     assert _resident(reviewer.process.pid) - before < 30_000
     asked = len(upstream.asked)
     assert (await reviewer.token("good")).status == 200

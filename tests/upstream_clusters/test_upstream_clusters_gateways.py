@@ -349,9 +349,9 @@ def test_without_a_certificate_nothing_is_programmed(
     world.secret("bare", ca_crt=ca())
     key = world.cluster("a.example", secureServing=serving)
     told = world.condition(key, "Programmed")
-    assert told == ("False", "NoCertificate", f"Gateway ns/gw: {message}")
+    assert told == ("False", "CertificateNotFound", f"Gateway ns/gw: {message}")
     (here,) = world.status(key)["gateways"]
-    assert condition(here, "Programmed") == ("False", "NoCertificate", message)
+    assert condition(here, "Programmed") == ("False", "CertificateNotFound", message)
     world.cluster("a.example", secureServing={**shown(), "serverNames": ["b.example"]})
     assert world.condition(key, "Programmed")[:2] == ("True", "Programmed")
 
@@ -381,7 +381,7 @@ def test_a_pair_that_does_not_fit_is_named_by_where_its_halves_stand(world: Worl
     refused = gateway_api.Unsupported((("api/a.example/served", "there is none to show"),))
     world.engine.commit({("Unsupported", "ns", "gw"): refused})
     assert world.condition(name, "PartiallyInvalid") == ("", "", "")
-    assert world.condition(name, "Programmed")[1] == "NoCertificate"
+    assert world.condition(name, "Programmed")[1] == "CertificateNotFound"
 
 
 def test_the_listeners_certificate_is_one(world: World) -> None:
@@ -395,7 +395,7 @@ def test_the_listeners_certificate_is_one(world: World) -> None:
     other = {**LISTENER, "name": "other", "port": 7443}
     world.gateway(listeners=[{**LISTENER, "tls": tls}, other])
     _, reason, message = world.condition(key, "Programmed")
-    assert reason == "NoCertificate"
+    assert reason == "CertificateNotFound"
     assert "listener other gives" in message
 
 

@@ -247,14 +247,18 @@ def start_tasks(group: asyncio.TaskGroup, owners: Sequence[SidecarProcess]) -> N
         group.create_task(each.log.forward(each.name))
 
 
+CONNECTED_HELP = "1 if the agent is connected to the control plane, else 0."
+"""Help of a metric of all agents."""
+
+
 def metrics(owners: Iterable[SidecarProcess]) -> Iterator[Figure]:
     """What is measured of companions at this moment."""
-    name = "gatehouse_agent_companion"
+    name = "gatehouse_agent_sidecar"
     for each in owners:
-        labels = {"companion": each.name}
-        about = "Whether the companion runs."
+        labels = {"sidecar": each.name}
+        about = "1 if the sidecar is running, else 0."
         yield Figure(f"{name}_up", about, each.running, labels=labels)
-        about = "Whether the configuration needs the companion."
-        yield Figure(f"{name}_wanted", about, each.wanted, labels=labels)
-        about = "Companions that died while they were needed."
+        about = "1 if the configuration requires the sidecar, else 0."
+        yield Figure(f"{name}_desired", about, each.wanted, labels=labels)
+        about = "Restarts of the sidecar after a crash."
         yield Figure(f"{name}_restarts", about, each.restarts, "counter", labels)

@@ -9,7 +9,7 @@ from gatehouse.controller.load_balancers import is_machines
 from gatehouse.kube.events import Recorder
 from gatehouse.transports.server import UnauthorizedRequest
 
-REASON = "AgentRefused"
+REASON = "UnauthorizedAgent"
 
 
 def record_unauthorized_request(

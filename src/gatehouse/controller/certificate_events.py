@@ -11,7 +11,7 @@ from gatehouse.incremental.query import Key
 from gatehouse.incremental.table import Table
 from gatehouse.kube.events import Recorder
 
-TOLD = ("CertificateNotValid", "CertificateMismatch")
+TOLD = ("CertificateValid",)
 """Types of conditions."""
 
 

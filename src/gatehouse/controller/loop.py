@@ -22,6 +22,7 @@ from gatehouse.controller import programmed_condition
 from gatehouse.controller.compilation import Compilation, CompiledGateway, CompileResult
 from gatehouse.controller.deadlines import Deadlines
 from gatehouse.controller.deferred_status import DeferredStatuses
+from gatehouse.controller.metrics import compile_duration_histogram
 from gatehouse.controller.provisioner.manifests import Plan
 from gatehouse.controller.publisher import Publisher
 from gatehouse.controller.status_writer import StatusWriter
@@ -95,6 +96,8 @@ class Loop:
         """When the last pass ended, by the monotonic clock."""
         self.passes = 0
         """Passes run so far."""
+        self.compile_duration = compile_duration_histogram()
+        """Duration of these passes."""
 
     def on_changes(self, resource: Resource, changes: Changes) -> None:
         """Take in changed objects from an informer."""
@@ -234,7 +237,8 @@ class Loop:
         """Give the newest pass; reports alone, which are many, make no new one."""
         if not self._stale:
             return before
-        found = self._compilation.run()
+        with self.compile_duration.time():
+            found = self._compilation.run()
         self._stale = False
         self._compiled_at = time.monotonic()
         self.passes += 1

@@ -53,7 +53,7 @@ CLASSES = {"gatehouse-nginx": gateway_api.NGINX, "gatehouse-envoy": gateway_api.
 """The GatewayClasses that are made where they are missing, each with its controller's name."""
 
 
-NOT_PROVISIONED = "NotProvisioned"
+NOT_PROVISIONED = "ProvisioningFailed"
 """The reason of Events on Gateways whose data planes could not be made."""
 
 CA_SECONDS = 5.0
@@ -201,15 +201,17 @@ class Controller:
         """What can be measured from outside."""
         gateways, instances = self.loop.reported()
         return {
-            "leading": Metric(self.leadership.leading, "Whether this controller acts."),
-            "objects": Metric(self.watching.objects(), "Objects watched."),
-            "kinds_missing": Metric(
-                len(self.watching.unavailable_kinds()), "Kinds that the API server does not give."
+            "leader": Metric(
+                self.leadership.leading, "1 if this controller is the leader, else 0."
             ),
-            "passes": Metric(self.loop.passes, "Passes over the snapshot.", total=True),
-            "status_writes": Metric(self.statuses.writes, "Statuses written.", total=True),
-            "gateways": Metric(gateways, "Gateways that are ours."),
-            "instances": Metric(instances, "Instances of data planes that are connected."),
+            "watched_objects": Metric(self.watching.objects(), "Objects in the informer stores."),
+            "unavailable_kinds": Metric(
+                len(self.watching.unavailable_kinds()), "Kinds that the API server does not serve."
+            ),
+            "compile_passes": Metric(self.loop.passes, "Compile passes.", total=True),
+            "status_writes": Metric(self.statuses.writes, "Status updates written.", total=True),
+            "gateways": Metric(gateways, "Gateways managed by this controller."),
+            "connected_instances": Metric(instances, "Connected data plane instances."),
             **self.load_balancers.figures(),
         }
 
@@ -265,7 +267,7 @@ async def run(options: Options, stop: asyncio.Event) -> None:
         controller = Controller(client, options)
         health = HealthServer(
             controller.not_ready,
-            collector_registry(controller.figures),
+            collector_registry(controller.figures, controller.loop.compile_duration),
             controller.watching.unavailable_kinds,
         )
         if options.health:

@@ -36,20 +36,28 @@ class NodeMetrics(Collector):
         """Give the figures of the moment, for the registry."""
         node = self._node
         yield from (
-            _gauge("in_order", "Whether the node's network is as it should be.", not node.trouble),
-            _gauge("in_order_seconds", "When it was found in order last.", node.last_success_at),
-            _gauge("proxy_up", "Whether the local proxy runs.", self._supervisor.alive),
+            _gauge(
+                "configured", "1 if the node's network is configured, else 0.", not node.trouble
+            ),
+            _gauge(
+                "last_success_timestamp_seconds",
+                "Unix time of the last check that found the node's network configured.",
+                node.last_success_at,
+            ),
+            _gauge("proxy_up", "1 if the local proxy is running, else 0.", self._supervisor.alive),
             _gauge(
                 "connections",
                 "Established connections to the advertised addresses.",
                 socket_stats.established(self._options),
             ),
-            _counter("looks", "How often the node's network was looked at.", node.checks),
-            _counter("repairs", "How often it was found changed, and mended.", node.repairs),
-            _counter("failures", "How often it could not be put in order.", node.failures),
+            _counter("checks", "Checks of the node's network.", node.checks),
+            _counter("repairs", "Checks that repaired the node's network.", node.repairs),
+            _counter(
+                "failures", "Checks that could not configure the node's network.", node.failures
+            ),
             _counter(
                 "proxy_restarts",
-                "How often the local proxy died and was replaced.",
+                "Restarts of the local proxy after a crash.",
                 self._supervisor.restarts,
             ),
         )

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 
-_NAME = "gatehouse_counter"
+_NAME = "gatehouse_ratelimit"
 
 
 class Measuring:
@@ -17,11 +17,11 @@ class Measuring:
     def __init__(self, there: Callable[[], bool]) -> None:
         """``there``: whether Redis is."""
         self.registry = CollectorRegistry()
-        up = Gauge(f"{_NAME}_redis_up", "Whether Redis answers.", registry=self.registry)
+        up = Gauge(f"{_NAME}_redis_up", "1 if Redis responds, else 0.", registry=self.registry)
         up.set_function(there)
         self._draws = Counter(
-            f"{_NAME}_draws",
-            "Draws from buckets: passed, over (the limit), or unlimited, since Redis was away.",
+            f"{_NAME}_requests",
+            "Checked descriptors: passed, over the limit, or unlimited (Redis unavailable).",
             ("result",),
             registry=self.registry,
         )
@@ -29,15 +29,15 @@ class Measuring:
             self._draws.labels(result)
         self._malformed = Counter(
             f"{_NAME}_malformed_requests",
-            "Requests that no bucket follows from.",
+            "Requests with descriptors that name no limit.",
             registry=self.registry,
         )
         self._failures = Counter(
-            f"{_NAME}_redis_failures", "Times that Redis did not answer.", registry=self.registry
+            f"{_NAME}_redis_errors", "Failed Redis commands.", registry=self.registry
         )
         self._seconds = Histogram(
-            f"{_NAME}_request_seconds",
-            "From a request to its answer.",
+            f"{_NAME}_request_duration_seconds",
+            "Duration of requests.",
             buckets=BUCKETS,
             registry=self.registry,
         )

@@ -48,12 +48,12 @@ _CODES = {
 _Labels = dict[str, str]
 
 _FAMILIES = {
-    "requests_total": ("counter", "Requests that ended, by what was answered."),
-    "refusals_total": ("counter", "Requests that the gateway answered itself."),
-    "request_seconds": ("histogram", "Until requests ended that a policy let through."),
-    "requests_long_running": ("gauge", "Requests that take long, while they do."),
-    "requests_in_flight": ("gauge", "Requests under way at servers."),
-    "server_healthy": ("gauge", "Whether a server is ready."),
+    "requests_total": ("counter", "Completed requests by status code."),
+    "rejected_requests_total": ("counter", "Requests rejected by the gateway, by reason."),
+    "request_duration_seconds": ("histogram", "Duration of requests that a policy allows."),
+    "longrunning_requests": ("gauge", "Long-running requests in progress, such as watches."),
+    "inflight_requests": ("gauge", "Requests in progress at servers."),
+    "server_healthy": ("gauge", "1 if the server is ready, else 0."),
 }
 
 
@@ -100,7 +100,7 @@ def _request(samples: _Samples, labels: _Labels, value: float) -> None:
     samples.add("requests_total", about | {"code": code, "server": server}, value)
     if reason := _reason(code, flags, server):
         refused = {"cluster": about["cluster"], "schema": about["schema"], "reason": reason}
-        samples.add("refusals_total", refused, value)
+        samples.add("rejected_requests_total", refused, value)
 
 
 def _took(ending: str) -> Callable[[_Samples, _Labels, float], None]:
@@ -112,21 +112,21 @@ def _took(ending: str) -> Callable[[_Samples, _Labels, float], None]:
         if "le" in labels:
             found["le"] = _seconds(labels["le"])
         scale = 1000 if ending == "_sum" else 1
-        samples.add("request_seconds", found, value / scale, ending)
+        samples.add("request_duration_seconds", found, value / scale, ending)
 
     return count
 
 
 def _long(samples: _Samples, labels: _Labels, value: float) -> None:
     cluster, _, told = labels["of"].partition("|")
-    samples.add("requests_long_running", _told(cluster, told), value)
+    samples.add("longrunning_requests", _told(cluster, told), value)
 
 
 def _in_flight(samples: _Samples, labels: _Labels, value: float) -> None:
     cluster, schema = _servers(labels["envoy_cluster_name"])
     server = labels["envoy_endpoint_address"]
     found = {"cluster": cluster, "schema": schema, "server": server}
-    samples.add("requests_in_flight", found, value)
+    samples.add("inflight_requests", found, value)
 
 
 def _healthy(samples: _Samples, labels: _Labels, value: float) -> None:

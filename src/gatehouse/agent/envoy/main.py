@@ -117,14 +117,17 @@ class Agent:
     def figures(self) -> Iterator[Figure]:
         """What is measured of this agent at this moment."""
         name = "gatehouse_agent"
-        yield Figure(f"{name}_connected", "Whether the control plane is.", self.upstream.connected)
-        help_ = "Whether Envoy serves a confirmed configuration."
+        help_ = sidecars.CONNECTED_HELP
+        yield Figure(f"{name}_control_plane_connected", help_, self.upstream.connected)
+        help_ = "1 if Envoy serves a confirmed configuration, else 0."
         yield Figure(f"{name}_ready", help_, not self.not_ready())
-        yield Figure("envoy_up", "Whether Envoy runs.", self.supervisor.alive)
-        help_ = "Whether Envoy listens to the relay."
+        yield Figure("envoy_up", "1 if Envoy is running, else 0.", self.supervisor.alive)
+        help_ = "1 if Envoy is connected to the agent, else 0."
         yield Figure(f"{name}_envoy_connected", help_, self.downstream.connected)
-        yield Figure(f"{name}_resources", "What the relay holds for Envoy.", self.relay.held)
-        about = "Envoys that died."
+        yield Figure(
+            f"{name}_resources", "xDS resources that the agent holds for Envoy.", self.relay.held
+        )
+        about = "Restarts of Envoy after a crash."
         yield Figure(f"{name}_envoy_restarts", about, self.supervisor.restarts, "counter")
         yield from sidecars.metrics(self.company.owners)
 

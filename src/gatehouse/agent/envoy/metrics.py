@@ -54,7 +54,7 @@ def labelled(text: str, labels: Mapping[str, str]) -> str:
     for line in _lines(text, added):
         size += len(line) + 1
         if size > BYTES_MAX:
-            lines.append("gatehouse_agent_proxy_metrics_cut 1")
+            lines.append("gatehouse_agent_proxy_metrics_truncated 1")
             break
         lines.append(line)
     return "".join(f"{line}\n" for line in lines)

@@ -89,19 +89,32 @@ class Agent:
         """What is measured of this agent at this moment."""
         name = "gatehouse_agent"
         applier = self.applier
-        yield Figure(f"{name}_connected", "Whether the control plane is.", self.link.connected)
-        help_ = "Whether NGINX serves a confirmed configuration."
+        yield Figure(
+            f"{name}_control_plane_connected", sidecars.CONNECTED_HELP, self.link.connected
+        )
+        help_ = "1 if NGINX serves a confirmed configuration, else 0."
         yield Figure(f"{name}_ready", help_, not self.not_ready())
-        yield Figure("nginx_up", "Whether NGINX runs.", self.supervisor.running)
+        yield Figure("nginx_up", "1 if NGINX is running, else 0.", self.supervisor.running)
         version = {"version": applier.confirmed or ""}
-        yield Figure(f"{name}_configuration_info", "What is served.", 1, labels=version)
+        yield Figure(
+            f"{name}_configuration_info",
+            "Version of the configuration that is served.",
+            1,
+            labels=version,
+        )
         totals = {
-            "applies": ("Configurations asked for.", applier.applies),
-            "apply_failures": ("Those that could not be served.", applier.failures),
+            "applies": ("Configurations received from the control plane.", applier.applies),
+            "apply_failures": ("Configurations that could not be applied.", applier.failures),
             "reloads": ("Reloads of NGINX.", applier.reloads),
-            "endpoint_updates": ("Changes of endpoints without one.", applier.endpoint_updates),
-            "nameserver_questions": ("Questions of NGINX.", self.nameserver.questions),
-            "nginx_restarts": ("Masters that died.", self.supervisor.restarts),
+            "endpoint_updates": (
+                "Endpoint changes applied without a reload.",
+                applier.endpoint_updates,
+            ),
+            "dns_queries": ("DNS queries of NGINX.", self.nameserver.questions),
+            "nginx_restarts": (
+                "Restarts of the NGINX master process after a crash.",
+                self.supervisor.restarts,
+            ),
         }
         for total, (about, value) in totals.items():
             yield Figure(f"{name}_{total}", about, value, "counter")

@@ -19,10 +19,10 @@ STEPS = ("fetch", "test", "reload", "confirm")
 """Bringing files; ``nginx -t``; until new workers are all there are; until they are believed."""
 
 _STATUS = {
-    "active": "Connections of clients, also idle ones.",
-    "reading": "Connections of which the head of a request is being read.",
+    "active": "Client connections, including idle ones.",
+    "reading": "Connections whose request header is being read.",
     "writing": "Connections to which a response is being written.",
-    "waiting": "Idle connections of clients.",
+    "waiting": "Idle client connections.",
 }
 
 
@@ -43,8 +43,8 @@ class Measurements(Collector):
         self._nginx: tuple[Figure, ...] = ()
         self._registry = CollectorRegistry()
         self._durations = Histogram(
-            "gatehouse_agent_apply_seconds",
-            "How long a step of applying a configuration took.",
+            "gatehouse_agent_apply_duration_seconds",
+            "Duration of the steps of applying a configuration.",
             (*labels, "step"),
             buckets=BUCKETS,
             registry=self._registry,
@@ -78,11 +78,11 @@ def _nginx(text: str) -> Iterator[Figure]:
     if len(words) != 16:
         return
     accepted, handled, requests = (float(word) for word in words[7:10])
-    help_ = "Connections of clients that were accepted."
+    help_ = "Accepted client connections."
     yield Figure("nginx_connections_accepted", help_, accepted, "unknown")
-    help_ = "Connections of clients that were not dropped at once for want of room."
+    help_ = "Client connections that were handled, not dropped because of a resource limit."
     yield Figure("nginx_connections_handled", help_, handled, "unknown")
-    help_ = "Requests of clients; those of the agent's own checks are among them."
+    help_ = "Client requests, including checks of the agent."
     yield Figure("nginx_http_requests", help_, requests, "counter")
     now = {"active": words[2], "reading": words[11], "writing": words[13], "waiting": words[15]}
     for state, value in now.items():

@@ -30,26 +30,26 @@ class Metrics:
         )
         self._seconds = Histogram(
             "apiserver_request_duration_seconds",
-            "Time from the request to the end of its answer; watches and logs are left out.",
+            "Duration of requests, except watches and followed logs.",
             labels,
             buckets=_SECONDS,
             registry=self.registry,
         )
         self.in_flight = Gauge(
             "apiserver_current_inflight_requests",
-            "Requests being answered now.",
+            "Requests in progress.",
             ("request_kind",),
             registry=self.registry,
         )
         self.rejected = Counter(
             "apiserver_request_terminations",
-            "Requests refused because too many were being answered.",
+            "Requests rejected because of the limit of concurrent requests.",
             ("code",),
             registry=self.registry,
         )
         self.long_running = Gauge(
             "apiserver_longrunning_requests",
-            "Watches and logs being followed now.",
+            "Watches and followed logs in progress.",
             ("verb",),
             registry=self.registry,
         )
@@ -96,6 +96,9 @@ class _Objects(Collector):
             _, group, plural = prefix.split("/")
             family.add_metric([plural if group == "core" else f"{plural}.{group}"], count)
         yield family
-        revision = GaugeMetricFamily("gatehouse_storage_revision", "Revision that readers see.")
+        revision = GaugeMetricFamily(
+            "gatehouse_apiserver_storage_revision",
+            "Newest storage revision that is visible to reads.",
+        )
         revision.add_metric([], self._store.revision)
         yield revision

@@ -23,14 +23,14 @@ def figures(
     known = {place: worker.knowledge for place, worker in workers.items()}
     reports = {(each.name, report.host): report for each in balancers for report in each.ordered()}
     ours = machines.agreed() if machines is not None else {}
-    now = time.monotonic()
-    agreed: dict[tuple[str, ...], float] = {
-        place: now - each.agreed_at for place, each in known.items() if each.agreed_at is not None
+    since = time.time() - time.monotonic()
+    synced: dict[tuple[str, ...], float] = {
+        place: since + each.agreed_at for place, each in known.items() if each.agreed_at is not None
     }
     up: dict[tuple[str, ...], float] = {
         place: float(each.connected) for place, each in known.items()
     }
-    agreed |= {place: now - each for place, each in ours.items()}
+    synced |= {place: since + each for place, each in ours.items()}
     if machines is not None:
         up |= {place: float(each) for place, each in machines.connected().items()}
     asked: dict[tuple[str, ...], float] = {
@@ -40,28 +40,30 @@ def figures(
     }
     return {
         "load_balancer_up": _now(
-            "Whether the host answered the last time, or its agent is connected.", up
+            "1 if the host answered the last request or its agent is connected, else 0.", up
         ),
-        "load_balancer_behind": _now(
-            "Upstreams that are not known to hold what they are to hold.",
+        "load_balancer_unsynced_upstreams": _now(
+            "Upstreams that are not synchronized.",
             {place: float(each.behind) for place, each in reports.items()},
         ),
-        "load_balancer_failing": _now(
-            "Upstreams that the host refused to change.",
+        "load_balancer_failed_upstreams": _now(
+            "Upstreams that the host did not accept.",
             {place: float(len(each.failing)) for place, each in reports.items()},
         ),
-        "load_balancer_agreed_seconds": _now(
-            "Seconds since the host was last seen to hold all that it is to hold.", agreed
+        "load_balancer_last_sync_timestamp_seconds": _now(
+            "Unix time at which all upstreams of the host were last seen synchronized.", synced
         ),
         "load_balancer_retries": _total(
-            "Attempts that failed, and so are made again.",
+            "Retries of failed attempts.",
             {place: float(each.retries) for place, each in known.items()},
         ),
-        "load_balancer_drifts": _total(
-            "Upstreams of ours that somebody else changed, and that were put right.",
+        "load_balancer_drift_corrections": _total(
+            "Corrections of upstreams that were changed by others.",
             {place: float(each.drifts) for place, each in known.items()},
         ),
-        "load_balancer_requests": _total("Requests to hosts.", asked, "method", "outcome"),
+        "load_balancer_requests": _total(
+            "Requests to hosts by method and outcome.", asked, "method", "outcome"
+        ),
     }
 
 

@@ -174,13 +174,13 @@ def _followed(balancer: Balancer) -> Iterator[_Note]:
     asked = balancer.compiled.balancer
     for each in asked.upstreams if asked is not None else ():
         message = f"upstream {each.name} is kept in step by {balancer.name}"
-        yield _Note(services[each.name], "Normal", "UpstreamFollowed", message)
+        yield _Note(services[each.name], "Normal", "UpstreamSynced", message)
 
 
 def _others(balancer: Balancer, report: HostReport) -> Iterator[_Note]:
     if len(report.failing) > MAX_EVENTS:
         message = f"{report.host}: others fail too, beside those that Events tell of"
-        yield _Note(balancer.key, "Warning", "UpstreamFailing", message)
+        yield _Note(balancer.key, "Warning", "UpstreamSyncFailed", message)
 
 
 def _troubles(balancer: Balancer) -> Iterator[_Note]:
@@ -192,11 +192,11 @@ def _troubles(balancer: Balancer) -> Iterator[_Note]:
     services = {str(name): service for name, service in balancer.owned.items()}
     for report in balancer.ordered():
         if report.error:
-            yield _Note(balancer.key, "Warning", "HostFailing", f"{report.host}: {report.error}")
+            yield _Note(balancer.key, "Warning", "HostSyncFailed", f"{report.host}: {report.error}")
         for name, words in report.failing[:MAX_EVENTS]:
             what = f"upstream {name}" if name in services else name
             message = f"{report.host}: {what}: {words}"
-            yield _Note(services.get(name, balancer.key), "Warning", "UpstreamFailing", message)
+            yield _Note(services.get(name, balancer.key), "Warning", "UpstreamSyncFailed", message)
         yield from _others(balancer, report)
 
 

@@ -33,19 +33,19 @@ class Measuring:
         self._registry.register(_Now(memories, asked, retries))
         self._reviews = Counter(
             f"{_NAME}_reviews",
-            "Reviews that clusters were asked, and what came of them.",
+            "Reviews by cluster and outcome.",
             ("cluster", "review", "outcome"),
             registry=self._registry,
         )
         self._hits = Counter(
-            f"{_NAME}_hits",
-            "Questions that were answered from memory.",
+            f"{_NAME}_cache_hits",
+            "Reviews answered from the cache.",
             ("cluster", "review"),
             registry=self._registry,
         )
         self._seconds = Histogram(
-            f"{_NAME}_review_seconds",
-            "From the question to the cluster's answer, waiting and attempts in it.",
+            f"{_NAME}_review_duration_seconds",
+            "Duration of reviews, including queueing and retries.",
             ("review",),
             buckets=BUCKETS,
             registry=self._registry,
@@ -75,18 +75,18 @@ class _Now(Collector):
         self._memories, self._asked, self._retries = memories, asked, retries
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        about = "Answers that are kept."
-        entries = GaugeMetricFamily(f"{_NAME}_kept", about, labels=("answers",))
-        about = "Characters of the answers that are kept."
-        size = GaugeMetricFamily(f"{_NAME}_kept_characters", about, labels=("answers",))
+        about = "Cached review results."
+        entries = GaugeMetricFamily(f"{_NAME}_cache_entries", about, labels=("cache",))
+        about = "Size of the cached review results in characters."
+        size = GaugeMetricFamily(f"{_NAME}_cache_size_characters", about, labels=("cache",))
         for name, memory in self._memories.items():
             entries.add_metric((name,), len(memory))
             size.add_metric((name,), memory.characters)
         yield from (entries, size)
-        about = "Reviews that are asked, or wait for that, now."
-        asked = GaugeMetricFamily(f"{_NAME}_asked", about, labels=("cluster",))
+        about = "Reviews in progress or queued."
+        asked = GaugeMetricFamily(f"{_NAME}_inflight_reviews", about, labels=("cluster",))
         for cluster, number in self._asked().items():
             asked.add_metric((cluster,), number)
         yield asked
-        about = "Attempts after one that failed."
+        about = "Retries of failed reviews."
         yield CounterMetricFamily(f"{_NAME}_retries", about, value=self._retries())

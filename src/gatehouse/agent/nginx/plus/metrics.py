@@ -10,23 +10,23 @@ from gatehouse.agent.nginx.plus.client import Api, PlusError
 from gatehouse.runtime.prometheus import Figure
 
 _COUNTERS = {
-    "requests": ("requests", "Requests of clients."),
+    "requests": ("requests", "Client requests."),
     "connections": ("connections", "Connections."),
-    "discarded": ("discarded", "Those that ended without an answer."),
-    "received": ("received_bytes", "Bytes that came."),
-    "sent": ("sent_bytes", "Bytes that went."),
-    "fails": ("failures", "Attempts that failed."),
-    "unavail": ("unavailable", "Times it was left out because of failures."),
+    "discarded": ("discarded", "Requests or sessions that ended without a response."),
+    "received": ("received_bytes", "Bytes received."),
+    "sent": ("sent_bytes", "Bytes sent."),
+    "fails": ("failures", "Failed attempts."),
+    "unavail": ("unavailable", "Times the server became unavailable because of failures."),
 }
 _GAUGES = {
-    "processing": ("processing", "Those under way."),
-    "active": ("active", "Connections at this moment."),
-    "response_time": ("response_milliseconds", "How long it took to answer, on average."),
+    "processing": ("processing", "Requests or sessions in progress."),
+    "active": ("active", "Open connections."),
+    "response_time": ("response_seconds", "Average response time."),
 }
 """Figures of the API, and what they are here called."""
 
-_STATUSES = "Answers, or sessions of streams, by class of status."
-_UP = "Whether it takes part."
+_STATUSES = "Responses or stream sessions by status class."
+_UP = "1 if the server is up, else 0."
 
 
 async def figures(socket: Path) -> list[Figure]:
@@ -69,7 +69,9 @@ def _counted(
             yield Figure(f"{prefix}_{name}", about, counted[key], "counter", labels)
     for key, (name, about) in _GAUGES.items():
         if key in counted:
-            yield Figure(f"{prefix}_{name}", about, counted[key], labels=labels)
+            # The API reports times in milliseconds.
+            value = counted[key] / 1000 if name.endswith("_seconds") else counted[key]
+            yield Figure(f"{prefix}_{name}", about, value, labels=labels)
     for key in ("responses", "sessions"):
         for status, count in counted.get(key, {}).items():
             if status.endswith("xx"):

@@ -14,12 +14,12 @@ class Reason(enum.Enum):
     INVALID_HOST = "InvalidHost"
     INVALID_SECRET = "InvalidSecretRef"  # noqa: S105
     UNSUPPORTED_TYPE = "UnsupportedType"
-    NOT_VERIFIED = "HostsNotVerified"
+    NOT_VERIFIED = "TLSVerificationDisabled"
     INVALID_PORT = "InvalidPort"
     CONFLICT = "UpstreamConflict"
     NO_SERVERS = "NoServers"
     LISTENER_CONFLICT = "ListenerConflict"
-    NO_UPSTREAM = "UpstreamMissing"
+    NO_UPSTREAM = "UpstreamNotFound"
     NO_LISTENER = "NoListener"
 
 

@@ -81,7 +81,7 @@ def _programmed(compiled: Compiled, version: str, reports: Sequence[HostReport])
     if behind:
         words = "; ".join(f"{each.host}: {each.trouble}" for each in behind)
         message = f"{len(behind)} of {len(reports)} hosts: {words}"
-        return _condition("Programmed", False, "HostsFailing", message)
+        return _condition("Programmed", False, "HostSyncFailed", message)
     missing = len(reports) - _in_step(version, reports)
     if missing:
         message = f"{missing} of {len(reports)} hosts are not in step yet"

@@ -2,7 +2,7 @@
 
 KubeGateway's limiter keeps one for each cluster and one for each gateway process. The same is told
 here, as far as a control plane knows it: what is used (``requestLevel``, and the ``status`` of a
-process) it does not know; data planes count that (``gatehouse_kube_requests_in_flight``).
+process) it does not know; data planes count that (``gatehouse_kube_inflight_requests``).
 """
 
 from __future__ import annotations

@@ -18,23 +18,22 @@ class Reason(enum.Enum):
     RESOLVED = ("ResolvedRefs", True, "ResolvedRefs")
     INVALID_CREDENTIALS = ("ResolvedRefs", False, "InvalidCredentials")
     CONFLICTED = ("Conflicted", True, "HostConflict")
-    CERTIFICATE_EXPIRED = ("CertificateNotValid", True, "Expired")
-    CERTIFICATE_EARLY = ("CertificateNotValid", True, "NotYetValid")
-    NAMES_NOT_COVERED = ("CertificateMismatch", True, "NamesNotCovered")
-    DIFFERS = ("DiffersFromKubeGateway", True, "DocumentedMeaning")
+    CERTIFICATE_EXPIRED = ("CertificateValid", False, "Expired")
+    CERTIFICATE_EARLY = ("CertificateValid", False, "NotYetValid")
+    NAMES_NOT_COVERED = ("CertificateValid", False, "HostnameMismatch")
+    DIFFERS = ("KubeGatewayCompatible", False, "SemanticsDiffer")
     PROGRAMMED = ("Programmed", True, "Programmed")
     PENDING = ("Programmed", False, "Pending")
     NOT_PROGRAMMED = ("Programmed", False, "Invalid")
-    NO_CERTIFICATE = ("Programmed", False, "NoCertificate")
+    NO_CERTIFICATE = ("Programmed", False, "CertificateNotFound")
 
 
 OPTIONAL = frozenset(
     {
         "PartiallyInvalid",
         "Conflicted",
-        "CertificateNotValid",
-        "CertificateMismatch",
-        "DiffersFromKubeGateway",
+        "CertificateValid",
+        "KubeGatewayCompatible",
     }
 )
 """Types of conditions that are only there when something is to be said."""

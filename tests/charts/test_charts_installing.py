@@ -51,7 +51,7 @@ def test_the_api_server_takes_the_definitions_and_the_plain_manifests(cluster: C
 @pytest.mark.parametrize("release", ODD_NAMES)
 @pytest.mark.parametrize("namespace", ["elsewhere", "12345"])
 def test_the_api_server_takes_odd_names(cluster: Cluster, release: str, namespace: str) -> None:
-    more = "counter.enabled=true,counter.redis.secretName=limits,outside.enabled=true"
+    more = "rateLimit.enabled=true,rateLimit.redis.secretName=limits,machines.enabled=true"
     text = rendered(release, "--namespace", namespace, "--set", more)
     cluster.kubectl("apply", "--dry-run=server", "--filename", "-", stdin=text)
     for each in yaml.safe_load_all(text):
@@ -88,13 +88,13 @@ def test_it_is_installed_once_upgraded_and_removed(cluster: Cluster) -> None:
     assert another.returncode != 0
     assert 'ClusterRole "gatehouse-controller"' in another.stderr
 
-    more = "counter.enabled=true,counter.redis.secretName=limits"
+    more = "rateLimit.enabled=true,rateLimit.redis.secretName=limits"
     helm("upgrade", "gatehouse", str(CHART), *SYSTEM, "--set", more)
     second = cluster.installed()
-    assert {"Deployment/gatehouse-counter", "Job/gatehouse-certificates-2"} <= second
+    assert {"Deployment/gatehouse-ratelimit", "Job/gatehouse-certificates-2"} <= second
     assert "Job/gatehouse-certificates-1" not in second
-    helm("upgrade", "gatehouse", str(CHART), *SYSTEM, "--set", "counter.enabled=false")
-    assert "Deployment/gatehouse-counter" not in cluster.installed()
+    helm("upgrade", "gatehouse", str(CHART), *SYSTEM, "--set", "rateLimit.enabled=false")
+    assert "Deployment/gatehouse-ratelimit" not in cluster.installed()
 
     helm("uninstall", "gatehouse", *SYSTEM)
     assert cluster.installed() == set()

@@ -15,9 +15,9 @@ from gatehouse.cli import main
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 EVERYTHING = {
-    "counter.enabled": True,
-    "counter.redis.secretName": "limits",
-    "outside.enabled": True,
+    "rateLimit.enabled": True,
+    "rateLimit.redis.secretName": "limits",
+    "machines.enabled": True,
     "certificates.secretName": "own",
     "dataPlanes.copiedSecrets": [{"use": "license", "name": "plus"}],
 }
@@ -81,7 +81,7 @@ def test_options_of_a_choice_are_parsed(
     text = rendered("gatehouse", *SYSTEM, *words)
     parsed = {parse(each, monkeypatch) for each in containers(text)}
     expected = {"controller", "ratelimit", "certs"}
-    if path == "counter.enabled" and not value:
+    if path == "rateLimit.enabled" and not value:
         expected.remove("ratelimit")
     if path == "certificates.mode" and value != "job":
         expected.remove("certs")

@@ -13,7 +13,7 @@ template:
     serviceAccountName: {{ $name }}-certificates
     automountServiceAccountToken: true
     restartPolicy: OnFailure
-    {{- with $.Values.image.pullSecrets }}
+    {{- with $.Values.imagePullSecrets }}
     imagePullSecrets:
       {{- range . }}
       - name: {{ . | quote }}

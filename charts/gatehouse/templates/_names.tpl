@@ -16,14 +16,14 @@ app.kubernetes.io/name: gatehouse
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
-{{/* The Pod whose controller leads: it puts the label on its own Pod. */}}
+{{/* Selects the Pod of the leader, which labels its own Pod. */}}
 {{- define "gatehouse.leaderSelector" -}}
 {{ include "gatehouse.selector" . }}
 gatehouse.dev/leader: "true"
 {{- end -}}
 
-{{- define "gatehouse.counterSelector" -}}
-app.kubernetes.io/name: gatehouse-counter
+{{- define "gatehouse.rateLimitSelector" -}}
+app.kubernetes.io/name: gatehouse-ratelimit
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
@@ -45,25 +45,31 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ $image.repository }}:{{ default (index . 0).Chart.AppVersion $image.tag }}{{ with $image.digest }}@{{ . }}{{ end }}
 {{- end -}}
 
-{{/* Where data planes find the counter of limits that they share; empty: there is none. */}}
-{{- define "gatehouse.limitCounter" -}}
-{{- if .Values.counter.enabled -}}
-{{ include "gatehouse.name" . }}-counter.{{ .Release.Namespace }}.svc:8081
+{{/* Address of the rate limit service as data planes reach it, or empty. */}}
+{{- define "gatehouse.rateLimitService" -}}
+{{- if .Values.rateLimit.enabled -}}
+{{ include "gatehouse.name" . }}-ratelimit.{{ .Release.Namespace }}.svc:8081
 {{- else -}}
-{{ .Values.counter.address }}
+{{ .Values.rateLimit.address }}
 {{- end -}}
 {{- end -}}
 
-{{/* Not empty if data planes get a licence of NGINX Plus. */}}
+{{/* Not empty if data planes get a license of NGINX Plus. */}}
 {{- define "gatehouse.licensed" -}}
 {{- range .Values.dataPlanes.copiedSecrets }}{{ if eq .use "license" }}yes{{ end }}{{ end -}}
+{{- end -}}
+
+{{/* Default network policy of data planes. The controller calls the key of Gateways' parameters `enable`. */}}
+{{- define "gatehouse.dataPlaneNetworkPolicy" -}}
+{{- $policy := .Values.dataPlanes.networkPolicy -}}
+{{- toJson (merge (dict "enable" $policy.enabled) (omit $policy "enabled")) -}}
 {{- end -}}
 
 {{- define "gatehouse.secret" -}}
 {{- default (printf "%s-channel" (include "gatehouse.name" .)) .Values.certificates.secretName -}}
 {{- end -}}
 
-{{/* The name in the certificate, which agents expect; it is the same in every installation. */}}
+{{/* Name in the server certificate, the same in every installation. */}}
 {{- define "gatehouse.serverName" -}}
 gatehouse-controller.gatehouse-system.svc
 {{- end -}}

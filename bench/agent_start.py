@@ -101,9 +101,9 @@ class ControlPlane:
             "NGINX_AGENT_COMMAND_AUTH_TOKENPATH": str(self.directory / "token"),
             "NGINX_AGENT_COMMAND_TLS_CA": str(self.directory / "ca.crt"),
             "NGINX_AGENT_COMMAND_TLS_SERVER_NAME": NAME,
-            "GATEHOUSE_AGENT_ROOT": str(directory / "root"),
+            "GATEHOUSE_AGENT_STATE_DIR": str(directory / "root"),
             "GATEHOUSE_AGENT_RUN_DIR": str(directory / "run"),
-            "GATEHOUSE_AGENT_HEALTH_ADDRESS": f"127.0.0.1:{health}",
+            "GATEHOUSE_AGENT_HEALTH_BIND_ADDRESS": f"127.0.0.1:{health}",
         }
         environment = dict(os.environ) | variables
         process = subprocess.Popen(command, env=environment)  # noqa: ASYNC220

@@ -188,7 +188,7 @@ async def test_what_is_new_is_served_from_the_first_request_on(
     port, health = free_port(), free_port()
     environ = control_plane.environment(tmp_path) | {
         "GATEHOUSE_AGENT_WORKERS": "2",
-        "GATEHOUSE_AGENT_HEALTH_ADDRESS": f"127.0.0.1:{health}",
+        "GATEHOUSE_AGENT_HEALTH_BIND_ADDRESS": f"127.0.0.1:{health}",
     }
     async with (
         Backends(3).serving() as backends,

@@ -141,7 +141,7 @@ async def test_what_is_published_is_served_when_it_is_confirmed(
     found = options(
         plane,
         tmp_path,
-        GATEHOUSE_AGENT_HEALTH_ADDRESS=f"127.0.0.1:{health}",
+        GATEHOUSE_AGENT_HEALTH_BIND_ADDRESS=f"127.0.0.1:{health}",
         POD_NAMESPACE="shop",
         GATEHOUSE_AGENT_GATEWAY="web",
     )
@@ -175,7 +175,7 @@ async def test_a_gateway_without_any_listener_is_ready_too(
     plane: EnvoyControlPlane, tmp_path: Path
 ) -> None:
     health = free_port()
-    found = options(plane, tmp_path, GATEHOUSE_AGENT_HEALTH_ADDRESS=f"127.0.0.1:{health}")
+    found = options(plane, tmp_path, GATEHOUSE_AGENT_HEALTH_BIND_ADDRESS=f"127.0.0.1:{health}")
     async with running(found):
         await plane.until(lambda report: bool(report.instances))
         assert (await get(health, path="/readyz"))[0] == 503

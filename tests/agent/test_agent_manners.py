@@ -242,7 +242,7 @@ async def test_every_measurement_says_of_which_data_plane_it_is(
 ) -> None:
     health = free_port()
     environ = environment(control_plane, tmp_path) | {
-        "GATEHOUSE_AGENT_HEALTH_ADDRESS": f"127.0.0.1:{health}"
+        "GATEHOUSE_AGENT_HEALTH_BIND_ADDRESS": f"127.0.0.1:{health}"
     }
 
     async def samples() -> dict[str, list[tuple[dict[str, str], float]]]:
@@ -311,7 +311,7 @@ async def test_nginx_tells_its_figures_where_it_can(
 ) -> None:
     health, port = free_port(), free_port()
     environ = environment(control_plane, tmp_path) | {
-        "GATEHOUSE_AGENT_HEALTH_ADDRESS": f"127.0.0.1:{health}",
+        "GATEHOUSE_AGENT_HEALTH_BIND_ADDRESS": f"127.0.0.1:{health}",
         "GATEHOUSE_AGENT_NGINX": _with_status(),
     }
 

@@ -60,7 +60,7 @@ def master_pid(directory: Path) -> int:
 async def test_a_bundle_is_applied_and_served(control_plane: ControlPlane, tmp_path: Path) -> None:
     port, health = free_port(), free_port()
     environ = control_plane.environment(tmp_path) | {
-        "GATEHOUSE_AGENT_HEALTH_ADDRESS": f"127.0.0.1:{health}"
+        "GATEHOUSE_AGENT_HEALTH_BIND_ADDRESS": f"127.0.0.1:{health}"
     }
     large = File.make("gatehouse/assets/large", b"\0" * (3 << 20))
     secret = File.make("gatehouse/keys/a", b"key material", secret=True)
@@ -151,7 +151,7 @@ async def test_a_restarted_control_plane_finds_its_version_confirmed(
     port = free_port()
     health = free_port()
     environ = control_plane.environment(tmp_path) | {
-        "GATEHOUSE_AGENT_HEALTH_ADDRESS": f"127.0.0.1:{health}"
+        "GATEHOUSE_AGENT_HEALTH_BIND_ADDRESS": f"127.0.0.1:{health}"
     }
     bundle = answering(port, "same")
 

@@ -114,7 +114,7 @@ def forged(name: str, note: Path, **metadata: Any) -> dict[str, Any]:
             "template": {
                 "metadata": {
                     "labels": {"app": name, **LABELS},
-                    "annotations": {"gatehouse.dev/service": name},
+                    "annotations": {"gatehouse.dev/service-name": name},
                 },
                 "spec": {"containers": [container]},
             },

@@ -87,9 +87,9 @@ def test_infrastructure_labels_and_annotations_reach_every_object_and_the_pods()
 
 
 def test_infrastructure_annotations_cannot_name_the_service_of_a_pod() -> None:
-    raw = gateway(infrastructure={"annotations": {"gatehouse.dev/service": "other"}})
+    raw = gateway(infrastructure={"annotations": {"gatehouse.dev/service-name": "other"}})
     template = made(raw)["Deployment"]["spec"]["template"]
-    assert "gatehouse.dev/service" not in template["metadata"]["annotations"]
+    assert "gatehouse.dev/service-name" not in template["metadata"]["annotations"]
 
 
 @pytest.mark.parametrize("key", ["app.kubernetes.io/managed-by", "app.kubernetes.io/name"])
@@ -141,10 +141,10 @@ def test_the_agent_is_told_where_its_control_plane_is_and_who_it_is() -> None:
         "NGINX_AGENT_COMMAND_TLS_SERVER_NAME": "control.system.svc",
         "NGINX_AGENT_LABELS": "owner-name=shop_cafe-gatehouse-nginx,owner-type=Deployment",
         "GATEHOUSE_AGENT_GATEWAY": "cafe",
-        "GATEHOUSE_AGENT_ROOT": "/var/lib/gatehouse",
+        "GATEHOUSE_AGENT_STATE_DIR": "/var/lib/gatehouse",
         "GATEHOUSE_AGENT_RUN_DIR": "/var/run/gatehouse",
-        "GATEHOUSE_AGENT_HEALTH_ADDRESS": "$(POD_IP):9113",
-        "GATEHOUSE_AGENT_WELCOME_SECONDS": "3",
+        "GATEHOUSE_AGENT_HEALTH_BIND_ADDRESS": "$(POD_IP):9113",
+        "GATEHOUSE_AGENT_SHUTDOWN_DELAY_SECONDS": "3",
     }
 
 
@@ -216,7 +216,7 @@ def test_a_prometheus_finds_the_measurements_unless_the_author_says_otherwise() 
 def test_a_listener_on_the_health_port_moves_the_health_port() -> None:
     only = container(gateway(), ((9113, "TCP"), (9114, "TCP")))
     env = {entry["name"]: entry.get("value") for entry in only["env"]}
-    assert env["GATEHOUSE_AGENT_HEALTH_ADDRESS"] == "$(POD_IP):9115"
+    assert env["GATEHOUSE_AGENT_HEALTH_BIND_ADDRESS"] == "$(POD_IP):9115"
     assert only["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": 9115}
     assert only["livenessProbe"]["httpGet"] == {"path": "/livez", "port": 9115}
 
@@ -226,10 +226,10 @@ def test_the_pod_names_the_service_whose_address_is_its_own_and_else_outlives_it
         settings = msgspec.structs.replace(SETTINGS, on_service_address=alone)
         objects = {r.kind: obj for r, obj in desired(gateway(), settings, PLAN)}
         template = objects["Deployment"]["spec"]["template"]
-        named = template["metadata"]["annotations"].get("gatehouse.dev/service")
+        named = template["metadata"]["annotations"].get("gatehouse.dev/service-name")
         assert named == (objects["Service"]["metadata"]["name"] if alone else None)
         env = {entry["name"] for entry in template["spec"]["containers"][0]["env"]}
-        assert ("GATEHOUSE_AGENT_WELCOME_SECONDS" in env) is not alone
+        assert ("GATEHOUSE_AGENT_SHUTDOWN_DELAY_SECONDS" in env) is not alone
 
 
 def test_the_same_gateway_gives_the_same_objects() -> None:

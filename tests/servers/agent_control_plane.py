@@ -122,7 +122,7 @@ class ControlPlane:
             "NGINX_AGENT_COMMAND_TLS_SERVER_NAME": "control.plane",
             "NGINX_AGENT_LABELS": "owner-name=shop_web,owner-type=Deployment",
             "POD_NAME": "pod-1",
-            "GATEHOUSE_AGENT_ROOT": str(directory / "root"),
+            "GATEHOUSE_AGENT_STATE_DIR": str(directory / "root"),
             "GATEHOUSE_AGENT_RUN_DIR": str(directory / "run"),
             "GATEHOUSE_AGENT_WORKERS": "1",
         }

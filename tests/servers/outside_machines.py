@@ -44,9 +44,9 @@ class Machine:
             "NGINX_AGENT_COMMAND_TLS_CERT": str(self.certificates / "tls.crt"),
             "NGINX_AGENT_COMMAND_TLS_KEY": str(self.certificates / "tls.key"),
             "NGINX_AGENT_COMMAND_TLS_SERVER_NAME": SERVER_NAME,
-            "GATEHOUSE_AGENT_ROOT": str(self.directory / "root"),
+            "GATEHOUSE_AGENT_STATE_DIR": str(self.directory / "root"),
             "GATEHOUSE_AGENT_RUN_DIR": str(self.directory / "run"),
-            "GATEHOUSE_AGENT_HEALTH_ADDRESS": self.health,
+            "GATEHOUSE_AGENT_HEALTH_BIND_ADDRESS": self.health,
             "GATEHOUSE_AGENT_PROXY": self.proxy,
             "GATEHOUSE_AGENT_WORKERS": "1",
         }

@@ -36,7 +36,7 @@ class FakeProgram:
         """What an agent with this program is started with; ``health``: its port, 0 for none."""
         environ = plane.environment(directory) | {"GATEHOUSE_AGENT_NGINX": str(self.program)}
         if health:
-            environ["GATEHOUSE_AGENT_HEALTH_ADDRESS"] = f"127.0.0.1:{health}"
+            environ["GATEHOUSE_AGENT_HEALTH_BIND_ADDRESS"] = f"127.0.0.1:{health}"
         return options_from_environment(environ)
 
     def fail(self, *faults: Fault) -> None:

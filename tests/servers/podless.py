@@ -65,7 +65,7 @@ class Cluster:
             "NGINX_AGENT_COMMAND_AUTH_TOKENPATH": str(directory / "token"),
             "NGINX_AGENT_COMMAND_TLS_CA": str(self.ca),
             "NGINX_AGENT_COMMAND_TLS_SERVER_NAME": controller_options.SERVER_NAME,
-            "GATEHOUSE_AGENT_ROOT": str(directory / "root"),
+            "GATEHOUSE_AGENT_STATE_DIR": str(directory / "root"),
             "GATEHOUSE_AGENT_RUN_DIR": str(directory / "run"),
             "GATEHOUSE_AGENT_WORKERS": "1",
             "POD_NAME": name,

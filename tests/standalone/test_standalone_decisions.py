@@ -79,7 +79,7 @@ def deployment(**container: Any) -> dict[str, Any]:
             "template": {
                 "metadata": {
                     "labels": {"a": "b"},
-                    "annotations": {"gatehouse.dev/service": "svc"},
+                    "annotations": {"gatehouse.dev/service-name": "svc"},
                 },
                 "spec": {"containers": [{"name": "c", "image": "i", **container}]},
             },

@@ -31,15 +31,15 @@ _FIELDS_AGENT = (
     "data_plane_config.nginx.treat_warnings_as_errors",
 )
 _OWN = (
-    "root",
+    "state_dir",
     "run_dir",
-    "health_address",
+    "health_bind_address",
     "proxy",
     "nginx",
     "envoy",
     "max_connections",
     "workers",
-    "welcome_seconds",
+    "shutdown_delay_seconds",
     "drain_seconds",
     "gateway",
 )
@@ -201,9 +201,9 @@ def _build(values: Mapping[str, Any]) -> Options:
         log_format=text("gatehouse.log_format").lower(),
         allowed_directories=_words(values.get("allowed_directories", CONFIG_DIR)),
         treat_warnings_as_errors=_truth(values, "data_plane_config.nginx.treat_warnings_as_errors"),
-        root=Path(text("gatehouse.root", "/var/lib/gatehouse")).absolute(),
+        root=Path(text("gatehouse.state_dir", "/var/lib/gatehouse")).absolute(),
         run_dir=Path(text("gatehouse.run_dir", "/var/run/gatehouse")).absolute(),
-        health_address=text("gatehouse.health_address"),
+        health_address=text("gatehouse.health_bind_address"),
         proxy=_proxy(text("gatehouse.proxy", "nginx")),
         nginx=text("gatehouse.nginx") or None,
         envoy=text("gatehouse.envoy") or None,
@@ -212,7 +212,7 @@ def _build(values: Mapping[str, Any]) -> Options:
         ),
         workers=_workers(text("gatehouse.workers", "auto")),
         shutdown_delay_seconds=_seconds(
-            values, "gatehouse.welcome_seconds", 0, MAX_SHUTDOWN_DELAY_SECONDS
+            values, "gatehouse.shutdown_delay_seconds", 0, MAX_SHUTDOWN_DELAY_SECONDS
         ),
         drain_seconds=_seconds(values, "gatehouse.drain_seconds", DRAIN_SECONDS, MAX_DRAIN_SECONDS),
         gateway=text("gatehouse.gateway"),
@@ -248,7 +248,7 @@ def _checked(options: Options) -> Options:
     for place in options.allowed_directories:
         if not place.startswith("/") or place == "/" or ".." in place.split("/"):
             raise OptionsError(f"allowed_directories: {place!r} is no plain path below /")
-    for name, directory in (("root", options.root), ("run_dir", options.run_dir)):
+    for name, directory in (("state_dir", options.root), ("run_dir", options.run_dir)):
         if any(character in str(directory) for character in "\"\\$'\r\n;{}"):
             raise OptionsError(
                 f"gatehouse.{name}: {directory} has characters NGINX treats specially"

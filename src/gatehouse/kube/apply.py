@@ -14,7 +14,7 @@ from gatehouse.kube.client import AlreadyExists, Client, Conflict, NotFound
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "gatehouse"
 
-APPLIED = "gatehouse.dev/applied"
+APPLIED = "gatehouse.dev/last-applied-fields"
 """Annotation with the shape of what was stated last (fields, names of list items, no values). What
 it has and the newest statement has not is removed; without such a record, a field once stated would
 stay for ever."""

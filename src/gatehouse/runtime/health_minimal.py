@@ -35,7 +35,7 @@ class HealthServer:
         """Listen on ``host:port``; raises OSError, or ValueError for a malformed address."""
         host, _, port = address.rpartition(":")
         if not port.isdecimal():
-            raise ValueError(f"gatehouse.health_address: {address!r} is not host:port")
+            raise ValueError(f"gatehouse.health_bind_address: {address!r} is not host:port")
         self._server = await asyncio.start_server(
             self._serve, host.strip("[]") or None, int(port), limit=1 << 13
         )

@@ -21,7 +21,7 @@ log = structlog.get_logger("gatehouse.apiserver")
 NAMESPACES = ("default", "kube-system", "kube-public", "gatehouse-system")
 MANAGER = "gatehouse-bootstrap"
 
-BUNDLED = "gatehouse.dev/bundled"
+BUNDLED = "gatehouse.dev/bundled-digest"
 """Annotation of definitions that came with the server, with the digest of what they said then.
 
 A newer server replaces those that nobody has changed.

@@ -21,7 +21,7 @@ from gatehouse.apiserver.storage.entries import Event
 
 MANAGER = "gatehouse-deployments"
 MANAGED = ("app.kubernetes.io/managed-by", "gatehouse")
-ADDRESSED = "gatehouse.dev/service"
+ADDRESSED = "gatehouse.dev/service-name"
 """On the template of a data plane: its Pod has that Service's address as its own."""
 HASH_LABEL = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"

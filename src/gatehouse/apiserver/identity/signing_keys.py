@@ -108,7 +108,7 @@ def empty_secret() -> Object:
     """Give the Secret before it has keys."""
     return {
         "metadata": {"name": NAME, "namespace": NAMESPACE},
-        "type": "gatehouse.dev/token-keys",
+        "type": "gatehouse.dev/service-account-signing-keys",
         "data": {},
     }
 

@@ -36,7 +36,7 @@ from gatehouse.controller.provisioner.pod import (
 )
 from gatehouse.controller.provisioner.service import Ports
 
-SERVICE_ANNOTATION = "gatehouse.dev/service"
+SERVICE_ANNOTATION = "gatehouse.dev/service-name"
 """On the Pod template: which Service's address the Pod has as its own, on one machine."""
 
 

@@ -235,13 +235,13 @@ def _environment(shape: PodShape, health: int) -> list[Object]:
             f"owner-name={shape.namespace}_{shape.name},owner-type={shape.owner_type}"
         ),
         "GATEHOUSE_AGENT_GATEWAY": shape.gateway,
-        "GATEHOUSE_AGENT_ROOT": DATA_DIR,
+        "GATEHOUSE_AGENT_STATE_DIR": DATA_DIR,
         "GATEHOUSE_AGENT_RUN_DIR": RUN_DIR,
         # $(POD_IP) is replaced where the Pod is started, so POD_IP must stand before it.
-        "GATEHOUSE_AGENT_HEALTH_ADDRESS": f"$(POD_IP):{health}",
+        "GATEHOUSE_AGENT_HEALTH_BIND_ADDRESS": f"$(POD_IP):{health}",
     }
     if not shape.on_service_address:
-        values["GATEHOUSE_AGENT_WELCOME_SECONDS"] = str(WELCOME_SECONDS)
+        values["GATEHOUSE_AGENT_SHUTDOWN_DELAY_SECONDS"] = str(WELCOME_SECONDS)
     if (grace := shape.pod.termination_grace_period_seconds) is not None:
         values["GATEHOUSE_AGENT_DRAIN_SECONDS"] = str(_drain(shape, grace))
     if shape.log_level:

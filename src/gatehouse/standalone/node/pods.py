@@ -16,7 +16,7 @@ Object = dict[str, Any]
 MANAGED_BY = ("app.kubernetes.io/managed-by", "gatehouse")
 """Label of data planes, and of everything else that is Gatehouse's own."""
 
-SERVICE_ANNOTATION = "gatehouse.dev/service"
+SERVICE_ANNOTATION = "gatehouse.dev/service-name"
 """Names the Service whose address is the Pod's own."""
 
 IDENTITY = "uid"

@@ -182,7 +182,7 @@ class World:
             ("EndpointSlice", "ns", own): combined.decode("EndpointSlice", slices),
             **self._object("HostedAPIServer", "ns", own, {
                 "parentRefs": [{"name": "gw"}], "hosts": [name(number)],
-                "service": {"name": own}, "advertised": {"address": address},
+                "service": {"name": own}, "advertiseAddress": address,
             }),
         }  # fmt: skip
 

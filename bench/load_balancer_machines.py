@@ -52,7 +52,7 @@ async def prepare(client: Client, machines: int, upstreams: int, nodes: int) -> 
         for n in range(upstreams)
     ]
     hosts = [{"name": f"lb-{number}"} for number in range(machines)]
-    spec = {"type": "nginx", "hosts": hosts, "listeners": listeners}
+    spec = {"type": "Nginx", "hosts": hosts, "listeners": listeners}
     metadata = {"name": NAME, "namespace": plus.NAMESPACE}
     await client.create(resources.EXTERNAL_LOAD_BALANCERS, {"metadata": metadata, "spec": spec})
 
@@ -74,7 +74,7 @@ class Machines:
                 )
                 said = found.get("status") or {}
                 version, count = said.get("version", ""), len(self.agents)
-                if version not in ("", before) and said["hostsInStep"] == f"{count}/{count}":
+                if version not in ("", before) and said["readyHosts"] == f"{count}/{count}":
                     return str(version)
                 await asyncio.sleep(0.2)
 

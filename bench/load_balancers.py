@@ -214,7 +214,7 @@ async def in_step(client: Client, hosts: int) -> None:
         while True:
             with contextlib.suppress(Exception):
                 found = await client.get(resources.CONFIG_MAPS, "nlk-config-status", "nlk")
-                if json.loads(found["data"]["status"])["hostsInStep"] == f"{hosts}/{hosts}":
+                if json.loads(found["data"]["status"])["readyHosts"] == f"{hosts}/{hosts}":
                     return
             await asyncio.sleep(0.5)
 

@@ -85,25 +85,26 @@ LISTENER = fields(
 LOAD_BALANCER = fields(
     "hosts",
     (
-        "self.hosts.all(h, has(h.url) == (self.type == 'nginx-plus'))",
-        "hosts of type nginx-plus have a url, machines of the other types a name",
+        "self.hosts.all(h, has(h.url) == (self.type == 'NginxPlus'))",
+        "hosts of type NginxPlus have a url, machines of the other types a name",
     ),
     (
-        "has(self.listeners) == (self.type != 'nginx-plus')",
-        "listeners are needed for types nginx and envoy; NGINX Plus has its own",
+        "has(self.listeners) == (self.type != 'NginxPlus')",
+        "listeners are needed for types Nginx and Envoy; NGINX Plus has its own",
     ),
     (
-        "!has(self.bindAddress) || self.type != 'nginx-plus'",
-        "bindAddress is for types nginx and envoy",
+        "!has(self.bindAddress) || self.type != 'NginxPlus'",
+        "bindAddress is for types Nginx and Envoy",
     ),
     (
-        "self.type == 'nginx-plus' || (!has(self.tls) && !has(self.authorizationRef)"
-        " && !has(self.parameters) && self.drainSeconds == 0 && !self.keepOnDelete)",
-        "tls, authorizationRef, parameters, drainSeconds and keepOnDelete are for type nginx-plus",
+        "self.type == 'NginxPlus' || (!has(self.tls) && !has(self.authorizationSecretRef)"
+        " && !has(self.parameters) && self.drainSeconds == 0 && self.deletionPolicy == 'Delete')",
+        "tls, authorizationSecretRef, parameters, drainSeconds and deletionPolicy are for type "
+        "NginxPlus",
     ),
-    type=one_of("nginx-plus", "nginx", "envoy")
+    type=one_of("NginxPlus", "Nginx", "Envoy")
     | {
-        "default": "nginx-plus",
+        "default": "NginxPlus",
         "x-kubernetes-validations": [
             {"rule": "self == oldSelf", "message": "the type of a load balancer cannot change"}
         ],
@@ -140,7 +141,7 @@ LOAD_BALANCER = fields(
         clientCertificateRef=SECRET,
         serverName={"type": "string", "maxLength": 253},
     ),
-    authorizationRef=SECRET,
+    authorizationSecretRef=SECRET,
     services=fields(
         namespaces=several(
             STRING | {"minLength": 1, "maxLength": 63},
@@ -150,13 +151,13 @@ LOAD_BALANCER = fields(
         selector=SELECTOR,
         annotation=fields("name", name=NAME, value=STRING),
         portPrefix={"type": "string", "minLength": 1, "maxLength": 15, "default": "nlk-"},
-        loadBalancer=one_of("NodePort", "Ingress") | {"default": "NodePort"},
+        loadBalancerServers=one_of("NodePort", "Ingress") | {"default": "NodePort"},
     ),
     nodes=fields(
         selector=SELECTOR,
         controlPlane=BOOLEAN | {"default": False},
-        notReady=TREATMENT | {"default": "Remove"},
-        unschedulable=TREATMENT | {"default": "Keep"},
+        notReadyPolicy=TREATMENT | {"default": "Remove"},
+        unschedulablePolicy=TREATMENT | {"default": "Keep"},
         onlyWithEndpoints=BOOLEAN | {"default": False},
     ),
     parameters=fields(
@@ -168,14 +169,14 @@ LOAD_BALANCER = fields(
     ),
     drainSeconds=COUNT | {"default": 0, "maximum": 86400},
     whenEmpty=one_of("Keep", "Remove") | {"default": "Keep"},
-    keepOnDelete=BOOLEAN | {"default": False},
+    deletionPolicy=one_of("Retain", "Delete") | {"default": "Delete"},
     resyncSeconds=COUNT | {"default": 300, "minimum": 10, "maximum": 86400},
     timeoutSeconds=COUNT | {"default": 10, "minimum": 1, "maximum": 60},
 )
 STATUS = fields(
     conditions=several(LOOSE),
     version=STRING,
-    hostsInStep=STRING,
+    readyHosts=STRING,
     hosts=several(LOOSE),
     upstreams=several(LOOSE),
 )
@@ -221,13 +222,15 @@ HOSTED = fields(
         name=STRING | {"minLength": 1, "maxLength": 63},
         port=PORT | {"default": 443},
     ),
-    advertised=fields(
-        "address",
-        ("isIP(self.address)", "address is an IPv4 or IPv6 address"),
-        address=STRING
-        | {"maxLength": 45, "description": "As of the API server's flag --advertise-address."},
-        port=PORT | {"default": 443},
-    ),
+    advertiseAddress=STRING
+    | {
+        "maxLength": 45,
+        "description": "Address that the kube-apiserver advertises (--advertise-address).",
+        "x-kubernetes-validations": [
+            {"rule": "isIP(self)", "message": "advertiseAddress must be an IPv4 or IPv6 address"}
+        ],
+    },
+    advertisePort=PORT | {"default": 443, "description": "Port on the advertised address."},
     allowedSources=several(
         STRING | {"maxLength": 49},
         ("self.all(a, isCIDR(a) || isIP(a))", "a source is an address or a range (CIDR)"),
@@ -254,7 +257,7 @@ def _condition(kind: str) -> str:
 COLUMNS: list[Schema] = [
     {"name": "Accepted", "type": "string", "jsonPath": _condition("Accepted")},
     {"name": "Programmed", "type": "string", "jsonPath": _condition("Programmed")},
-    {"name": "Hosts", "type": "string", "jsonPath": ".status.hostsInStep"},
+    {"name": "Ready", "type": "string", "jsonPath": ".status.readyHosts"},
     {"name": "Version", "type": "string", "jsonPath": ".status.version", "priority": 1},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
 ]
@@ -268,7 +271,7 @@ HOSTED_COLUMNS: list[Schema] = [
     {
         "name": "Advertised",
         "type": "string",
-        "jsonPath": ".spec.advertised.address",
+        "jsonPath": ".spec.advertiseAddress",
         "priority": 1,
     },
     COLUMNS[-1],
@@ -289,9 +292,9 @@ DATA_PLANE = {
 def definitions() -> list[Schema]:
     """Give all definitions of the group."""
     return [
-        _definition("ExternalLoadBalancer", LOAD_BALANCER, STATUS, COLUMNS, "elb"),
+        _definition("ExternalLoadBalancer", LOAD_BALANCER, STATUS, COLUMNS, "xlb"),
         _definition("DataPlane", DATA_PLANE, fields(), COLUMNS[-1:]),
-        _definition("HostedAPIServer", HOSTED, HOSTED_STATUS, HOSTED_COLUMNS, "has"),
+        _definition("HostedAPIServer", HOSTED, HOSTED_STATUS, HOSTED_COLUMNS, "hosted"),
     ]
 
 

@@ -96,7 +96,7 @@ def hosted(name: str, *hosts: str, address: str = "", **spec: Any) -> Object:
         **spec,
     }
     if address:
-        wanted["advertised"] = {"address": address}
+        wanted["advertiseAddress"] = address
     return {
         "apiVersion": "gatehouse.dev/v1alpha1",
         "kind": "HostedAPIServer",

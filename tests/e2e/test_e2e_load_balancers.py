@@ -113,7 +113,7 @@ async def test_a_service_a_node_and_their_end_reach_every_host(cluster: kube.Cli
             await holds(fake, "http/web", "10.0.0.1:30080", "10.0.0.2:30080")
             await holds(fake, "stream/db", "10.0.0.1:30090", "10.0.0.2:30090")
         said = await programmed(cluster, "edge")
-        assert said["hostsInStep"] == "2/2"
+        assert said["readyHosts"] == "2/2"
         assert [each["version"] for each in said["hosts"]] == [said["version"]] * 2
         assert said["hosts"][0]["server"] == "nginx/1.29.3 nginx-plus-r36"
         assert [each["name"] for each in said["upstreams"]] == ["web", "db"]
@@ -179,7 +179,7 @@ async def test_users_of_nlk_change_nothing(cluster: kube.Client) -> None:
         async def told() -> bool:
             with contextlib.suppress(kube.NotFound):
                 found = await cluster.get(resources.CONFIG_MAPS, "nlk-config-status", "nlk")
-                return bool(json.loads(found["data"]["status"])["hostsInStep"] == "2/2")
+                return bool(json.loads(found["data"]["status"])["readyHosts"] == "2/2")
             return False
 
         await until(told)

@@ -139,7 +139,7 @@ async def test_a_machine_that_was_away_serves_what_it_had_and_catches_up(
     async with node(1, place), node(2, place):
         async with machine.running():
             said = await told(cluster, kind, "HostSyncFailed", "lb-2: its agent is not connected")
-            assert said["hostsInStep"] == "1/2"
+            assert said["readyHosts"] == "1/2"
             assert await web(8090) == (200, "node-1")
         await told(cluster, kind, "HostSyncFailed", "2 of 2 hosts")
         await join(cluster, 2)
@@ -149,7 +149,7 @@ async def test_a_machine_that_was_away_serves_what_it_had_and_catches_up(
         )
         async with machine.running():
             said = await told(cluster, kind, "Programmed")
-            assert said["hostsInStep"] == "1/1"
+            assert said["readyHosts"] == "1/1"
             assert await web(8090) == (200, "node-2")
 
 
@@ -166,7 +166,7 @@ async def test_several_machines_serve_the_same_and_each_is_told_of(
     async with node(1, place), node(2, place), one.running():
         async with two.running():
             said = await told(cluster, "pair", "Programmed")
-            assert said["hostsInStep"] == "2/2"
+            assert said["readyHosts"] == "2/2"
             assert [host["version"] for host in said["hosts"]] == [said["version"]] * 2
             await cluster.delete(resources.NODES, "n1")
             await join(cluster, 2)
@@ -178,7 +178,7 @@ async def test_several_machines_serve_the_same_and_each_is_told_of(
             said = await told(cluster, "pair", "Programmed")
             assert [host["version"] for host in said["hosts"]] == [said["version"]] * 2
         said = await told(cluster, "pair", "HostSyncFailed", "1 of 2 hosts: lb-2: its agent is not")
-        assert said["hostsInStep"] == "1/2"
+        assert said["readyHosts"] == "1/2"
         assert await backends(8180) == {"node-2"}
 
 

@@ -46,7 +46,7 @@ async def test_a_machine_with_another_proxy_than_asked_for_is_told_of(
     asked = balancer("other", "nginx", ("lb-1",), listeners(8110))
     await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, asked)
     async with machine.running():
-        words = "lb-1: it runs another proxy than spec.type: nginx"
+        words = "lb-1: it runs another proxy than spec.type: Nginx"
         await told(cluster, "other", "HostSyncFailed", words)
 
 
@@ -73,10 +73,10 @@ async def test_a_machine_with_another_proxy_than_asked_for_is_told_of(
             "spec.listeners[0].hostname",
         ),
         ({"listeners": [{"port": 1, "protocol": "HTTP", "upstream": "a"}] * 2}, "Duplicate value"),
-        ({"tls": {}}, "are for type nginx-plus"),
-        ({"parameters": {"weight": 2}}, "are for type nginx-plus"),
-        ({"drainSeconds": 3}, "are for type nginx-plus"),
-        ({"type": "nginx-plus", "hosts": [{"url": "http://a"}]}, "NGINX Plus has its own"),
+        ({"tls": {}}, "are for type NginxPlus"),
+        ({"parameters": {"weight": 2}}, "are for type NginxPlus"),
+        ({"drainSeconds": 3}, "are for type NginxPlus"),
+        ({"type": "NginxPlus", "hosts": [{"url": "http://a"}]}, "NGINX Plus has its own"),
     ],
 )
 async def test_what_cannot_be_is_refused_by_the_definition(
@@ -95,6 +95,6 @@ async def test_the_type_cannot_change(cluster: kube.Client) -> None:
     made = balancer("fixed", "nginx", ("lb-1",), listeners(8170))
     await cluster.create(resources.EXTERNAL_LOAD_BALANCERS, made)
     with pytest.raises(kube.Invalid) as refusal:
-        change = {"spec": {"type": "envoy"}}
+        change = {"spec": {"type": "Envoy"}}
         await cluster.patch(resources.EXTERNAL_LOAD_BALANCERS, "fixed", change, "edge")
     assert "the type of a load balancer cannot change" in str(refusal.value)

@@ -23,7 +23,7 @@ def server(**spec: Any) -> Object:
 
 
 def advertised(address: str, port: int = 443) -> Object:
-    return {"advertised": {"address": address, "port": port}}
+    return {"advertiseAddress": address, "advertisePort": port}
 
 
 @pytest.mark.parametrize(
@@ -40,14 +40,14 @@ def advertised(address: str, port: int = 443) -> Object:
         ({"hosts": ["10.0.0.1"]}, "spec.hosts[0]"),
         ({"hosts": [f"{'a' * 64}.test"]}, "spec.hosts[0]"),
         ({"hosts": [".".join(["a" * 60] * 5)]}, "spec.hosts[0]"),
-        (advertised("api.test"), "spec.advertised.address"),
-        (advertised("10.0.0.0/8"), "spec.advertised.address"),
-        (advertised("0.0.0.0"), "spec.advertised.address"),
-        (advertised("ff02::1"), "spec.advertised.address"),
-        (advertised("fe80::1%eth0"), "spec.advertised.address"),
-        (advertised("::ffff:10.1.2.3"), "spec.advertised.address"),
-        (advertised("10.1.2.3", 0), "spec.advertised.port"),
-        (advertised("10.1.2.3", 65536), "spec.advertised.port"),
+        (advertised("api.test"), "spec.advertiseAddress"),
+        (advertised("10.0.0.0/8"), "spec.advertiseAddress"),
+        (advertised("0.0.0.0"), "spec.advertiseAddress"),
+        (advertised("ff02::1"), "spec.advertiseAddress"),
+        (advertised("fe80::1%eth0"), "spec.advertiseAddress"),
+        (advertised("::ffff:10.1.2.3"), "spec.advertiseAddress"),
+        (advertised("10.1.2.3", 0), "spec.advertisePort"),
+        (advertised("10.1.2.3", 65536), "spec.advertisePort"),
         ({"allowedSources": ["10.0.0.0/8", "10.0.0.0/33"]}, "spec.allowedSources[1]"),
         ({"allowedSources": ["everybody"]}, "spec.allowedSources[0]"),
         ({"service": None}, "service"),

@@ -119,14 +119,14 @@ EXCLUDED: dict[str, Any] = {"node.kubernetes.io/exclude-from-external-load-balan
         (node("x", "10.0.0.9", ready="False"), {}, ""),
         (node("x", "10.0.0.9", ready="Unknown"), {}, ""),
         (node("x", "10.0.0.9", ready=None), {}, "10.0.0.9:30080"),
-        (node("x", "10.0.0.9", ready="False"), {"notReady": "Keep"}, "10.0.0.9:30080"),
-        (node("x", "10.0.0.9", ready="False"), {"notReady": "Drain"}, "10.0.0.9:30080-"),
+        (node("x", "10.0.0.9", ready="False"), {"notReadyPolicy": "Keep"}, "10.0.0.9:30080"),
+        (node("x", "10.0.0.9", ready="False"), {"notReadyPolicy": "Drain"}, "10.0.0.9:30080-"),
         (node("x", "10.0.0.9", cordoned=True), {}, "10.0.0.9:30080"),
-        (node("x", "10.0.0.9", cordoned=True), {"unschedulable": "Drain"}, "10.0.0.9:30080-"),
-        (node("x", "10.0.0.9", cordoned=True), {"unschedulable": "Remove"}, ""),
+        (node("x", "10.0.0.9", cordoned=True), {"unschedulablePolicy": "Drain"}, "10.0.0.9:30080-"),
+        (node("x", "10.0.0.9", cordoned=True), {"unschedulablePolicy": "Remove"}, ""),
         (
             node("x", "10.0.0.9", cordoned=True, ready="False"),
-            {"unschedulable": "Keep", "notReady": "Drain"},
+            {"unschedulablePolicy": "Keep", "notReadyPolicy": "Drain"},
             "10.0.0.9:30080-",
         ),
         (node("x"), {}, ""),
@@ -151,7 +151,7 @@ def test_all_addresses_of_a_node_are_servers_in_the_families_of_the_service() ->
 
 
 def test_two_nodes_with_one_address_are_one_server() -> None:
-    policy = {"unschedulable": "Drain"}
+    policy = {"unschedulablePolicy": "Drain"}
     old, new = node("a", "10.0.0.1", cordoned=True), node("b", "10.0.0.1")
     for nodes in ((old, new), (new, node("c", "10.0.0.1", cordoned=True))):
         world = World(balancer(nodes=policy), *nodes, service())
@@ -207,7 +207,7 @@ def test_endpoints_are_the_servers_of_a_cluster_ip_service() -> None:
 def test_a_load_balancer_service_is_reached_by_its_nodes_or_its_ingress(
     how: str, node_port: int, servers: list[str]
 ) -> None:
-    services = {"namespaces": ["*"], "loadBalancer": how}
+    services = {"namespaces": ["*"], "loadBalancerServers": how}
     ingress = [{"ip": "192.0.2.7"}, {"hostname": "lb.example"}]
     asked = service("ingress", port(node_port=node_port), type="LoadBalancer", ingress=ingress)
     world = World(balancer(services=services), *NODES, asked)
@@ -263,7 +263,7 @@ def test_a_service_that_is_being_deleted_asks_for_nothing() -> None:
 
 
 def test_what_is_to_be_kept_on_delete_is_forgotten_instead() -> None:
-    world = World(balancer(keepOnDelete=True), *NODES)
+    world = World(balancer(deletionPolicy="Retain"), *NODES)
     world.own("http/web")
     assert world.released() == []
     assert [str(name) for name in world.compiled().forgotten] == ["http/web"]
@@ -414,7 +414,7 @@ def test_a_type_that_is_not_served_is_told() -> None:
     world = World(balancer(type="haproxy"))
     assert world.compiled().balancer is None
     assert world.said() == {
-        "UnsupportedType": ["spec.type: 'haproxy' is not one of nginx-plus, nginx, envoy"]
+        "UnsupportedType": ["spec.type: 'haproxy' is not one of NginxPlus, Nginx, Envoy"]
     }
 
 

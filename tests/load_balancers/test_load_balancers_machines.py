@@ -22,7 +22,7 @@ def listener(number: int, protocol: str, upstream: str, hostname: str = "") -> O
 
 def machines(*listeners: Object, **spec: Any) -> Object:
     hosts = [{"name": "lb-1"}, {"name": "lb-2"}]
-    return balancer(**{"type": "nginx", "hosts": hosts, "listeners": list(listeners), **spec})
+    return balancer(**{"type": "Nginx", "hosts": hosts, "listeners": list(listeners), **spec})
 
 
 def app(*ports: Object, **more: Any) -> Object:
@@ -208,6 +208,6 @@ def test_hosts_are_named_in_a_status_and_nothing_is_programmed_before_one_is_the
     known = Balancer(EDGE, world.compiled(), {})
     status = front.status(known.compiled, {}, "", known.ordered(), 1)
     assert [host["name"] for host in status["hosts"]] == ["lb-1", "lb-2"]
-    assert status["hostsInStep"] == "0/2"
+    assert status["readyHosts"] == "0/2"
     conditions = {each["type"]: each["reason"] for each in status["conditions"]}
     assert conditions == {"Accepted": "Accepted", "Programmed": "Pending"}

@@ -64,7 +64,7 @@ def test_what_never_had_a_server_of_ours_is_not_ours() -> None:
 
 
 def test_what_is_kept_on_delete_is_let_go_of() -> None:
-    story = Story(keepOnDelete=True)
+    story = Story(deletionPolicy="Retain")
     story.world.remove(OBJECTS[1])
     assert story.turn() == []
     assert story.world.released() == []

@@ -73,13 +73,13 @@ BALANCERS = st.builds(
     st.sampled_from(["edge", "other"]),
     st.integers(1, 2),
     st.sampled_from([{}, {"tier": "edge"}]),
-    st.fixed_dictionaries({"notReady": TREATMENT, "unschedulable": TREATMENT}),
+    st.fixed_dictionaries({"notReadyPolicy": TREATMENT, "unschedulablePolicy": TREATMENT}),
     st.sampled_from(["Keep", "Remove"]),
 )
 MACHINES = st.builds(
     lambda listening, empty: balancer(
         "machines",
-        type="envoy",
+        type="Envoy",
         hosts=[{"name": "lb-1"}],
         listeners=[
             {"port": number, "protocol": protocol, "upstream": upstream}

@@ -171,7 +171,7 @@ def test_what_did_not_change_is_the_same_object_to_the_transport() -> None:
 )
 def test_draining_is_said_in_the_words_of_the_context(context: str, says: Server) -> None:
     world = World(
-        balancer(nodes={"unschedulable": "Drain"}),
+        balancer(nodes={"unschedulablePolicy": "Drain"}),
         node("n", "10.0.0.1", cordoned=True),
         service(annotations={"nginxinc.io/nlk-web": context}),
     )

@@ -88,7 +88,7 @@ def hosted(
         "dns": {"publish": not sources},
     }
     if address:
-        spec["advertised"] = {"address": address}
+        spec["advertiseAddress"] = address
     return {"spec": spec, "metadata": {"creationTimestamp": created}}
 
 

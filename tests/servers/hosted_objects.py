@@ -62,7 +62,7 @@ def served(
                 "parentRefs": [{"name": each} for each in gateways or ("apis",)],
                 "hosts": [f"api.{name}.test"],
                 "service": {"name": name},
-                "advertised": {"address": cluster.advertised[0]},
+                "advertiseAddress": cluster.advertised[0],
                 "allowedSources": [],
                 **spec,
             },

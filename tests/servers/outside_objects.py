@@ -54,7 +54,7 @@ def listeners(first: int) -> list[dict[str, Any]]:
 
 def balancer(name: str, kind: str, hosts: tuple[str, ...], listening: Any) -> dict[str, Any]:
     spec = {
-        "type": kind,
+        "type": kind.title(),
         "hosts": [{"name": host} for host in hosts],
         "bindAddress": FRONT,
         "listeners": listening,

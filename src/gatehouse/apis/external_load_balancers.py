@@ -69,7 +69,7 @@ class Services(View, frozen=True):
     selector: LabelSelector = msgspec.field(default_factory=LabelSelector)
     annotation: ServiceAnnotation | None = None
     port_prefix: str = "nlk-"
-    load_balancer: Literal["NodePort", "Ingress"] = "NodePort"
+    load_balancer_servers: Literal["NodePort", "Ingress"] = "NodePort"
     """How a Service of type LoadBalancer is reached: like a NodePort one, or by its ingress."""
 
 
@@ -78,8 +78,8 @@ class Nodes(View, frozen=True):
 
     selector: LabelSelector = msgspec.field(default_factory=LabelSelector)
     control_plane: bool = False
-    not_ready: Treatment = "Remove"
-    unschedulable: Treatment = "Keep"
+    not_ready_policy: Treatment = "Remove"
+    unschedulable_policy: Treatment = "Keep"
     only_with_endpoints: bool = False
 
 
@@ -97,14 +97,14 @@ class Spec(View, frozen=True):
     """``spec`` of an ExternalLoadBalancer."""
 
     hosts: tuple[Host, ...] = ()
-    type: str = "nginx-plus"
-    """``nginx`` and ``envoy``: machines where our agent runs one, which are ours in whole."""
+    type: str = "NginxPlus"
+    """``Nginx`` and ``Envoy``: machines where our agent runs one, which are ours in whole."""
     listeners: tuple[Listener, ...] = ()
     """Of machines."""
     bind_address: str = ""
     """The one address at which machines listen; empty: all of theirs."""
     tls: Tls = Tls()
-    authorization_ref: SecretRef | None = None
+    authorization_secret_ref: SecretRef | None = None
     """A Secret with the value of the header ``Authorization``."""
     services: Services = msgspec.field(default_factory=Services)
     nodes: Nodes = msgspec.field(default_factory=Nodes)
@@ -113,7 +113,8 @@ class Spec(View, frozen=True):
     """How long a server that leaves is drained before it is removed."""
     when_empty: Literal["Keep", "Remove"] = "Keep"
     """What becomes of an upstream whose Service is there, but has nowhere to send traffic."""
-    keep_on_delete: bool = False
+    deletion_policy: Literal["Retain", "Delete"] = "Delete"
+    """Whether upstreams stay on hosts when the object is deleted."""
     resync_seconds: int = 300
     timeout_seconds: int = 10
 

@@ -25,13 +25,6 @@ class Service(View, frozen=True):
     port: int = 443
 
 
-class Advertised(View, frozen=True):
-    """Where clients inside of the hosted cluster connect to; a node proxy takes them from there."""
-
-    address: str
-    port: int = 443
-
-
 class Dns(View, frozen=True):
     """How its names come into the DNS."""
 
@@ -46,7 +39,9 @@ class Spec(View, frozen=True):
     service: Service
     parent_refs: tuple[ParentRef, ...] = ()
     hosts: tuple[str, ...] = ()
-    advertised: Advertised | None = None
+    advertise_address: str = ""
+    """Address to which clients inside the hosted cluster connect, by a node proxy. Empty: none."""
+    advertise_port: int = 443
     allowed_sources: tuple[str, ...] = ()
     """Empty: everybody."""
     dns: Dns = msgspec.field(default_factory=Dns)

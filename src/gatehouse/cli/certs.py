@@ -110,7 +110,7 @@ def machine_certificate(
 ) -> None:
     """Create the client certificate of the agent on machine NAME.
 
-    NAME is one of spec.hosts of an ExternalLoadBalancer of type nginx or envoy. The command is
+    NAME is one of spec.hosts of an ExternalLoadBalancer of type Nginx or Envoy. The command is
     idempotent. It renews a certificate that expires within 60 days. The agent reloads the
     certificate while running.
     """

@@ -149,8 +149,8 @@ class Agent:
 async def run(options: Options, stop: asyncio.Event, on_step: OnStep = lambda _step: None) -> None:
     """Run an agent until ``stop`` is set, then let NGINX drain and end it.
 
-    Before that it goes on for ``shutdown_delay_seconds``, since it refuses connections once it drains,
-    for ``drain_seconds`` at most.
+    Before that it goes on for ``shutdown_delay_seconds``, since it refuses connections once it
+    drains, for ``drain_seconds`` at most.
 
     ``on_step`` is called after each step of an apply.
     If cancelled or killed instead, NGINX and its companions go on, and the next agent adopts them.

@@ -130,7 +130,7 @@ class MachineFleet:
     def _of_other_proxy(self, name: str, proxy: str) -> Mapping[str, str]:
         """Give the machines whose agent runs what was not asked for, and why that is no good."""
         line = self._delivery.envoys if proxy == "nginx" else self._delivery
-        words = f"it runs another proxy than spec.type: {proxy}"
+        words = f"it runs another proxy than spec.type: {proxy.title()}"
         return {each.instance: words for each in line.report(name).instances}
 
     def connected(self) -> Mapping[tuple[str, str], bool]:

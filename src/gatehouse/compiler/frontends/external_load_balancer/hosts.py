@@ -87,7 +87,7 @@ _TRUST = ("ca.crt", "tls.crt")
 
 
 def _authorization(ask: Ask, namespace: str, spec: Spec) -> SecretBytes:
-    named = spec.authorization_ref
+    named = spec.authorization_secret_ref
     if named is None:
         return SecretBytes(b"")
     value = _held(ask, namespace, named, named.key or "authorization").strip()

@@ -50,9 +50,9 @@ def pool(ask: Ask, balancer: Key) -> tuple[Member, ...]:
     for name, node in nodes:
         treatments = {"Keep"}
         if any_ready and not node.status.ready:
-            treatments.add(spec.nodes.not_ready)
+            treatments.add(spec.nodes.not_ready_policy)
         if node.spec.unschedulable:
-            treatments.add(spec.nodes.unschedulable)
+            treatments.add(spec.nodes.unschedulable_policy)
         if "Remove" not in treatments:
             found += _members(name, node, draining="Drain" in treatments)
     return tuple(found)

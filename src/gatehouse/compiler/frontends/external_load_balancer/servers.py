@@ -33,7 +33,7 @@ def servers(ask: Ask, which: tuple[Key, Key, str]) -> ServersResult:
     if port is None:
         return ServersResult()
     where = f"Service {key[1]}/{key[2]}: port {name!r}"
-    by_ingress = spec.services.load_balancer == "Ingress" or not port.node_port
+    by_ingress = spec.services.load_balancer_servers == "Ingress" or not port.node_port
     match service.spec.type:
         case "ClusterIP":
             found, why = _by_endpoints(ask, key, port), "no endpoint is ready"

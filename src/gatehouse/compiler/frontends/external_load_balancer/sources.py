@@ -12,10 +12,10 @@ from gatehouse.compiler.frontends.external_load_balancer.inputs import (
 )
 from gatehouse.incremental.query import Ask, Key
 
-MACHINES = ("nginx", "envoy")
+MACHINES = ("Nginx", "Envoy")
 """The types of load balancers that are ours in whole."""
 
-TYPES = ("nginx-plus", *MACHINES)
+TYPES = ("NginxPlus", *MACHINES)
 """The types of load balancers that we can keep in step."""
 
 

@@ -39,7 +39,7 @@ def status(
     return {
         "conditions": [{**each, "observedGeneration": generation} for each in conditions],
         "version": version,
-        "hostsInStep": f"{_in_step(version, reports)}/{len(reports)}",
+        "readyHosts": f"{_in_step(version, reports)}/{len(reports)}",
         "hosts": [_host(key, each) for each in reports],
         "upstreams": listed,
     }

@@ -59,7 +59,7 @@ def compile_balancer(ask: Ask, key: Key) -> Compiled:
         name=name_of(key),
         hosts=found.hosts,
         upstreams=tuple(each for each in sets.values() if each is not None),
-        released_upstreams=() if spec.keep_on_delete else tuple(sorted(gone)),
+        released_upstreams=() if spec.deletion_policy == "Retain" else tuple(sorted(gone)),
         drain=float(spec.drain_seconds),
         resync=float(spec.resync_seconds),
         timeout=float(spec.timeout_seconds),
@@ -67,7 +67,7 @@ def compile_balancer(ask: Ask, key: Key) -> Compiled:
     return Compiled(
         balancer,
         claimed=tuple((claim.name, claim.service) for claim in who.won),
-        forgotten=tuple(sorted(gone)) if spec.keep_on_delete else (),
+        forgotten=tuple(sorted(gone)) if spec.deletion_policy == "Retain" else (),
         findings=found.findings,
         notes=_notes(ask, key, who),
     )
@@ -84,7 +84,7 @@ def _machines(ask: Ask, key: Key, spec: Spec) -> Compiled:
     held = _held(who, sets, ours)
     balancer = ir.Machines(
         name=name_of(key),
-        proxy="envoy" if spec.type == "envoy" else "nginx",
+        proxy="envoy" if spec.type == "Envoy" else "nginx",
         hosts=tuple(map(ir.Machine, names)),
         upstreams=tuple(ask(upstream_set, (key, claim)) for claim in who.won),
         gateway=ask(gateway, key),

@@ -12,7 +12,7 @@ from gatehouse.incremental.query import Ask, Key
 
 _FIELDS = {
     "@hosted-host": "spec.hosts",
-    "@hosted-address": "spec.advertised.address",
+    "@hosted-address": "spec.advertiseAddress",
     "@hosted-service": "spec.service",
 }
 

@@ -59,7 +59,7 @@ def wanted(found: Any) -> Wanted:
         return Wanted(problem="spec.hosts: none is given")
     try:
         hosts = tuple(dict.fromkeys(map(_host, range(len(spec.hosts)), spec.hosts)))
-        address, port = _advertised(spec.advertised)
+        address, port = _advertised(spec)
         sources = {
             _source(number, each) for number, each in enumerate(spec.allowed_sources)
         }  # fmt: skip
@@ -83,21 +83,21 @@ def _host(number: int, text: str) -> str:
     return name
 
 
-def _advertised(found: api.Advertised | None) -> tuple[str, int]:
-    if found is None:
+def _advertised(spec: api.Spec) -> tuple[str, int]:
+    if not spec.advertise_address:
         return "", 443
-    where = f"spec.advertised.address: {found.address!r}"
+    where = f"spec.advertiseAddress: {spec.advertise_address!r}"
     try:
-        address = ipaddress.ip_address(found.address)
+        address = ipaddress.ip_address(spec.advertise_address)
     except ValueError as error:
         raise InvalidFieldError(f"{where} is no IP address") from error
     if address.is_unspecified or address.is_multicast or getattr(address, "scope_id", None):
         raise InvalidFieldError(f"{where} is not the address of one server")
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         raise InvalidFieldError(f"{where}: IPv4 is to be written as IPv4")
-    if not 0 < found.port < 65536:
-        raise InvalidFieldError(f"spec.advertised.port: {found.port} is no port")
-    return str(address), found.port
+    if not 0 < spec.advertise_port < 65536:
+        raise InvalidFieldError(f"spec.advertisePort: {spec.advertise_port} is no port")
+    return str(address), spec.advertise_port
 
 
 def _source(number: int, text: str) -> str:

@@ -9,6 +9,7 @@ import json
 import sys
 from pathlib import Path
 
+from descriptions import EXTERNAL_LOAD_BALANCER, HOSTED_API_SERVER, described
 from nginx_gateway import (
     BOOLEAN,
     COUNT,
@@ -292,9 +293,17 @@ DATA_PLANE = {
 def definitions() -> list[Schema]:
     """Give all definitions of the group."""
     return [
-        _definition("ExternalLoadBalancer", LOAD_BALANCER, STATUS, COLUMNS, "xlb"),
+        _definition(
+            "ExternalLoadBalancer",
+            described(LOAD_BALANCER, EXTERNAL_LOAD_BALANCER),
+            *(STATUS, COLUMNS, "xlb"),
+        ),
         _definition("DataPlane", DATA_PLANE, fields(), COLUMNS[-1:]),
-        _definition("HostedAPIServer", HOSTED, HOSTED_STATUS, HOSTED_COLUMNS, "hosted"),
+        _definition(
+            "HostedAPIServer",
+            described(HOSTED, HOSTED_API_SERVER),
+            *(HOSTED_STATUS, HOSTED_COLUMNS, "hosted"),
+        ),
     ]
 
 

@@ -114,7 +114,7 @@ class Spec(View, frozen=True):
     when_empty: Literal["Keep", "Remove"] = "Keep"
     """What becomes of an upstream whose Service is there, but has nowhere to send traffic."""
     deletion_policy: Literal["Retain", "Delete"] = "Delete"
-    """Whether upstreams stay on hosts when the object is deleted."""
+    """Whether the servers of an upstream stay after its Service is deleted."""
     resync_seconds: int = 300
     timeout_seconds: int = 10
 

@@ -17,8 +17,8 @@ EXTERNAL_LOAD_BALANCER = {
     "listeners[].port": "Port on which machines listen.",
     "listeners[].protocol": "Protocol of the listener.",
     "listeners[].hostname": "Hostname that clients request, for HTTP and TLS. Default: any.",
-    "listeners[].upstream": "Name of the upstream that receives the traffic. HTTP uses upstreams of "
-    "the http context, other protocols those of the stream context.",
+    "listeners[].upstream": "Name of the upstream that receives the traffic. HTTP uses upstreams "
+    "of the http context, other protocols those of the stream context.",
     "hosts": "Load balancers or machines to synchronize.",
     "hosts[].url": "URL of the API without version, such as https://10.1.1.4:9000/api.",
     "hosts[].name": "Name of a machine, the same as in the certificate of its agent.",

@@ -16,7 +16,7 @@ MODULES: Mapping[str, str] = {
     "agent": "agent",
     "apiserver": "apiserver",
     "certs": "certs",
-    "config": "inspect",
+    "config": "status",
     "controller": "controller",
     "counter": "counter",
     "demo": "demo",
@@ -24,7 +24,7 @@ MODULES: Mapping[str, str] = {
     "explain": "explain",
     "node": "node",
     "node-proxy": "node_proxy",
-    "status": "inspect",
+    "status": "status",
     "up": "up",
 }
 """Every subcommand, and the module of :mod:`gatehouse.cli` that has it among its COMMANDS."""

@@ -165,7 +165,7 @@ def test_every_field_of_the_definitions_is_decided(definition: str) -> None:
         asked: Any = True
         for name in reversed(path):
             asked = {name: asked}
-        kept, found = overrides.limited(asked, {})
+        kept, found = overrides.limit(asked, {})
         if found:
             assert found == (f"spec.kubernetes.{'.'.join(path)}",)
             refused.append(".".join(path))
@@ -211,17 +211,17 @@ def test_every_field_of_the_definitions_is_decided(definition: str) -> None:
     ],
 )
 def test_refused_field_is_named(asked: dict[str, Any], field: str) -> None:
-    _, refused = overrides.limited(asked, {})
+    _, refused = overrides.limit(asked, {})
     assert refused == (f"spec.kubernetes.{field}",)
 
 
 def test_null_removes_nothing_that_the_class_says() -> None:
     asked = {"deployment": {"replicas": None, "container": {"image": None}}}
-    assert overrides.limited(asked, {}) == ({"deployment": {"container": {}}}, ())
-    assert overrides.limited({"networkPolicy": None}, {}) == ({}, ())
+    assert overrides.limit(asked, {}) == ({"deployment": {"container": {}}}, ())
+    assert overrides.limit({"networkPolicy": None}, {}) == ({}, ())
 
 
 def test_message_stays_short() -> None:
-    found = overrides.shown([f"f{number}" for number in range(50)])
+    found = overrides.rejection_message([f"f{number}" for number in range(50)])
     assert found.startswith("f0, f1, ")
     assert "f7 and 42 more: may be set only" in found

@@ -1,6 +1,7 @@
-"""What a Gateway serves of HostedAPIServers, beside its routes.
+"""Translation of HostedAPIServers to additions to a Gateway's IR.
 
-A name that a TLSRoute has, too, is the HostedAPIServer's: it may have a list of who may come.
+A hostname that a TLSRoute also has belongs to the HostedAPIServer, because its list of allowed
+sources must not be bypassed.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
 
 _Named = tuple[str, Key]
-"""A name, and whose it is."""
+"""A hostname and the HostedAPIServer that serves it."""
 
 _Address = tuple[int, str]
 _Cluster = tuple[str, ClusterKey]
 
 
 def with_hosted_apiservers(ask: Ask, key: Key, gateway: ir.Gateway) -> ir.Gateway:
-    """Give a Gateway with the names and clusters of its HostedAPIServers.
+    """Return the IR of a Gateway with the hostnames and clusters of its HostedAPIServers.
 
-    ``gateway``: what its routes make of it.
+    ``gateway``: the IR from its routes.
     """
     if not ask.read(of_gateway(key)):
         return gateway
@@ -52,12 +53,12 @@ def with_hosted_apiservers(ask: Ask, key: Key, gateway: ir.Gateway) -> ir.Gatewa
 
 
 def contribution(ask: Ask, key: Key) -> Contribution:
-    """Give what else is added to a Gateway: its ports for proxies of hosted clusters."""
+    """Return the PROXY protocol listeners for hosted clusters."""
     return Contribution(tunnels=ask(gateway_tunnels, key))
 
 
 def attached(ask: Ask, key: Key) -> dict[Listener, int]:
-    """Count what attached to each listener of a Gateway."""
+    """Return the number of objects attached to each listener of a Gateway."""
     return dict(ask(_counts, key).groups)
 
 
@@ -74,7 +75,7 @@ def _count(_: Key, __: Listener, owners: tuple[Key, ...]) -> int:
 
 
 def gateway_tunnels(ask: Ask, key: Key) -> tuple[ir.ProxyProtocolListener, ...]:
-    """Give the ports of a Gateway for proxies of hosted clusters, sorted."""
+    """Return the PROXY protocol listeners of a Gateway, sorted by port."""
     ports = {s.port for s in ask(shapes, key) if s.protocol == PROXY_PROTOCOL and s.accepted}
     proxies = ask(trusted, key)
     if isinstance(proxies, str) or not ports:
@@ -125,7 +126,7 @@ def _host(ask: Ask, named: _Named) -> ir.L4Host:
 
 
 def _addresses(ask: Ask, key: Key) -> Grouping[Key, Key, Exposure, _Address, Key]:
-    return group_by(ask.last(), ask(_exposed, key), _addresses_of, _addressed, key)
+    return group_by(ask.last(), ask(_exposed, key), _addresses_of, _first_owner, key)
 
 
 def _addresses_of(gateway: Key, _: Key, found: Exposure) -> Iterable[_Address]:
@@ -134,7 +135,7 @@ def _addresses_of(gateway: Key, _: Key, found: Exposure) -> Iterable[_Address]:
             yield (each.port, each.address)
 
 
-def _addressed(_: Key, __: _Address, owners: tuple[Key, ...]) -> Key:
+def _first_owner(_: Key, __: _Address, owners: tuple[Key, ...]) -> Key:
     return owners[0]
 
 
@@ -147,11 +148,11 @@ def _destination(ask: Ask, owner: Key) -> ir.Destination | None:
 
 
 def _clusters(ask: Ask, key: Key) -> Union[_Cluster, Cluster]:
-    own = ask.map(passthrough_cluster, ask(_needed, key).groups)
+    own = ask.map(passthrough_cluster, ask(_clusters_in_use, key).groups)
     return union(ask.last(), (own, ask(gateway_clusters, key)))
 
 
-def _needed(ask: Ask, key: Key) -> Grouping[Key, Key, Exposure, _Cluster, ClusterKey]:
+def _clusters_in_use(ask: Ask, key: Key) -> Grouping[Key, Key, Exposure, _Cluster, ClusterKey]:
     return group_by(ask.last(), ask(_exposed, key), _clusters_of, _cluster_of, key)
 
 
@@ -165,11 +166,11 @@ def _cluster_of(_: Key, named: _Cluster, __: object) -> ClusterKey:
 
 
 def cluster_name(key: ClusterKey) -> str:
-    """Name the cluster of a Service as it is for HostedAPIServers; routes have another."""
+    """Return the name of a Service's cluster for HostedAPIServers. Routes have another one."""
     return f"h{key.name[1:]}"
 
 
 def passthrough_cluster(ask: Ask, key: ClusterKey) -> Cluster:
-    """Give the cluster of a Service, to which TLS is passed through whatever policies say."""
+    """Return the cluster of a Service for TLS passthrough. BackendTLSPolicies do not apply."""
     found = ask(cluster, key)
     return Cluster(cluster_name(key), found.endpoints, "tcp", settings=found.settings)

@@ -1,4 +1,4 @@
-"""Which listeners a route attaches to, and under which hostnames; or why it does not."""
+"""parentRefs: the listeners and hostnames that a route attaches to, or why it does not."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from gatehouse.compiler.frontends.gateway_api.listeners.protocols import PROTOCO
 from gatehouse.incremental.query import Ask, Key
 
 NAMED = ("HTTPRoute", "GRPCRoute", "TLSRoute")
-"""The kinds of route that are told apart by hostname."""
+"""Kinds of routes that are selected by hostname."""
 
 Listener = tuple[Key, str]
-"""Whose it is, and its name: what identifies it among all listeners of a Gateway."""
+"""Owner (Gateway or ListenerSet) and name: unique among all listeners of a Gateway."""
 
 
 class ListenerHostname(msgspec.Struct, frozen=True):
-    """One hostname of one listener under which a route is served."""
+    """A hostname of a listener under which a route is served."""
 
     port: int
     protocol: str
@@ -31,28 +31,28 @@ class ListenerHostname(msgspec.Struct, frozen=True):
 
 
 class Attachment(msgspec.Struct, frozen=True):
-    """What became of one parentRef that names something of ours."""
+    """Result of one parentRef that refers to a managed Gateway."""
 
     index: int
-    """Of the parentRef in the route's spec."""
+    """Index of the parentRef in the route's spec."""
     parent: Key
-    """The Gateway or ListenerSet."""
+    """The Gateway or ListenerSet that the parentRef names."""
     gateway: Key
     places: tuple[ListenerHostname, ...] = ()
     listeners: tuple[Listener, ...] = ()
-    """The listeners it attached to; counted in their status."""
+    """The listeners that the route attached to; counted in their status."""
     refusal: Finding | None = None
 
 
 def parent_results(ask: Ask, key: Key) -> tuple[Attachment, ...]:
-    """Give what becomes of each parentRef of a route, as far as it does not depend on other routes.
+    """Return the result of each parentRef of a route, not considering other routes.
 
-    Those of others' Gateways are left out.
+    parentRefs to Gateways of other controllers are omitted.
     """
     route = ask.read(key)
     if not isinstance(route, routes.Route):
         return ()
-    found = []
+    results = []
     for index, parent in enumerate(route.spec.parent_refs):
         kind = parent.kind or "Gateway"
         if parent.group not in (None, gateway.GROUP) or kind not in ("Gateway", "ListenerSet"):
@@ -60,18 +60,18 @@ def parent_results(ask: Ask, key: Key) -> tuple[Attachment, ...]:
         target: Key = (kind, parent.namespace or key[1], parent.name)
         owner = target if kind == "Gateway" else ask(listener_sets.parent_of, target)
         if owner is not None and ask(is_managed, owner):
-            found.append(_attach(ask, key, route, index, target, owner))
-    return tuple(found)
+            results.append(_attach(ask, key, route, index, target, owner))
+    return tuple(results)
 
 
 def _attach(
     ask: Ask, key: Key, route: routes.Route, index: int, target: Key, owner: Key
 ) -> Attachment:
-    """Walk the ladder: is there such a listener, may the route attach, is a name in common?"""
+    """Check in order: the listener exists, it allows the route, and a hostname matches."""
 
     def refused(reason: Reason, message: str) -> Attachment:
-        said = Finding(reason, f"parentRefs[{index}]: {message}")
-        return Attachment(index, target, owner, refusal=said)
+        refusal = Finding(reason, f"parentRefs[{index}]: {message}")
+        return Attachment(index, target, owner, refusal=refusal)
 
     parent = route.spec.parent_refs[index]
     shown = f"{target[0]} {target[1]}/{target[2]}"
@@ -84,10 +84,10 @@ def _attach(
         and parent.port in (None, shape.port)
     ]
     if not matching:
-        wanted = f"sectionName {parent.section_name}" if parent.section_name else ""
-        wanted += f" port {parent.port}" if parent.port else ""
-        message = f"{shown} has no listener {wanted.strip()}"
-        return refused(Reason.NO_MATCHING_PARENT, message.strip())
+        criteria = f" with sectionName {parent.section_name}" if parent.section_name else ""
+        criteria += f" on port {parent.port}" if parent.port else ""
+        message = f"listener{criteria} not found in {shown}"
+        return refused(Reason.NO_MATCHING_PARENT, message)
     allowed = [
         shape
         for shape in matching
@@ -95,35 +95,35 @@ def _attach(
     ]
     if not allowed:
         names = ", ".join(shape.name for shape in matching)
-        message = f"listener {names} allows no {key[0]} of namespace {key[1]}"
+        message = f"listener {names} does not allow {key[0]} from namespace {key[1]}"
         return refused(Reason.NOT_ALLOWED, message)
-    places, joined = [], []
+    places, attached = [], []
     for shape in allowed:
         common = _common(key[0], route, shape)
         if common:
-            joined.append(shape.key)
+            attached.append(shape.key)
         places += [
             ListenerHostname(shape.port, shape.protocol, shape.key, name)
             for name in common
             if shape.accepted and not is_isolated(name, shape, everyone)
         ]
-    if not joined:
+    if not attached:
         names = ", ".join(shape.name for shape in allowed)
-        message = f"hostnames has no name in common with listener {names}"
+        message = f"hostnames: no hostname matches listener {names}"
         return refused(Reason.NO_MATCHING_HOSTNAME, message)
-    return Attachment(index, target, owner, tuple(places), tuple(joined))
+    return Attachment(index, target, owner, tuple(places), tuple(attached))
 
 
 def _common(kind: str, route: routes.Route, shape: ListenerSpec) -> tuple[str, ...]:
     if kind not in NAMED:
         return ("",)
     names = [name.lower() for name in route.spec.hostnames] or [""]
-    found = (hostnames.intersect(shape.hostname, name) for name in names)
-    return tuple(dict.fromkeys(name for name in found if name is not None))
+    common = (hostnames.intersect(shape.hostname, name) for name in names)
+    return tuple(dict.fromkeys(name for name in common if name is not None))
 
 
 def is_isolated(name: str, shape: ListenerSpec, everyone: tuple[ListenerSpec, ...]) -> bool:
-    """Whether a more specific listener of the port owns ``name`` (listener isolation)."""
+    """Return whether a more specific listener of the port owns ``name`` (listener isolation)."""
     own, family = hostnames.specificity(shape.hostname), PROTOCOLS[shape.protocol].family
     return any(
         other.port == shape.port

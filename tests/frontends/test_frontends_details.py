@@ -115,7 +115,7 @@ def test_a_key_of_an_unknown_kind_is_a_finding(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(serialization, "load_pem_private_key", refuse)
     found = compiled_certificate("eA==", "eA==")
     assert isinstance(found, str)
-    assert "kind that is known" in found
+    assert "with a supported key type" in found
 
 
 OURS = "gatehouse.dev/nginx"

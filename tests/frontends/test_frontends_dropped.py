@@ -80,7 +80,10 @@ def test_the_rules_of_another_route_do_not_count() -> None:
 
 def test_a_setting_that_is_left_out_drops_no_rule() -> None:
     found = told("HTTPRoute", [GOOD], (f"{LEFT_OUT}n/r/0/0", "spec.x: no such setting"))
-    assert "Accepted=True Accepted: the route is accepted; left out: rules[0]: spec.x: no" in found
+    assert (
+        "Accepted=True Accepted: the route is accepted; not supported: rules[0]: spec.x: no"
+        in found
+    )
     assert "PartiallyInvalid" not in found
 
 

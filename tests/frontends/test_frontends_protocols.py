@@ -50,11 +50,11 @@ def test_kube_apiservers_are_served_by_envoy_without_a_certificate_of_the_listen
 
 def test_kube_apiservers_are_refused_on_nginx() -> None:
     (found,) = status(gateway_api.NGINX, listener())["listeners"]
-    message = f"listener api: protocol {KUBE} is not served by gatehouse.dev/nginx; "
+    message = f"listener api: protocol {KUBE} is not supported by gatehouse.dev/nginx, "
     assert said(found, "Accepted") == (
         "False",
         "UnsupportedProtocol",
-        message + "gatehouse.dev/envoy does",
+        message + "only by gatehouse.dev/envoy",
     )
 
 
@@ -68,8 +68,8 @@ def test_a_missing_certificate_is_said_but_stops_nothing() -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"tls": {"mode": "Passthrough"}}, "tls.mode Passthrough is not served"),
-        ({"hostname": "a.example"}, "hostname is not for"),
+        ({"tls": {"mode": "Passthrough"}}, "tls.mode: Passthrough is not supported"),
+        ({"hostname": "a.example"}, "hostname: must be empty"),
     ],
 )
 def test_a_value_that_means_nothing_here_is_refused(more: dict[str, Any], words: str) -> None:

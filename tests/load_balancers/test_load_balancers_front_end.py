@@ -50,11 +50,15 @@ def test_annotations_say_context_and_name(annotations: dict[str, str], upstream:
 @pytest.mark.parametrize(
     ("changed", "annotations", "words"),
     [
-        (port("nlk-"), {}, "'' is not the name of an upstream"),
-        (port(), {"nginxinc.io/nlk-web": "tcp"}, "'tcp' is not http or stream"),
-        (port(protocol="UDP"), {}, "UDP needs annotation nginxinc.io/nlk-web: stream"),
-        (port(protocol="SCTP"), {"nginxinc.io/nlk-web": "stream"}, "SCTP cannot be forwarded"),
-        (port(), {"gatehouse.dev/upstream.nlk-web": "a/b"}, "'a/b' is not the name"),
+        (port("nlk-"), {}, "'' must be a valid upstream name"),
+        (port(), {"nginxinc.io/nlk-web": "tcp"}, "'tcp' must be http or stream"),
+        (port(protocol="UDP"), {}, "annotation nginxinc.io/nlk-web must be stream for UDP"),
+        (
+            port(protocol="SCTP"),
+            {"nginxinc.io/nlk-web": "stream"},
+            "protocol SCTP is not supported",
+        ),
+        (port(), {"gatehouse.dev/upstream.nlk-web": "a/b"}, "'a/b' must be a valid upstream name"),
     ],
 )
 def test_a_port_that_cannot_be_followed_is_told_and_what_hosts_hold_of_it_stays(
@@ -217,15 +221,15 @@ def test_a_load_balancer_service_is_reached_by_its_nodes_or_its_ingress(
 @pytest.mark.parametrize(
     ("asked", "reason", "words"),
     [
-        (service("ingress", port(node_port=0)), "NoServers", "it has no nodePort"),
-        (service(type="ExternalName"), "InvalidPort", "of type ExternalName has no servers"),
-        (service(type="ClusterIP"), "NoServers", "no endpoint is ready"),
+        (service("ingress", port(node_port=0)), "NoServers", "nodePort not found"),
+        (service(type="ExternalName"), "InvalidPort", "type ExternalName is not supported"),
+        (service(type="ClusterIP"), "NoServers", "no ready endpoint found"),
         (
             service("ingress", port(node_port=0), type="LoadBalancer"),
             "NoServers",
-            "no IP address in status.loadBalancer",
+            "no IP address found in status.loadBalancer",
         ),
-        (service(externalTrafficPolicy="Local"), "NoServers", "no Node serves it"),
+        (service(externalTrafficPolicy="Local"), "NoServers", "no suitable Node found"),
     ],
 )
 def test_an_upstream_without_servers_is_told_and_stays_as_it_is(
@@ -276,7 +280,10 @@ def test_of_two_services_the_older_has_the_upstream() -> None:
     (note,) = world.compiled().notes
     assert note.service == ("Service", "nginx-ingress", "a-new")
     assert note.finding.reason is front.Reason.CONFLICT
-    assert "http/web is that of Service nginx-ingress/z-old port 'nlk-web'" in note.finding.message
+    assert (
+        "http/web already used by Service nginx-ingress/z-old port 'nlk-web'"
+        in note.finding.message
+    )
     world.remove(old)
     assert world.upstreams() == {"http/web": ["10.0.0.1:30080", "10.0.0.2:30080"]}
     assert world.compiled().notes == ()
@@ -320,9 +327,12 @@ def test_hosts_are_named_by_url() -> None:
 @pytest.mark.parametrize(
     ("tls", "words"),
     [
-        ({"caCertificateRef": {"name": "none"}}, "Secret nlk/none does not exist"),
-        ({"caCertificateRef": {"name": "empty"}}, "Secret nlk/empty has no ca.crt or tls.crt"),
-        ({"clientCertificateRef": {"name": "ca"}}, "Secret nlk/ca has no tls.crt"),
+        ({"caCertificateRef": {"name": "none"}}, "Secret nlk/none not found"),
+        (
+            {"caCertificateRef": {"name": "empty"}},
+            "Secret nlk/empty: data[ca.crt] or data[tls.crt] not found",
+        ),
+        ({"clientCertificateRef": {"name": "ca"}}, "Secret nlk/ca: data[tls.crt] not found"),
     ],
 )
 def test_without_its_secrets_nothing_is_sent_and_everything_stays(tls: Any, words: str) -> None:
@@ -393,9 +403,9 @@ def test_the_modes_of_nlk_mean_what_they_did(
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ({"tls_mode": "no-tls"}, "data.nginx-hosts is missing"),
-        ({"nginx_hosts": "http://a/api", "tls_mode": "off"}, "data.tls-mode: 'off' is not one of"),
-        ({"nginx_hosts": "http://a/api", "tls_mode": "ss-tls"}, "data.ca-certificate is needed"),
+        ({"tls_mode": "no-tls"}, "data.nginx-hosts: must be set"),
+        ({"nginx_hosts": "http://a/api", "tls_mode": "off"}, "data.tls-mode: 'off' must be one of"),
+        ({"nginx_hosts": "http://a/api", "tls_mode": "ss-tls"}, "data.ca-certificate: must be set"),
     ],
 )
 def test_settings_of_nlk_that_cannot_be_followed_are_told(data: dict[str, str], words: str) -> None:
@@ -414,7 +424,7 @@ def test_a_type_that_is_not_served_is_told() -> None:
     world = World(balancer(type="haproxy"))
     assert world.compiled().balancer is None
     assert world.said() == {
-        "UnsupportedType": ["spec.type: 'haproxy' is not one of nginx-plus, nginx, envoy"]
+        "UnsupportedType": ["spec.type: 'haproxy' must be one of nginx-plus, nginx, envoy"]
     }
 
 

@@ -77,14 +77,20 @@ def test_a_listener_is_in_front_of_whichever_port_of_a_service_is_its_upstream()
 @pytest.mark.parametrize(
     ("listeners", "words"),
     [
-        ((listener(80, "HTTP", "web"),) * 2, "port 80 has a listener already"),
+        ((listener(80, "HTTP", "web"),) * 2, "port: 80 already has a listener"),
         (
             (listener(80, "HTTP", "web", "a.b"), listener(80, "HTTP", "web", "A.b")),
-            "port 80 has a listener for A.b already",
+            "port: 80 already has a listener for A.b",
         ),
-        ((listener(80, "HTTP", "web"), listener(80, "TCP", "db")), "port 80 speaks HTTP already"),
-        ((listener(1, "UDP", "dns"),) * 2, "port 1 has a listener already"),
-        ((listener(1, "TCP", "db"), listener(2, "TCP", "db", "a.b")), "clients of TCP name none"),
+        (
+            (listener(80, "HTTP", "web"), listener(80, "TCP", "db")),
+            "port: 80 already used with protocol HTTP",
+        ),
+        ((listener(1, "UDP", "dns"),) * 2, "port: 1 already has a listener"),
+        (
+            (listener(1, "TCP", "db"), listener(2, "TCP", "db", "a.b")),
+            "hostname: must be empty for protocol TCP",
+        ),
     ],
 )
 def test_of_listeners_that_exclude_each_other_the_first_is_heard(
@@ -102,13 +108,14 @@ def test_of_listeners_that_exclude_each_other_the_first_is_heard(
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        (listener(1, "HTTP", "db"), "no port of a Service is upstream http/db"),
-        (listener(1, "TCP", "web"), "no port of a Service is upstream stream/web"),
+        (listener(1, "HTTP", "db"), "upstream: http/db not claimed by any Service port"),
+        (listener(1, "TCP", "web"), "upstream: stream/web not claimed by any Service port"),
         (
             listener(1, "UDP", "db"),
-            "UDP: upstream stream/db is Service nginx-ingress/app port 'nlk-db', which is TCP",
+            "protocol: must be TCP for upstream stream/db of Service nginx-ingress/app "
+            "port 'nlk-db'",
         ),
-        (listener(1, "TLS", "dns"), "which is UDP"),
+        (listener(1, "TLS", "dns"), "protocol: must be UDP"),
     ],
 )
 def test_a_listener_whose_upstream_nobody_is_serves_nobody_and_is_told(
@@ -125,8 +132,10 @@ def test_a_port_that_no_listener_names_is_told_on_its_service() -> None:
     world = World(machines(listener(80, "HTTP", "web")), *NODES, app())
     assert world.said() == {
         "NoListener": [
-            "port 'nlk-db': no listener of ExternalLoadBalancer nlk/edge names stream/db",
-            "port 'nlk-dns': no listener of ExternalLoadBalancer nlk/edge names stream/dns",
+            "port 'nlk-db': upstream stream/db not used by any listener of "
+            "ExternalLoadBalancer nlk/edge",
+            "port 'nlk-dns': upstream stream/dns not used by any listener of "
+            "ExternalLoadBalancer nlk/edge",
         ]
     }
 
@@ -156,7 +165,7 @@ def test_any_name_of_an_upstream_gives_a_cluster_of_its_own() -> None:
 def test_an_address_that_is_none_is_told() -> None:
     world = World(machines(listener(80, "HTTP", "web"), bindAddress="here; }"), *NODES, app())
     assert world.compiled().balancer is None
-    assert world.said() == {"Invalid": ["spec.bindAddress: 'here; }' is no IP address"]}
+    assert world.said() == {"Invalid": ["spec.bindAddress: 'here; }' must be an IP address"]}
 
 
 class Story:

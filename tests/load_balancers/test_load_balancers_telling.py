@@ -42,8 +42,8 @@ AGREES = HostReport(URLS[0], "v2")
 @pytest.mark.parametrize(
     ("second", "status", "reason", "message"),
     [
-        (HostReport(URLS[1], "v2"), "True", "Programmed", "2 hosts hold 1 upstreams"),
-        (HostReport(URLS[1], "v1"), "False", "Pending", "1 of 2 hosts are not in step yet"),
+        (HostReport(URLS[1], "v2"), "True", "Programmed", "2 hosts synchronized with 1 upstreams"),
+        (HostReport(URLS[1], "v1"), "False", "Pending", "1 of 2 hosts are not synchronized"),
         (
             HostReport(URLS[1], "v2", error="cannot connect"),
             "False",

@@ -110,7 +110,7 @@ def test_names_that_no_certificate_covers_are_told(world: World) -> None:
     key = world.cluster("a.example", secureServing=serving)
     message = (
         "spec.secureServing.certData: the certificate does not cover deep.b.example; "
-        "its names are *.example, old.test"
+        "certificate names: *.example, old.test"
     )
     assert world.condition(key, "CertificateMismatch") == ("True", "NamesNotCovered", message)
     assert world.condition(key, "Programmed")[0] == "True"

@@ -56,7 +56,7 @@ def test_an_annotation_chooses_gateways(world: World) -> None:
     assert list(world.served(("Gateway", "ns", "other"))) == ["a.example"]
     status, _, message = world.condition(key, "PartiallyInvalid")
     assert status == "True"
-    assert "Gateway ns/gone has no listener of protocol" in message
+    assert "Gateway ns/gone has no listener with protocol" in message
     assert world.condition(key, "Accepted")[0] == "True"
 
 
@@ -82,7 +82,7 @@ def test_a_name_is_the_older_ones_and_falls_to_the_next_when_it_goes(world: Worl
     assert world.condition(new, "Conflicted") == (
         "True",
         "HostConflict",
-        "x.example is that of the older UpstreamCluster a.example",
+        "hostname x.example already used by the older UpstreamCluster a.example",
     )
     assert world.condition(old, "Conflicted") == ("", "", "")
     world.delete(old)
@@ -173,21 +173,24 @@ def test_what_stands_in_the_object_goes_before_the_secret(world: World) -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"secretRef": {"namespace": "ns", "name": "gone"}}, "Secret ns/gone does not exist"),
-        ({"caData": b64(b"x"), "bearerToken": b64(b"t")}, "caData: it holds no PEM certificates"),
-        ({"caData": "CA", "bearerToken": b64(b"a b")}, "bearerToken: it cannot be sent"),
-        ({"caData": "CA", "bearerToken": b64(b"a\r\nX: y")}, "bearerToken: it cannot be sent"),
-        ({"caData": "CA", "keyData": "KEY"}, "Config.keyData: there is no certData with it"),
+        ({"secretRef": {"namespace": "ns", "name": "gone"}}, "Secret ns/gone not found"),
+        ({"caData": b64(b"x"), "bearerToken": b64(b"t")}, "caData: must be PEM certificates"),
+        ({"caData": "CA", "bearerToken": b64(b"a b")}, "bearerToken: must be a valid header value"),
+        (
+            {"caData": "CA", "bearerToken": b64(b"a\r\nX: y")},
+            "bearerToken: must be a valid header value",
+        ),
+        ({"caData": "CA", "keyData": "KEY"}, "Config.keyData: certData must be set, too"),
         (
             {"caData": "CA", "keyData": b64(b"x"), "certData": "CRT"},
-            "spec.clientConfig: keyData holds no unencrypted PEM key",
+            "spec.clientConfig: keyData must be an unencrypted PEM key",
         ),
         (
             {"caData": "CA", "keyData": "OTHER", "certData": "CRT"},
-            "spec.clientConfig: keyData does not belong to the first certificate of certData",
+            "spec.clientConfig: keyData does not match the first certificate of certData",
         ),
-        ({"caData": "CA", "keyData": "!", "certData": "CRT"}, "Config.keyData: it is not base64"),
-        ({"caData": "!", "bearerToken": b64(b"t")}, "caData: it is not base64"),
+        ({"caData": "CA", "keyData": "!", "certData": "CRT"}, "Config.keyData: must be base64"),
+        ({"caData": "!", "bearerToken": b64(b"t")}, "caData: must be base64"),
     ],
 )
 def test_servers_that_could_not_be_trusted_are_not_spoken_to(
@@ -253,8 +256,8 @@ def test_annotations_say_how_long_answers_about_users_are_kept(world: World) -> 
     status, _, message = world.condition(key, "PartiallyInvalid")
     assert (status, message) == (
         "True",
-        "annotation gatehouse.dev/authorization-cache-authorized-ttl: 'long' is no duration "
-        "from 0s to 1h, such as 10m; it is 300s",
+        "annotation gatehouse.dev/authorization-cache-authorized-ttl: 'long' must be a duration "
+        "from 0s to 1h, such as 10m; using 300s",
     )
 
 
@@ -317,28 +320,29 @@ def shown() -> dict[str, str]:
     return {"certData": chain, "keyData": private}
 
 
-ALSO = "and tls.certificateRefs of listener api gives no certificate either"
+ALSO = "and listener api has no valid certificate in tls.certificateRefs"
 
 
 @pytest.mark.parametrize(
     ("serving", "message"),
     [
-        ({}, f"spec.secureServing is not given, {ALSO}"),
+        ({}, f"spec.secureServing: must be set, {ALSO}"),
         (
             {"serverNames": ["b.example"]},
-            f"spec.secureServing: it has neither certData and keyData nor secretRef, {ALSO}",
+            f"spec.secureServing: certData and keyData, or secretRef, must be set, {ALSO}",
         ),
         (
             {"secretRef": {"namespace": "ns", "name": "bare"}},
-            f"spec.secureServing.secretRef: Secret ns/bare has no tls.crt and tls.key, {ALSO}",
+            "spec.secureServing.secretRef: data[tls.crt] and data[tls.key] not found in "
+            f"Secret ns/bare, {ALSO}",
         ),
         (
             {"secretRef": {"namespace": "ns", "name": "gone"}},
-            f"spec.secureServing.secretRef: Secret ns/gone does not exist, {ALSO}",
+            f"spec.secureServing.secretRef: Secret ns/gone not found, {ALSO}",
         ),
         (
             {"certData": b64(b"nonsense"), "keyData": b64(b"nonsense")},
-            "spec.secureServing: certData holds no PEM certificate of a kind that is known, "
+            "spec.secureServing: certData must be a PEM certificate with a supported key type, "
             + ALSO,
         ),
     ],
@@ -368,14 +372,12 @@ def test_a_pair_that_does_not_fit_is_named_by_where_its_halves_stand(world: Worl
     for data, inline, key, certificate in cases:
         world.secret("s", **data)
         name = world.cluster("a.example", secureServing={**reference, **inline})
-        message = f"{key} does not belong to the first certificate of {certificate}"
+        message = f"{key} does not match the first certificate of {certificate}"
         told = world.condition(name, "ResolvedRefs")
         assert told == ("False", "InvalidCredentials", f"spec.secureServing: {message}")
     world.secret("s", tls_crt=chain)
     world.cluster("a.example", secureServing=reference)
-    message = (
-        f"spec.secureServing.secretRef: {where} tls.crt: there is no tls.key of {where} with it"
-    )
+    message = f"spec.secureServing.secretRef: {where} tls.crt: tls.key of {where} must be set, too"
     assert world.condition(name, "ResolvedRefs")[2] == message
     # The back end's own words for the same are not repeated.
     refused = gateway_api.Unsupported((("api/a.example/served", "there is none to show"),))
@@ -396,7 +398,7 @@ def test_the_listeners_certificate_is_one(world: World) -> None:
     world.gateway(listeners=[{**LISTENER, "tls": tls}, other])
     _, reason, message = world.condition(key, "Programmed")
     assert reason == "NoCertificate"
-    assert "listener other gives" in message
+    assert "listener other has no valid certificate" in message
 
 
 def test_what_a_data_plane_cannot_serve_at_all_is_not_programmed(world: World) -> None:
@@ -432,7 +434,7 @@ def test_what_the_data_plane_cannot_do_is_told(world: World) -> None:
 def test_servers_that_are_all_disabled_are_told(world: World) -> None:
     key = world.cluster("a.example", servers=[{"endpoint": "http://a", "disabled": True}])
     assert world.condition(key, "Accepted")[0] == "True"
-    assert "all are disabled" in world.condition(key, "PartiallyInvalid")[2]
+    assert "all servers are disabled" in world.condition(key, "PartiallyInvalid")[2]
 
 
 def test_an_object_that_cannot_be_read_is_told_and_stops_nobody(world: World) -> None:

@@ -229,10 +229,10 @@ def test_whatever_stands_in_a_rule_it_is_read_or_refused_with_a_reason(rule: Rul
 @pytest.mark.parametrize(
     ("field", "listed", "words"),
     [
-        ("resources", ["-pods", "-nodes"], "all are excluded; KubeGateway then matches everything"),
-        ("resources", ["-*/status"], "'-*/status' excludes; KubeGateway matches all the same"),
-        ("users", ["-user-*"], "'-user-*' excludes"),
-        ("userGroups", ["-team"], "'-team' excludes"),
+        ("resources", ["-pods", "-nodes"], "all are excluded; KubeGateway matches everything"),
+        ("resources", ["-*/status"], "'-*/status' is excluded; KubeGateway ignores it"),
+        ("users", ["-user-*"], "'-user-*' is excluded"),
+        ("userGroups", ["-team"], "'-team' is excluded"),
     ],
 )
 def test_what_kubegateway_does_otherwise_is_told(field: str, listed: list[str], words: str) -> None:

@@ -81,7 +81,9 @@ def test_servers_are_listed_once_and_those_disabled_not_at_all() -> None:
 def test_a_server_of_another_scheme_is_left_out_and_passwords_are_not_repeated() -> None:
     found = servers.read((Server("https://a"), Server("http://b"), Server("https://u:secret@c")))
     assert [each.name for each in found.enabled] == ["https://a"]
-    assert found.problems[0].startswith("servers[1].endpoint: 'http://b': its scheme")
+    assert found.problems[0].startswith(
+        "servers[1].endpoint: 'http://b': must have the same scheme"
+    )
     assert "secret" not in found.problems[1]
 
 
@@ -182,7 +184,7 @@ def test_shares_never_sum_up_to_more_than_there_is_unless_each_would_have_none(
 def test_a_limit_that_makes_no_sense_lets_nothing_through(made: FlowControlSchema) -> None:
     found = flow_control.read(made, SharedLimits(gate=True, counter=True))
     assert found.schema == FlowSchema("s", InFlight(0))
-    assert "requests of policies that name the schema are refused" in found.problems[0]
+    assert "requests of policies with this schema are rejected" in found.problems[0]
 
 
 def test_a_policy_that_names_no_schema_of_the_object_is_refused() -> None:
@@ -197,9 +199,7 @@ def test_the_first_of_two_schemas_of_a_name_holds() -> None:
     policy = {"rules": [EVERYTHING], "flowControlSchemaName": "s"}
     found = read(flowControl={"flowControlSchemas": listed}, dispatchPolicies=[policy])
     assert found.schemas == (FlowSchema("s", InFlight(1)),)
-    assert said(found) == [
-        "spec.flowControl.flowControlSchemas[1] ('s'): the name is taken by a schema before it"
-    ]
+    assert said(found) == ["spec.flowControl.flowControlSchemas[1] ('s'): name must be unique"]
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_either_spelling_of_the_subset_counts_and_the_older_one_is_told() -> Non
     assert new.policies[0].servers == ("http://b",)
     assert said(new, Reason.DIFFERS) == []
     assert said(old, Reason.DIFFERS) == [
-        "spec.dispatchPolicies[0]: upsteamSubset is honoured; KubeGateway drops it and uses all "
+        "spec.dispatchPolicies[0]: upsteamSubset is supported; KubeGateway ignores it and uses all "
         "servers"
     ]
 
@@ -239,7 +239,7 @@ def test_either_spelling_of_the_subset_counts_and_the_older_one_is_told() -> Non
 def test_a_subset_of_unknown_servers_is_not_the_whole_cluster() -> None:
     found = read(dispatchPolicies=[{"rules": [EVERYTHING], "upstreamSubset": ["http://gone"]}])
     assert found.policies[0].servers == ("http://gone",)
-    assert "'http://gone' is not among spec.servers" in said(found)[0]
+    assert "'http://gone' not found in spec.servers" in said(found)[0]
 
 
 def test_bad_rules_and_policies_are_named_and_the_others_keep_their_place() -> None:
@@ -249,9 +249,9 @@ def test_bad_rules_and_policies_are_named_and_the_others_keep_their_place() -> N
     )
     assert [(each.index, each.rules) for each in found.origins] == [(1, (1,)), (2, (0,))]
     assert said(found) == [
-        "spec.dispatchPolicies[0].rules[0] is refused: verbs is empty, so that nothing matches",
-        "spec.dispatchPolicies[0]: no rule of it can match",
-        "spec.dispatchPolicies[1].rules[0] is refused: verbs is empty, so that nothing matches",
+        "spec.dispatchPolicies[0].rules[0] is rejected: verbs: must not be empty",
+        "spec.dispatchPolicies[0]: no rule can match a request",
+        "spec.dispatchPolicies[1].rules[0] is rejected: verbs: must not be empty",
     ]
 
 
@@ -285,7 +285,7 @@ def test_a_time_that_makes_no_sense_is_told_and_the_default_holds(text: str) -> 
     found = auth_cache_ttls.read({f"gatehouse.dev/{MAY}": text, f"gatehouse.dev/{TOKEN}": "1s"})
     assert (found.identity.allowed_for, found.identity.good_for) == (300, 1)
     (problem,) = found.problems
-    assert problem.startswith(f"annotation gatehouse.dev/{MAY}: {text!r} is no duration")
+    assert problem.startswith(f"annotation gatehouse.dev/{MAY}: {text!r} must be a duration")
 
 
 @pytest.mark.parametrize(

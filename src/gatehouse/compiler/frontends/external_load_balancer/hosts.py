@@ -114,4 +114,5 @@ def _secret_value(ask: Ask, namespace: str, reference: SecretRef, *keys: str) ->
                 raise _InvalidSecretError(f"{where}: data[{key}] must be base64") from error
             if found:
                 return found
-    raise _InvalidSecretError(f"{where}: data[{' or '.join(keys)}] not found")
+    entries = " or ".join(f"data[{key}]" for key in keys)
+    raise _InvalidSecretError(f"{where}: {entries} not found")

@@ -74,7 +74,7 @@ def read(schema: api.FlowControlSchema, spanning: SharedLimits) -> ReadSchema:
     """Translate a schema. An invalid one rejects all requests."""
     given = (schema.exempt, schema.max_requests_inflight, schema.token_bucket)
     if sum(each is not None for each in given) != 1:
-        why = "exactly one of exempt, maxRequestsInflight, tokenBucket must be set"
+        why = "exactly one of exempt, maxRequestsInflight, tokenBucket must be given"
         return _rejecting(schema, why)
     if schema.max_requests_inflight is not None:
         return _in_flight(schema, schema.max_requests_inflight, spanning)

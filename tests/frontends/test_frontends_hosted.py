@@ -8,7 +8,7 @@ import pytest
 
 from gatehouse.compiler.frontends import combined, gateway_api, hosted_apiserver
 from gatehouse.compiler.frontends.hosted_apiserver.dns import Record, dns_records_for
-from gatehouse.compiler.frontends.hosted_apiserver.inputs import wanted
+from gatehouse.compiler.frontends.hosted_apiserver.inputs import parse_spec
 from gatehouse.incremental.query import Engine, Key, Snapshot
 
 Object = dict[str, Any]
@@ -55,7 +55,7 @@ def advertised(address: str, port: int = 443) -> Object:
     ],
 )
 def test_a_value_that_cannot_be_is_told_with_its_field(spec: Object, field: str) -> None:
-    found = wanted(hosted_apiserver.decode("HostedAPIServer", server(**spec)))
+    found = parse_spec(hosted_apiserver.decode("HostedAPIServer", server(**spec)))
     assert field in found.problem
     assert (found.hosts, found.address, found.sources) == ((), "", ())
 
@@ -66,7 +66,7 @@ def test_values_have_one_form() -> None:
         "allowedSources": ["10.1.2.3/8", "192.0.2.1", "10.0.0.0/8", "2001:DB8::1/32"],
         **advertised("FD00:0:0::0005"),
     }
-    found = wanted(hosted_apiserver.decode("HostedAPIServer", server(**spec)))
+    found = parse_spec(hosted_apiserver.decode("HostedAPIServer", server(**spec)))
     assert found.problem == ""
     assert found.hosts == ("api.one.test", "b.test")
     assert found.address == "fd00::5"

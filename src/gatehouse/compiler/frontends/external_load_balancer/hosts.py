@@ -23,7 +23,7 @@ class HostConfigs(msgspec.Struct, frozen=True):
     hosts: tuple[ir.Host, ...] = ()
     findings: tuple[Finding, ...] = ()
     refused: bool = False
-    """Whether no configuration is possible at all."""
+    """The source is invalid, and no configuration is possible."""
 
 
 class _InvalidSecretError(ValueError):

@@ -124,8 +124,10 @@ def upstream_set(ask: Ask, which: tuple[Key, Claim]) -> ir.UpstreamSet:
 def _parameters(ask: Ask, key: Key) -> ir.Parameters:
     spec = ask(spec_of, key)
     assert isinstance(spec, Spec)
-    asked = {name: getattr(spec.parameters, name) for name in spec.parameters.__struct_fields__}
-    return ir.Parameters(**asked)
+    parameters = {
+        name: getattr(spec.parameters, name) for name in spec.parameters.__struct_fields__
+    }
+    return ir.Parameters(**parameters)
 
 
 def _unchanged(

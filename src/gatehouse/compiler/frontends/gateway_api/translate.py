@@ -203,7 +203,7 @@ def gateway_certificates(ask: Ask, key: Key) -> tuple[ir.Certificate, ...]:
     found = {
         each.name: each
         for state in ask(listening.listeners, key)
-        if state.served and state.shape.protocol in (*HTTP, *STREAMS)
+        if state.served and state.spec.protocol in (*HTTP, *STREAMS)
         for each in state.certificates
     }
     own = ask(client_certificate, key)

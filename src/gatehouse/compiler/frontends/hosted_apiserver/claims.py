@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gatehouse.apis import hosted_api_servers as api
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
-from gatehouse.compiler.frontends.hosted_apiserver.inputs import Wanted, claims, wanted
+from gatehouse.compiler.frontends.hosted_apiserver.inputs import ParsedSpec, claims, parse_spec
 from gatehouse.incremental.query import Ask, Key
 
 _FIELDS = {
@@ -18,9 +18,9 @@ _FIELDS = {
 }
 
 
-def accepted_claims(ask: Ask, key: Key) -> Wanted:
+def parsed_spec(ask: Ask, key: Key) -> ParsedSpec:
     """Return the parsed spec of an object."""
-    return wanted(ask.read(key))
+    return parse_spec(ask.read(key))
 
 
 def claim_owner(ask: Ask, claim: Key) -> Key:
@@ -30,7 +30,7 @@ def claim_owner(ask: Ask, claim: Key) -> Key:
 
 def rejection(ask: Ask, key: Key) -> Finding | None:
     """Return why an object is not accepted; None if it is."""
-    parsed = ask(accepted_claims, key)
+    parsed = ask(parsed_spec, key)
     if parsed.problem:
         return Finding(Reason.POLICY_INVALID, parsed.problem)
     for claim in claims(ask.read(key)):

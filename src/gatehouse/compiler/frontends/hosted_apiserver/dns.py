@@ -14,8 +14,8 @@ from gatehouse.compiler.frontends.gateway_api.listeners.addresses import (
     gateway_addresses,
     requested_addresses,
 )
-from gatehouse.compiler.frontends.hosted_apiserver.attachment import exposure, gateways_of
-from gatehouse.compiler.frontends.hosted_apiserver.claims import accepted_claims
+from gatehouse.compiler.frontends.hosted_apiserver.attachment import attachment_of, gateways_of
+from gatehouse.compiler.frontends.hosted_apiserver.claims import parsed_spec
 from gatehouse.incremental.query import Ask, Key
 
 
@@ -55,7 +55,9 @@ def targets(ask: Ask, gateway: Key) -> tuple[str, ...]:
 
 def targets_of(ask: Ask, key: Key) -> tuple[str, ...]:
     """Return the external targets of a HostedAPIServer."""
-    outside = {place.gateway for place in ask(exposure, key).places if place.host}
+    outside = {
+        attached.gateway for attached in ask(attachment_of, key).attachments if attached.host
+    }
     found = [each for gateway in sorted(outside) for each in ask(targets, gateway)]
     return tuple(dict.fromkeys(found))
 
@@ -68,7 +70,7 @@ def records(ask: Ask, key: Key) -> Records | None:
     if not ask(gateways_of, key):
         return None
     built = dns_records_for(
-        ask(accepted_claims, key).hosts, ask(targets_of, key), found.spec.dns.ttl_seconds
+        ask(parsed_spec, key).hosts, ask(targets_of, key), found.spec.dns.ttl_seconds
     )
     return Records(tuple(built))
 

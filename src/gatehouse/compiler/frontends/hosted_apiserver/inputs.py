@@ -24,7 +24,7 @@ HOSTED: Key = ("@hosted",)
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class ParsedSpec(msgspec.Struct, frozen=True):
     """Parsed spec of a HostedAPIServer."""
 
     hosts: tuple[str, ...] = ()
@@ -48,24 +48,24 @@ def decode(kind: str, raw: Mapping[str, Any]) -> meta.Resource:
     return meta.decode(api.HostedAPIServer, raw)
 
 
-def wanted(found: Any) -> Wanted:
+def parse_spec(found: Any) -> ParsedSpec:
     """Return the parsed spec of an object."""
     if isinstance(found, meta.Malformed):
-        return Wanted(problem=found.message)
+        return ParsedSpec(problem=found.message)
     if not isinstance(found, api.HostedAPIServer):
-        return Wanted()
+        return ParsedSpec()
     spec = found.spec
     if not spec.hosts:
-        return Wanted(problem="spec.hosts: must not be empty")
+        return ParsedSpec(problem="spec.hosts: must not be empty")
     try:
         hosts = tuple(dict.fromkeys(map(_host, range(len(spec.hosts)), spec.hosts)))
         address, port = _advertised(spec.advertised)
         sources = {
             _source(number, each) for number, each in enumerate(spec.allowed_sources)
         }  # fmt: skip
-        return Wanted(hosts, address, port, tuple(sorted(sources)))
+        return ParsedSpec(hosts, address, port, tuple(sorted(sources)))
     except InvalidFieldError as error:
-        return Wanted(problem=str(error))
+        return ParsedSpec(problem=str(error))
 
 
 def _host(number: int, text: str) -> str:
@@ -113,13 +113,13 @@ def claims(found: Any) -> Iterator[Key]:
     """Yield what an object claims exclusively, each as the bucket of all objects that claim it."""
     if not isinstance(found, api.HostedAPIServer):
         return
-    known = wanted(found)
-    for host in known.hosts:
+    parsed = parse_spec(found)
+    for host in parsed.hosts:
         yield ("@hosted-host", host)
-    if known.address:
-        yield ("@hosted-address", known.address)
+    if parsed.address:
+        yield ("@hosted-address", parsed.address)
     service = found.spec.service
-    if not known.problem:
+    if not parsed.problem:
         yield ("@hosted-service", found.metadata.namespace, service.name, str(service.port))
 
 

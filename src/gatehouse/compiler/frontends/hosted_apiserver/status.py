@@ -10,8 +10,8 @@ import msgspec
 from gatehouse.compiler.frontends.gateway_api.findings import Condition, Finding, Reason, conditions
 from gatehouse.compiler.frontends.gateway_api.inputs import ProgrammedInput
 from gatehouse.compiler.frontends.gateway_api.status.merge import conditions as merged_conditions
-from gatehouse.compiler.frontends.hosted_apiserver.attachment import exposure, gateways_of
-from gatehouse.compiler.frontends.hosted_apiserver.claims import accepted_claims
+from gatehouse.compiler.frontends.hosted_apiserver.attachment import attachment_of, gateways_of
+from gatehouse.compiler.frontends.hosted_apiserver.claims import parsed_spec
 from gatehouse.compiler.frontends.hosted_apiserver.dns import targets_of
 from gatehouse.compiler.frontends.hosted_apiserver.translate import passthrough_cluster
 from gatehouse.incremental.query import Ask, Key
@@ -34,19 +34,19 @@ def status(ask: Ask, key: Key) -> HostedStatus | None:
     found = ask.read(key)
     if found is None:
         return None
-    exposed = ask(exposure, key)
-    findings = (*exposed.findings, _programmed(ask, key))
+    attachment = ask(attachment_of, key)
+    findings = (*attachment.findings, _programmed(ask, key))
     defaults = (Finding(Reason.RESOLVED, "all references are resolved"),)
     desired_conditions = conditions(findings, defaults, found.metadata.generation)
-    if not exposed.places:
+    if not attachment.attachments:
         return HostedStatus(desired_conditions)
     ready = (
-        len(ask(passthrough_cluster, exposed.cluster).endpoints)
-        if exposed.cluster is not None
+        len(ask(passthrough_cluster, attachment.cluster).endpoints)
+        if attachment.cluster is not None
         else 0
     )
-    hosts = {place.host for place in exposed.places}
-    served_hosts = tuple(host for host in ask(accepted_claims, key).hosts if host in hosts)
+    hosts = {attached.host for attached in attachment.attachments}
+    served_hosts = tuple(host for host in ask(parsed_spec, key).hosts if host in hosts)
     return HostedStatus(desired_conditions, served_hosts, ask(targets_of, key), ready)
 
 

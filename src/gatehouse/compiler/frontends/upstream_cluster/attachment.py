@@ -6,7 +6,10 @@ import msgspec
 
 from gatehouse.apis import upstream_clusters as api
 from gatehouse.compiler.frontends.gateway_api.classes import gateways, is_managed
-from gatehouse.compiler.frontends.gateway_api.listeners.listeners import ListenerSpec, shapes
+from gatehouse.compiler.frontends.gateway_api.listeners.listeners import (
+    ListenerSpec,
+    listener_specs,
+)
 from gatehouse.compiler.frontends.gateway_api.listeners.protocols import KUBE_APISERVER
 from gatehouse.compiler.frontends.upstream_cluster.inputs import CLUSTERS
 from gatehouse.incremental.query import Ask, Key
@@ -39,9 +42,9 @@ def named(ask: Ask, key: Key) -> Named:
 def listeners(ask: Ask, gateway: Key) -> tuple[ListenerSpec, ...]:
     """Return the listeners of a Gateway that serve UpstreamClusters."""
     return tuple(
-        shape
-        for shape in ask(shapes, gateway)
-        if shape.protocol == KUBE_APISERVER and shape.accepted and "UpstreamCluster" in shape.kinds
+        spec
+        for spec in ask(listener_specs, gateway)
+        if spec.protocol == KUBE_APISERVER and spec.accepted and "UpstreamCluster" in spec.kinds
     )
 
 
@@ -89,4 +92,4 @@ def problems(ask: Ask, key: Key) -> tuple[str, ...]:
 def attached(ask: Ask, gateway: Key) -> dict[tuple[Key, str], int]:
     """Return the number of UpstreamClusters on each listener of a Gateway and its ListenerSets."""
     count = len(ask(clusters_of, gateway)) if ask(listeners, gateway) else 0
-    return {shape.key: count for shape in ask(listeners, gateway)}
+    return {spec.key: count for spec in ask(listeners, gateway)}

@@ -40,7 +40,7 @@ class TLSCredentials(msgspec.Struct, frozen=True):
     refusal: str = ""
     """Why connections to servers are not possible; empty if they are."""
     checks: bool = False
-    """Whether the object has its own CA certificates for clients, valid or not."""
+    """The object has its own CA certificates for clients, valid or not."""
 
 
 class _Source:
@@ -54,7 +54,7 @@ class _Source:
         self._reference = reference
         self._secret = self._read(ask, reference) if reference is not None else {}
         self.missing = bool(self.findings)
-        """Whether the Secret cannot be read, so that its contents are unknown."""
+        """The Secret cannot be read, so that its contents are unknown."""
 
     def _read(self, ask: Ask, reference: api.SecretRef) -> Mapping[str, str]:
         secret = ask.read(("Secret", reference.namespace, reference.name))

@@ -23,11 +23,11 @@ class SharedLimits(msgspec.Struct, frozen=True):
     """Inputs of shared limits."""
 
     gate: bool = False
-    """Whether the feature gate is on."""
+    """The feature gate is on."""
     replicas: int = 1
     """Number of connected data planes."""
     counter: bool = False
-    """Whether there is a rate limit service."""
+    """A rate limit service is configured."""
 
 
 LOCAL = SharedLimits()

@@ -27,9 +27,9 @@ class Field(msgspec.Struct, frozen=True):
     impossible: Callable[[str], str]
     """Returns why no request can have a value; empty if one can."""
     prefixes: bool = False
-    """Whether a trailing ``*`` is a wildcard."""
+    """A trailing ``*`` is a wildcard."""
     subresources: bool = False
-    """Whether ``*/<subresource>`` matches the subresource of any resource."""
+    """``*/<subresource>`` matches the subresource of any resource."""
     invertible: bool = True
     never_excludes: Callable[[str], bool] = lambda _: False
     """Returns whether KubeGateway matches despite an inverted value."""

@@ -61,11 +61,11 @@ def status(ask: Ask, key: Key) -> ClusterStatus | None:
     """Return the desired status of an UpstreamCluster; None if it does not exist."""
     found = ask.read(key)
     if isinstance(found, meta.Malformed):
-        said = (
+        invalid = (
             Finding(Reason.INVALID, found.message),
             Finding(Reason.NOT_PROGRAMMED, "not served"),
         )
-        return ClusterStatus(conditions(said, (), found.metadata.generation))
+        return ClusterStatus(conditions(invalid, (), found.metadata.generation))
     if not isinstance(found, api.UpstreamCluster):
         return None
     gateways = ask(attachment.gateways_of, key)
@@ -154,11 +154,11 @@ def findings_at(ask: Ask, place: tuple[Key, Key]) -> tuple[Finding, ...]:
         programmed=False, message="waiting for the data plane"
     )
     if plane.programmed:
-        said = Finding(Reason.PROGRAMMED, "all data planes confirmed the configuration")
+        programmed = Finding(Reason.PROGRAMMED, "all data planes confirmed the configuration")
     else:
         reason = Reason.NOT_PROGRAMMED if plane.reason == "Invalid" else Reason.PENDING
-        said = Finding(reason, plane.message)
-    return (*found, said)
+        programmed = Finding(reason, plane.message)
+    return (*found, programmed)
 
 
 def _without_certificate(ask: Ask, place: tuple[Key, Key]) -> str:
@@ -166,7 +166,7 @@ def _without_certificate(ask: Ask, place: tuple[Key, Key]) -> str:
     gateway, key = place
     found = ask.read(key)
     serving = ask(client_credentials, key)
-    no_certificate = [each.shape.key[1] for each in states(ask, gateway) if not each.certificates]
+    no_certificate = [each.spec.key[1] for each in states(ask, gateway) if not each.certificates]
     if (
         not no_certificate
         or serving.certificate is not None
@@ -204,7 +204,7 @@ def _whole(served: Mapping[Key, tuple[Finding, ...]]) -> list[Finding]:
             Finding(Reason.NO_MATCHING_GATEWAY, message),
             Finding(Reason.NOT_PROGRAMMED, message),
         ]
-    said: list[Finding] = []
+    findings: list[Finding] = []
     nowhere = all(any(each.reason is Reason.NO_HOST for each in here) for here in served.values())
     good = True
     for gateway, here in served.items():
@@ -214,12 +214,12 @@ def _whole(served: Mapping[Key, tuple[Finding, ...]]) -> list[Finding]:
                 good &= holds
                 if not holds:
                     where = f"Gateway {gateway[1]}/{gateway[2]}: "
-                    said.append(Finding(each.reason, where + each.message))
+                    findings.append(Finding(each.reason, where + each.message))
             elif each.reason is not Reason.NO_HOST or nowhere:
-                said.append(each)
+                findings.append(each)
     if good:
-        said.append(Finding(Reason.PROGRAMMED, "all data planes confirmed the configuration"))
-    return list(dict.fromkeys(said))
+        findings.append(Finding(Reason.PROGRAMMED, "all data planes confirmed the configuration"))
+    return list(dict.fromkeys(findings))
 
 
 def merge_status(

@@ -58,8 +58,8 @@ def contribution(ask: Ask, gateway: Key) -> Contribution:
 
 def states(ask: Ask, gateway: Key) -> Iterable[ListenerState]:
     """Return the states of a Gateway's listeners that serve UpstreamClusters."""
-    places = {shape.key for shape in ask(listeners, gateway)}
-    return (state for state in ask(listening, gateway) if state.shape.key in places)
+    places = {spec.key for spec in ask(listeners, gateway)}
+    return (state for state in ask(listening, gateway) if state.spec.key in places)
 
 
 def api_listeners(ask: Ask, gateway: Key) -> tuple[ApiListener, ...]:
@@ -67,7 +67,7 @@ def api_listeners(ask: Ask, gateway: Key) -> tuple[ApiListener, ...]:
     keys = ask(clusters_of, gateway)
     found = []
     for state in states(ask, gateway):
-        port = state.shape.port
+        port = state.spec.port
         bundle = client_trust(ask, gateway, port)
         common = bundle.name if bundle is not None else ""
         clusters = ask.each(api_cluster, [(gateway, key, common) for key in keys])

@@ -97,7 +97,7 @@ def _requests(
 def _requests_of(
     gateway: Key, key: Key, results: tuple[Attachment, ...]
 ) -> Iterator[HostnameRequest]:
-    for place in _places(gateway, results):
+    for place in _listener_hostnames(gateway, results):
         yield (key[0], place.listener, place.hostname, EXACT)
         for name in (place.hostname, *hostnames.wider(place.hostname)):
             yield (key[0], place.listener, name, WITHIN)
@@ -109,13 +109,15 @@ def _identity(_: Key, __: HostnameRequest, routes: tuple[Key, ...]) -> tuple[Key
 
 def _requested_hostnames(ask: Ask, key: Key, gateway: Key) -> dict[Listener, set[str]]:
     hostnames_by_listener: dict[Listener, set[str]] = {}
-    for place in _places(gateway, ask(parent_results, key)):
+    for place in _listener_hostnames(gateway, ask(parent_results, key)):
         hostnames_by_listener.setdefault(place.listener, set()).add(place.hostname)
     return hostnames_by_listener
 
 
-def _places(gateway: Key, results: Iterable[Attachment]) -> Iterator[ListenerHostname]:
-    return (place for each in results if each.gateway == gateway for place in each.places)
+def _listener_hostnames(gateway: Key, results: Iterable[Attachment]) -> Iterator[ListenerHostname]:
+    return (
+        place for each in results if each.gateway == gateway for place in each.listener_hostnames
+    )
 
 
 def _holder(taken: dict[str, Key], names: set[str]) -> Key | None:
@@ -137,10 +139,12 @@ def _without(attachment: Attachment, lost: dict[Listener, Key]) -> Attachment:
     listeners = tuple(each for each in attachment.listeners if each not in lost)
     if len(listeners) == len(attachment.listeners):
         return attachment
-    places = tuple(each for each in attachment.places if each.listener not in lost)
+    listener_hostnames = tuple(
+        each for each in attachment.listener_hostnames if each.listener not in lost
+    )
     if listeners:
         return Attachment(
-            attachment.index, attachment.parent, attachment.gateway, places, listeners
+            attachment.index, attachment.parent, attachment.gateway, listener_hostnames, listeners
         )
     holder = next(lost[each] for each in attachment.listeners)
     message = f"hostnames: conflict with the older {holder[0]} {holder[1]}/{holder[2]}"

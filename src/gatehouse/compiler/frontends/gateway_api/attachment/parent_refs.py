@@ -10,7 +10,10 @@ from gatehouse.compiler.frontends.gateway_api.allowed_namespaces import admits
 from gatehouse.compiler.frontends.gateway_api.classes import is_managed
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.listeners import listener_sets
-from gatehouse.compiler.frontends.gateway_api.listeners.listeners import ListenerSpec, shapes
+from gatehouse.compiler.frontends.gateway_api.listeners.listeners import (
+    ListenerSpec,
+    listener_specs,
+)
 from gatehouse.compiler.frontends.gateway_api.listeners.protocols import PROTOCOLS
 from gatehouse.incremental.query import Ask, Key
 
@@ -38,7 +41,7 @@ class Attachment(msgspec.Struct, frozen=True):
     parent: Key
     """The Gateway or ListenerSet that the parentRef names."""
     gateway: Key
-    places: tuple[ListenerHostname, ...] = ()
+    listener_hostnames: tuple[ListenerHostname, ...] = ()
     listeners: tuple[Listener, ...] = ()
     """The listeners that the route attached to; counted in their status."""
     refusal: Finding | None = None
@@ -75,13 +78,13 @@ def _attach(
 
     parent = route.spec.parent_refs[index]
     shown = f"{target[0]} {target[1]}/{target[2]}"
-    everyone = ask(shapes, owner)
+    everyone = ask(listener_specs, owner)
     matching = [
-        shape
-        for shape in everyone
-        if shape.owner == target
-        and parent.section_name in (None, shape.name)
-        and parent.port in (None, shape.port)
+        spec
+        for spec in everyone
+        if spec.owner == target
+        and parent.section_name in (None, spec.name)
+        and parent.port in (None, spec.port)
     ]
     if not matching:
         criteria = f" with sectionName {parent.section_name}" if parent.section_name else ""
@@ -89,44 +92,44 @@ def _attach(
         message = f"listener{criteria} not found in {shown}"
         return refused(Reason.NO_MATCHING_PARENT, message)
     allowed = [
-        shape
-        for shape in matching
-        if key[0] in shape.kinds and admits(ask, shape.namespaces, key[1], target[1])
+        spec
+        for spec in matching
+        if key[0] in spec.kinds and admits(ask, spec.namespaces, key[1], target[1])
     ]
     if not allowed:
-        names = ", ".join(shape.name for shape in matching)
+        names = ", ".join(spec.name for spec in matching)
         message = f"listener {names} does not allow {key[0]} from namespace {key[1]}"
         return refused(Reason.NOT_ALLOWED, message)
-    places, attached = [], []
-    for shape in allowed:
-        common = _common(key[0], route, shape)
+    listener_hostnames, attached = [], []
+    for spec in allowed:
+        common = _common(key[0], route, spec)
         if common:
-            attached.append(shape.key)
-        places += [
-            ListenerHostname(shape.port, shape.protocol, shape.key, name)
+            attached.append(spec.key)
+        listener_hostnames += [
+            ListenerHostname(spec.port, spec.protocol, spec.key, name)
             for name in common
-            if shape.accepted and not is_isolated(name, shape, everyone)
+            if spec.accepted and not is_isolated(name, spec, everyone)
         ]
     if not attached:
-        names = ", ".join(shape.name for shape in allowed)
+        names = ", ".join(spec.name for spec in allowed)
         message = f"hostnames: no hostname matches listener {names}"
         return refused(Reason.NO_MATCHING_HOSTNAME, message)
-    return Attachment(index, target, owner, tuple(places), tuple(attached))
+    return Attachment(index, target, owner, tuple(listener_hostnames), tuple(attached))
 
 
-def _common(kind: str, route: routes.Route, shape: ListenerSpec) -> tuple[str, ...]:
+def _common(kind: str, route: routes.Route, spec: ListenerSpec) -> tuple[str, ...]:
     if kind not in NAMED:
         return ("",)
     names = [name.lower() for name in route.spec.hostnames] or [""]
-    common = (hostnames.intersect(shape.hostname, name) for name in names)
+    common = (hostnames.intersect(spec.hostname, name) for name in names)
     return tuple(dict.fromkeys(name for name in common if name is not None))
 
 
-def is_isolated(name: str, shape: ListenerSpec, everyone: tuple[ListenerSpec, ...]) -> bool:
+def is_isolated(name: str, spec: ListenerSpec, everyone: tuple[ListenerSpec, ...]) -> bool:
     """Return whether a more specific listener of the port owns ``name`` (listener isolation)."""
-    own, family = hostnames.specificity(shape.hostname), PROTOCOLS[shape.protocol].family
+    own, family = hostnames.specificity(spec.hostname), PROTOCOLS[spec.protocol].family
     return any(
-        other.port == shape.port
+        other.port == spec.port
         and other.accepted
         and PROTOCOLS[other.protocol].family == family
         and hostnames.specificity(other.hostname) > own

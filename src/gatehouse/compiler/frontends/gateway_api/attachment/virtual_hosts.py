@@ -63,24 +63,24 @@ def stream_hosts(ask: Ask, key: Key) -> Table[Name, HostKey]:
 def served(ask: Ask, which: tuple[Key, tuple[str, ...]]) -> tuple[listening.ListenerSpec, ...]:
     """Return the served listeners of a Gateway with one of the protocols ``which[1]``."""
     return tuple(
-        state.shape
+        state.spec
         for state in ask(listening.listeners, which[0])
-        if state.served and state.shape.protocol in which[1]
+        if state.served and state.spec.protocol in which[1]
     )
 
 
 def serving(ask: Ask, which: tuple[Key, Listener]) -> ListenerInfo:
     """Return the properties of a listener that virtual hosts depend on."""
     for state in ask(listening.listeners, which[0]):
-        if state.shape.key == which[1]:
+        if state.spec.key == which[1]:
             names = sorted(entry.name for entry in state.certificates)
-            return ListenerInfo(state.shape.hostname, tuple(names))
+            return ListenerInfo(state.spec.hostname, tuple(names))
     return ListenerInfo("", ())
 
 
 def ports(ask: Ask, which: tuple[Key, tuple[str, ...]]) -> tuple[tuple[int, str], ...]:
     """Return the (port, protocol) pairs of a Gateway's served listeners, sorted."""
-    return tuple(sorted({(shape.port, shape.protocol) for shape in ask(served, which)}))
+    return tuple(sorted({(spec.port, spec.protocol) for spec in ask(served, which)}))
 
 
 def of_port(hosts: Table[Name, V], port: int, protocol: str) -> Table[Name, V]:
@@ -93,7 +93,7 @@ def of_port(hosts: Table[Name, V], port: int, protocol: str) -> Table[Name, V]:
 def _hosts(ask: Ask, key: Key, protocols: tuple[str, ...]) -> Table[Name, HostKey]:
     """Return the hosts of all ports; the hostname of each listener is always one."""
     specs = ask(served, (key, protocols))
-    hosts = ask(_named, (key, frozenset(shape.key for shape in specs))).groups
+    hosts = ask(_named, (key, frozenset(spec.key for spec in specs))).groups
     own = [(each.port, each.protocol, each.hostname, each.key) for each in specs]
     return hosts.updated({name: _host(key, name, ()) for name in own if name not in hosts})
 
@@ -111,7 +111,7 @@ def _names(
 ) -> Iterator[Name]:
     for attachment in results:
         if attachment.gateway == which[0]:
-            for place in attachment.places:
+            for place in attachment.listener_hostnames:
                 if place.listener in which[1]:
                     yield (place.port, place.protocol, place.hostname, place.listener)
 

@@ -61,15 +61,15 @@ class ResolvedParameters(msgspec.Struct, frozen=True):
     spec: api.NginxProxySpec | None = None
     problem: str = ""
     missing: bool = False
-    """Whether the problem is a missing object."""
+    """The problem is a missing object."""
     invalid: bool = False
-    """Whether the problem is an invalid field of the object."""
+    """The problem is an invalid field of the object."""
     refused: str = ""
     """Message about fields that were removed from ``spec``; empty if there are none."""
 
 
 class Provisioning(msgspec.Struct, frozen=True):
-    """How to run the data plane of a Gateway."""
+    """Workload settings of a Gateway's data plane."""
 
     workload: api_workload.Workload = api_workload.Workload()
     ip_family: str = ""

@@ -46,16 +46,16 @@ class ListenerSpec(msgspec.Struct, frozen=True):
 class ListenerState(msgspec.Struct, frozen=True):
     """A listener with findings and certificates."""
 
-    shape: ListenerSpec
+    spec: ListenerSpec
     findings: tuple[Finding, ...]
     certificates: tuple[Certificate, ...]
 
     @property
     def served(self) -> bool:
         """Return whether the listener is accepted and has the certificates that it needs."""
-        known = PROTOCOLS.get(self.shape.protocol)
-        needed = known is not None and known.certificates == "needed" and not self.shape.passthrough
-        return self.shape.accepted and (not needed or bool(self.certificates))
+        known = PROTOCOLS.get(self.spec.protocol)
+        needed = known is not None and known.certificates == "needed" and not self.spec.passthrough
+        return self.spec.accepted and (not needed or bool(self.certificates))
 
 
 def listeners(ask: Ask, key: Key) -> tuple[ListenerState, ...]:
@@ -80,17 +80,17 @@ def own_listeners(ask: Ask, owner: Key) -> tuple[gateway.Listener, ...]:
     return ()
 
 
-def shapes(ask: Ask, key: Key) -> tuple[ListenerSpec, ...]:
+def listener_specs(ask: Ask, key: Key) -> tuple[ListenerSpec, ...]:
     """Return the listeners without certificates, whose changes do not concern routes."""
-    return tuple(state.shape for state in ask(listeners, key))
+    return tuple(state.spec for state in ask(listeners, key))
 
 
 def service_ports(ask: Ask, key: Key) -> tuple[tuple[int, str], ...]:
     """Return the (port, TCP or UDP) pairs that clients of a Gateway connect to."""
     found = {
-        (shape.port, PROTOCOLS[shape.protocol].transport)
-        for shape in ask(shapes, key)
-        if shape.accepted
+        (spec.port, PROTOCOLS[spec.protocol].transport)
+        for spec in ask(listener_specs, key)
+        if spec.accepted
     }
     return tuple(sorted(found))
 
@@ -109,7 +109,7 @@ def _state(ask: Ask, key: Key, entry: Entry, findings: list[Finding]) -> Listene
         unresolved, refused = ask(frontend_tls.validation_findings, (key, listener.port))
         findings += refused
         kind_findings += unresolved
-    shape = ListenerSpec(
+    spec = ListenerSpec(
         owner=entry.owner,
         name=listener.name,
         port=listener.port,
@@ -120,7 +120,7 @@ def _state(ask: Ask, key: Key, entry: Entry, findings: list[Finding]) -> Listene
         accepted=not findings,
         passthrough=passthrough,
     )
-    return ListenerState(shape, (*findings, *kind_findings), certificates)
+    return ListenerState(spec, (*findings, *kind_findings), certificates)
 
 
 def _overlapping(states: list[ListenerState]) -> tuple[ListenerState, ...]:
@@ -128,21 +128,21 @@ def _overlapping(states: list[ListenerState]) -> tuple[ListenerState, ...]:
     terminating = [
         state
         for state in states
-        if state.shape.accepted and state.shape.protocol in ("HTTPS", "TLS") and state.certificates
+        if state.spec.accepted and state.spec.protocol in ("HTTPS", "TLS") and state.certificates
     ]
     found = []
     for state in states:
         rivals = [
-            other.shape.name
+            other.spec.name
             for other in terminating
             if state in terminating
             and other is not state
-            and other.shape.port == state.shape.port
-            and hostnames.intersect(other.shape.hostname, state.shape.hostname) is not None
+            and other.spec.port == state.spec.port
+            and hostnames.intersect(other.spec.hostname, state.spec.hostname) is not None
         ]
         if rivals:
             message = (
-                f"listener {state.shape.name}: hostname overlaps with listener {', '.join(rivals)}"
+                f"listener {state.spec.name}: hostname overlaps with listener {', '.join(rivals)}"
             )
             overlap = Finding(Reason.OVERLAPPING_TLS, message)
             state = msgspec.structs.replace(state, findings=(*state.findings, overlap))

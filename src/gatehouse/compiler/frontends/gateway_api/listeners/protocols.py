@@ -40,9 +40,9 @@ class Protocol(msgspec.Struct, frozen=True):
     modes: tuple[str, ...] = ()
     """Supported values of ``tls.mode``; empty for all that the CRD allows."""
     validates: bool = False
-    """Whether ``tls.frontend`` of the Gateway applies."""
+    """``tls.frontend`` of the Gateway applies to it."""
     named: bool = True
-    """Whether a listener can have a hostname."""
+    """Listeners can have a hostname."""
     transport: Literal["TCP", "UDP"] = "TCP"
     controllers: tuple[str, ...] = CONTROLLERS
     """Controllers whose data planes support it."""

@@ -90,7 +90,7 @@ class _Rule(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...] = ()
     secrets: tuple[SecretFile, ...] = ()
     broken: bool = False
-    """Whether an invalid value makes the whole rule unusable."""
+    """An invalid value makes the whole rule unusable."""
 
 
 def _rule(ask: Ask, key: Key, rule: api.RouteRule, where: str, port: int, protocol: str) -> _Rule:

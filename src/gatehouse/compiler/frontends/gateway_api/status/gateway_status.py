@@ -35,7 +35,7 @@ def gateway_status(ask: Ask, key: Key) -> GatewayStatus | None:
     if not isinstance(found, gateway.Gateway) or not ask(is_managed, key):
         return None
     everyone = ask(listening.listeners, key)
-    own = tuple(state for state in everyone if state.shape.owner == key)
+    own = tuple(state for state in everyone if state.spec.owner == key)
     programmed = _programmed(ask, key, everyone)
     findings = [_accepted(ask, key, own), programmed, *_references(ask, key, found)]
     findings += effective.affected(ask, key)
@@ -59,7 +59,7 @@ def set_status(ask: Ask, key: Key) -> SetStatus | None:
         unserved = Finding(Reason.SET_NOT_ALLOWED_PROGRAMMED, refusal.message)
         return SetStatus(conditions((refusal, unserved), (), generation))
     everyone = ask(listening.listeners, target)
-    own = tuple(state for state in everyone if state.shape.owner == key)
+    own = tuple(state for state in everyone if state.spec.owner == key)
     programmed = _programmed(ask, target, everyone)
     findings = [_set_accepted(own)]
     if not any(state.served for state in own):
@@ -74,7 +74,7 @@ def set_status(ask: Ask, key: Key) -> SetStatus | None:
 
 
 def _attached(owner: Key, everyone: tuple[ListenerState, ...]) -> bool:
-    return any(state.shape.owner == owner and state.served for state in everyone)
+    return any(state.spec.owner == owner and state.served for state in everyone)
 
 
 def _status_addresses(ask: Ask, key: Key) -> tuple[str, ...]:
@@ -102,10 +102,10 @@ def _accepted(ask: Ask, key: Key, states: tuple[ListenerState, ...]) -> Finding:
 
 
 def _all_accepted(states: tuple[ListenerState, ...], good: str) -> Finding:
-    bad = [state for state in states if not state.shape.accepted]
+    bad = [state for state in states if not state.spec.accepted]
     if not bad:
         return Finding(Reason.ACCEPTED, good)
-    names = ", ".join(state.shape.name for state in bad)
+    names = ", ".join(state.spec.name for state in bad)
     message = f"spec.listeners: invalid listeners {names}; see their conditions"
     if len(bad) < len(states):
         return Finding(Reason.GATEWAY_SOME_LISTENERS_INVALID, message)
@@ -117,7 +117,7 @@ def _set_accepted(states: tuple[ListenerState, ...]) -> Finding:
 
     One valid listener is enough, even if others lack a certificate.
     """
-    bad = [state.shape.name for state in states if not state.served]
+    bad = [state.spec.name for state in states if not state.served]
     if not bad:
         return Finding(Reason.ACCEPTED, "the ListenerSet is accepted")
     message = f"spec.listeners: invalid listeners {', '.join(bad)}; see their conditions"
@@ -178,11 +178,11 @@ def _listeners(
     unsupported = ask(unsupported_ports, key)
     return tuple(
         ListenerStatus(
-            state.shape.name,
-            state.shape.kinds,
-            counts.get(state.shape.key, 0),
+            state.spec.name,
+            state.spec.kinds,
+            counts.get(state.spec.key, 0),
             _listener_conditions(
-                state, programmed, unsupported.get(state.shape.port, ""), generation
+                state, programmed, unsupported.get(state.spec.port, ""), generation
             ),
         )
         for state in states
@@ -199,7 +199,7 @@ def _listener_conditions(
     ]
     findings = state.findings
     if unsupported:
-        message = f"listener {state.shape.name}: {unsupported}"
+        message = f"listener {state.spec.name}: {unsupported}"
         findings = (*findings, Finding(Reason.UNSUPPORTED_VALUE, message))
     if unsupported or not state.served:
         programmed = Finding(

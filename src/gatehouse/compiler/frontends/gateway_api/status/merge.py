@@ -63,10 +63,8 @@ def merge_status(current: Mapping[str, Any] | None, desired: Status, now: str) -
             desired_status = {"parents": parents}
         case PolicyStatus():
             own = [
-                _OwnEntry(
-                    each.controller, {"ancestorRef": _reference(each.ancestor)}, each.conditions
-                )
-                for each in desired.ancestors
+                _OwnEntry(e.controller, {"ancestorRef": _reference(e.ancestor)}, e.conditions)
+                for e in desired.ancestors
             ]
             ancestors = _entries(before.get("ancestors"), own, now)
             if not ancestors and not before:

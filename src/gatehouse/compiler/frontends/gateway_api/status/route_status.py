@@ -34,7 +34,7 @@ def _parent_status(ask: Ask, key: Key, route: routes.Route, entry: Attachment) -
     accepted = Finding(Reason.ACCEPTED, "the route is accepted")
     if isinstance(route, routes.HTTPRoute | routes.GRPCRoute):
         reported = ask(_reported, (entry.gateway, f"{key[1]}/{key[2]}/"))
-        place = entry.places[0] if entry.places else None
+        place = entry.listener_hostnames[0] if entry.listener_hostnames else None
         port, protocol = (place.port, place.protocol) if place else (80, "HTTP")
         translated = ask(translate, (key, port, protocol))
         findings += _of_rules(translated, reported, attached=entry.refusal is None)

@@ -74,7 +74,7 @@ def _accepted(compiled: Compiled) -> Object:
     reason = compiled.findings[0].reason.value if compiled.findings else "Accepted"
     holds = compiled.balancer is not None and bool(compiled.balancer.hosts)
     if not holds and not message:
-        reason, message = Reason.INVALID_HOST.value, "spec.hosts: must not be empty"
+        reason, message = Reason.INVALID_HOST.value, "spec.hosts: no valid host found"
     return _condition("Accepted", holds, reason, message or "the load balancer is accepted")
 
 

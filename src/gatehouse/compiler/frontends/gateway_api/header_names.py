@@ -27,4 +27,4 @@ def problem(name: str) -> str:
     """Return why the header ``name`` must not be changed; empty if it may."""
     if name.lower() not in RESERVED:
         return ""
-    return f"the header {name} belongs to the connection and must not be changed"
+    return f"header {name} belongs to the connection and must not be changed"

@@ -136,7 +136,7 @@ def findings_at(ask: Ask, place: tuple[Key, Key]) -> tuple[Finding, ...]:
         message = f"hostname {host} already used by the older UpstreamCluster {winner[2]}"
         found.append(Finding(Reason.CONFLICTED, message))
     if not named.own:
-        message = "all hostnames are used by older UpstreamClusters"
+        message = "no hostname left: all are invalid or used by older UpstreamClusters"
         return (*found, Finding(Reason.NO_HOST, message), Finding(Reason.NOT_PROGRAMMED, message))
     left_out = _left_out(ask, place)
     no_certificate = _without_certificate(ask, place)

@@ -51,7 +51,7 @@ def resolve(ask: Ask, key: Key) -> Resolved:
     """Return the authentication of an AuthenticationFilter with its secrets, or the problem."""
     found = ask.read(key)
     if not isinstance(found, api.AuthenticationFilter):
-        return Resolved(problem=f"AuthenticationFilter {key[1]}/{key[2]} cannot be read")
+        return Resolved(problem=f"AuthenticationFilter {key[1]}/{key[2]} is invalid")
     try:
         match found.spec:
             case api.AuthenticationFilterSpec(type="Basic", basic=api.BasicAuth() as basic):

@@ -98,7 +98,7 @@ async def test_it_waits_for_credentials_and_follows_them(client: kube.Client) ->
     await client.patch(
         resources.SECRETS, "credentials", {"data": {"ca.crt": b64(b"nonsense")}}, "default"
     )
-    assert "no PEM certificates" in (await said(client, "ResolvedRefs", "False"))["message"]
+    assert "must be PEM certificates" in (await said(client, "ResolvedRefs", "False"))["message"]
     await client.patch(resources.SECRETS, "credentials", {"data": {"ca.crt": ca()}}, "default")
     await said(client, "ResolvedRefs", "True")
     assert base64.b64decode(ca()).startswith(b"-----BEGIN")

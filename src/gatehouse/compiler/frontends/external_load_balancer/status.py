@@ -14,7 +14,7 @@ from gatehouse.incremental.query import Key
 
 Object = dict[str, Any]
 
-FAILURES_SHOWN = 10
+MAX_LISTED_FAILURES = 10
 """Maximum number of listed failures of one host.
 
 A host that lost its configuration fails hundreds of upstreams in the same way.
@@ -64,7 +64,8 @@ def _host(key: str, report: HostReport) -> Object:
         found["error"] = report.error
     if report.failing:
         found["failing"] = [
-            {"upstream": name, "error": words} for name, words in report.failing[:FAILURES_SHOWN]
+            {"upstream": name, "error": words}
+            for name, words in report.failing[:MAX_LISTED_FAILURES]
         ]
     return found
 

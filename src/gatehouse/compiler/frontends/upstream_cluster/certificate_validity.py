@@ -72,9 +72,11 @@ def out_of_time(ask: Ask, leaves: Iterable[Leaf | None]) -> tuple[Finding, ...]:
         if each is None:
             continue
         if ask.read(passed(each.ends)) is True:
-            expired.append(f"{each.place}: the certificate expired at {_shown(each.ends - 1)}")
+            expired.append(f"{each.place}: the certificate expired at {_rfc3339(each.ends - 1)}")
         elif ask.read(passed(each.starts)) is False:
-            early.append(f"{each.place}: the certificate is not valid before {_shown(each.starts)}")
+            early.append(
+                f"{each.place}: the certificate is not valid before {_rfc3339(each.starts)}"
+            )
     reason = Reason.CERTIFICATE_EXPIRED if expired else Reason.CERTIFICATE_EARLY
     return tuple(Finding(reason, message) for message in (*expired, *early))
 
@@ -95,5 +97,5 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(found[:MAX_LISTED_NAMES]) + more
 
 
-def _shown(moment: int) -> str:
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _rfc3339(timestamp: int) -> str:
+    return datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -17,7 +17,7 @@ from gatehouse.compiler.frontends.gateway_api.listeners.listeners import (
 from gatehouse.compiler.frontends.gateway_api.listeners.protocols import PROTOCOLS
 from gatehouse.incremental.query import Ask, Key
 
-NAMED = ("HTTPRoute", "GRPCRoute", "TLSRoute")
+HOSTNAME_KINDS = ("HTTPRoute", "GRPCRoute", "TLSRoute")
 """Kinds of routes that are selected by hostname."""
 
 Listener = tuple[Key, str]
@@ -118,7 +118,7 @@ def _attach(
 
 
 def _common(kind: str, route: routes.Route, spec: ListenerSpec) -> tuple[str, ...]:
-    if kind not in NAMED:
+    if kind not in HOSTNAME_KINDS:
         return ("",)
     names = [name.lower() for name in route.spec.hostnames] or [""]
     common = (hostnames.intersect(spec.hostname, name) for name in names)

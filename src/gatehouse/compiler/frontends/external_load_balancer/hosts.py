@@ -52,7 +52,10 @@ def host_configs(ask: Ask, key: Key) -> HostConfigs:
         elif host.url.rstrip("/") not in {each.url for each in hosts}:
             hosts.append(ir.Host(host.url.rstrip("/"), tls, authorization))
     if not tls.verify and any(host.url.startswith("https:") for host in hosts):
-        message = "spec.tls.mode is SkipVerify: host certificates are not verified"
+        field = (
+            "spec.tls.mode is SkipVerify" if key[0] != "ConfigMap" else "data.tls-mode is no-tls"
+        )
+        message = f"{field}: host certificates are not verified"
         findings.append(Finding(Reason.NOT_VERIFIED, message))
     return HostConfigs(tuple(hosts), tuple(findings))
 

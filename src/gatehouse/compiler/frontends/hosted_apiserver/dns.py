@@ -63,7 +63,7 @@ def targets_of(ask: Ask, key: Key) -> tuple[str, ...]:
 
 
 def records(ask: Ask, key: Key) -> Records | None:
-    """Return the records to publish for an object; None if nothing is to be published."""
+    """Return the records to publish for an object; None if it publishes none."""
     found = ask.read(key)
     if not isinstance(found, api.HostedAPIServer) or not found.spec.dns.publish:
         return None

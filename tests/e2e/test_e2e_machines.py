@@ -109,7 +109,10 @@ async def says_what_is_missing(cluster: kube.Client, name: str) -> None:
     await until(missed)
     accepted = await missed()
     assert (accepted["status"], accepted["reason"]) == ("True", "UpstreamMissing")
-    assert "spec.listeners[0]: no port of a Service is upstream http/web" in accepted["message"]
+    assert (
+        "spec.listeners[0]: upstream: http/web not claimed by any Service port"
+        in accepted["message"]
+    )
     assert accepted["upstreams"] == []
 
 

@@ -33,9 +33,9 @@ WORDS = {
     "ours, theirs": re.compile(r"\b(ours|theirs)\b", re.I),
     "whoever, nobody": re.compile(r"\b(whoever|nobody|somebody|anybody)\b", re.I),
     "told, said": re.compile(r"\b(told|tells of|(is|are|was|were) said)\b", re.I),
-    "anew, no more": re.compile(r"\b(anew|no more(?! than)|any more|for ever)\b", re.I),
+    "anew, no more": re.compile(r"\b(anew|no more(?! ([\w-]+ )?than)|any more|for ever)\b", re.I),
     "is to have": re.compile(r"\b(is|are) to (be|have|hold|get|serve|go)\b", re.I),
-    "is none": re.compile(r"\b(is|are) none\b|\bnone (such|of ours)\b", re.I),
+    "none such": re.compile(r"\bnone (such|of ours)\b", re.I),
     "the field's": re.compile(r"\bthe field's\b", re.I),
 }
 TEST_NAMES = {

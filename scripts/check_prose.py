@@ -47,8 +47,9 @@ TEST_NAMES = {
 }
 # These documents quote what they advise against.
 EXEMPT_DOCUMENTS = ("docs/contributing/glossary.md", "docs/contributing/style.md")
-FENCE = re.compile(r"^(```|~~~).*?^\1[^\n]*$", re.M | re.S)
-SENTENCE_END = re.compile(r"(?<=[.!?:])\s+|\n\s*\n|\||\n\s*(?:[-*]|\d+\.)\s|\n#+ ")
+NOT_PROSE = re.compile(r"^(```|~~~)[\s\S]*?^\1.*$|^ {4,}[^-\s].*$|\*+", re.M)
+"""Fenced code, indented code, emphasis."""
+SENTENCE_END = re.compile(r"(?<=[.!?:])\s+|\n\s*\n|\||\n\s*(?:-|\d+\.)\s|^#+ .*$", re.M)
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def test_name_occurrences(source: str, path: str) -> Iterator[Occurrence]:
 
 def document_occurrences(text: str, path: str) -> Iterator[Occurrence]:
     """Yield violations in a Markdown document; fenced code does not count."""
-    prose = FENCE.sub(lambda fence: "\n" * fence.group().count("\n"), text)
+    prose = NOT_PROSE.sub(lambda match: "\n" * match.group().count("\n"), text)
     start = 0
     for end in [*SENTENCE_END.finditer(prose), None]:
         sentence = prose[start : end.start() if end else len(prose)]

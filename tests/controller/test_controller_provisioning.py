@@ -246,14 +246,14 @@ async def test_somebody_elses_object_of_the_name_is_left_alone(cluster: Cluster)
         await cluster.gateway("free")
         await until(lambda: cluster.deployment("free"))
         _, message = await until(
-            lambda: cluster.programmed("taken"), lambda now: "not ours" in now[1]
+            lambda: cluster.programmed("taken"), lambda now: "not managed" in now[1]
         )
-        assert message.startswith(f"Service default/{name} exists and is not ours")
+        assert message.startswith(f"Service default/{name} exists and is not managed by Gatehouse")
         assert await until(lambda: cluster.events("taken"))
         now = await cluster.client.get(SERVICES, name, "default")
         assert now == theirs
         await cluster.client.delete(SERVICES, name, "default")
-        await until(lambda: cluster.programmed("taken"), lambda now: "not ours" not in now[1])
+        await until(lambda: cluster.programmed("taken"), lambda now: "not managed" not in now[1])
         assert (await cluster.client.get(SERVICES, name, "default"))["spec"]["selector"] != theirs[
             "spec"
         ]["selector"]

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gatehouse.compiler.frontends.gateway_api import crd_version
-from gatehouse.controller.informers import bundle_of
+from gatehouse.controller.informers import crd_versions
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_versions_are_compared_by_major_and_minor(version: str, expected: str) -
 
 def test_the_definitions_that_come_with_us_are_of_our_version() -> None:
     directory = resources.files("gatehouse.apiserver").joinpath("bundled")
-    found = bundle_of(
+    found = crd_versions(
         msgspec.json.decode(file.read_bytes())
         for file in directory.iterdir()
         if file.name.endswith(".json")

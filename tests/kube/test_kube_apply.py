@@ -110,7 +110,7 @@ async def test_what_is_not_ours_is_not_touched(labels: dict[str, str] | None) ->
     current["metadata"]["labels"] = labels
     async with serving() as (api, client):
         api.others.append(at_server(current))
-        with pytest.raises(NotOwnedError, match="Service ns/s exists and is not ours"):
+        with pytest.raises(NotOwnedError, match="Service ns/s exists and is not managed"):
             await create_or_update(client, SERVICES, service(a="b"))
         assert written(api) == []
 
@@ -120,7 +120,7 @@ async def test_two_owners_whose_objects_would_share_a_name_do_not_fight() -> Non
     current["metadata"]["ownerReferences"][0]["name"] = "other"
     async with serving() as (api, client):
         api.others.append(at_server(current))
-        with pytest.raises(NotOwnedError, match=r"belongs to Gateway 'other'.*Gateway 'g'"):
+        with pytest.raises(NotOwnedError, match=r"is owned by Gateway 'other'.*Gateway 'g'"):
             await create_or_update(client, SERVICES, service())
 
 
@@ -188,7 +188,7 @@ async def test_what_cannot_change_is_made_anew() -> None:
     async with serving() as (api, client):
         api.others.extend([at_server(current)] * 3)
         wanted = service(loadBalancerClass="b")
-        done = await create_or_update(client, SERVICES, wanted, replaced=other_class)
+        done = await create_or_update(client, SERVICES, wanted, must_recreate=other_class)
         assert done.action == "updated"
         assert [method for method, _ in written(api)] == ["DELETE", "POST"]
 
@@ -201,7 +201,7 @@ async def test_what_is_stated_may_depend_on_what_there_is() -> None:
 
     async with serving() as (api, client):
         api.others.append(at_server(current))
-        done = await create_or_update(client, SERVICES, service(replicas=1), settle=keep)
+        done = await create_or_update(client, SERVICES, service(replicas=1), adjust=keep)
         assert done.action == "unchanged"
 
 
@@ -229,7 +229,7 @@ async def test_what_is_known_is_not_asked_for() -> None:
     wanted = service(type="ClusterIP")
     async with serving() as (api, client):
         known = {**dict(with_applied_fields(wanted)), "added": "by the server"}
-        outcome = await create_or_update(client, SERVICES, wanted, known=known)
+        outcome = await create_or_update(client, SERVICES, wanted, last_seen=known)
         assert outcome.action == "unchanged"
         assert api.requests == []
 
@@ -243,6 +243,6 @@ async def test_what_is_known_too_late_is_asked_for_once_the_server_says_so() -> 
 
     async with serving() as (api, client):
         api.others.extend([status(409, "AlreadyExists"), answer])
-        outcome = await create_or_update(client, SERVICES, wanted, known=None)
+        outcome = await create_or_update(client, SERVICES, wanted, last_seen=None)
         assert outcome.action == "unchanged"
         assert [method for method, _, _ in api.requests] == ["POST", "GET"]

@@ -184,10 +184,10 @@ async def test_an_optional_kind_that_is_forbidden_is_empty_until_it_is_permitted
             await follower.informer.synced.wait()
             # Not the first time: roles may be written a moment after whoever needs them starts.
             assert api.listed() == 3
-            assert follower.informer.trouble == "forbidden: not for you"
+            assert follower.informer.unavailable_reason == "forbidden: not for you"
             api.put("a")
             await follower.until("a")
-            assert follower.informer.trouble == ""
+            assert follower.informer.unavailable_reason == ""
         assert api.listed() == 6
 
 
@@ -205,12 +205,12 @@ async def test_what_is_forbidden_later_stays_as_it_was_last_seen() -> None:
             await follower.until("a")
             gate.set()
             async with asyncio.timeout(10):
-                while not follower.informer.trouble:
+                while not follower.informer.unavailable_reason:
                     await asyncio.sleep(0.01)
             assert [*follower.informer.objects] == [("ns", "a")]
             api.put("b")
             await follower.until("a", "b")
-            assert follower.informer.trouble == ""
+            assert follower.informer.unavailable_reason == ""
 
 
 async def test_whoever_is_urged_asks_at_once() -> None:
@@ -219,7 +219,7 @@ async def test_whoever_is_urged_asks_at_once() -> None:
         slow = Backoff(first=1000, last=1000)
         async with following(api, client, slow, optional=True) as follower:
             await follower.informer.synced.wait()
-            assert follower.informer.trouble == "configmaps/v1 is not served here"
+            assert follower.informer.unavailable_reason == "configmaps/v1 is not served"
             api.put("a")
             follower.informer.retry_now()
             await follower.until("a")
@@ -282,7 +282,7 @@ async def test_what_a_callback_raises_ends_it() -> None:
 def test_waits_double_up_to_the_last_and_start_over_after_success() -> None:
     backoff = Backoff(first=1, last=30, fraction=lambda: 0.0)
     assert [backoff.next_delay() for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
-    assert backoff.next_delay(at_least=60) == 60
+    assert backoff.next_delay(min_delay=60) == 60
     backoff.reset()
     assert backoff.next_delay() == 1
 

@@ -169,7 +169,7 @@ class Story:
     def serves(self) -> list[int]:
         """The ports of the endpoints, after a pass as the controller makes it."""
         for _ in range(2):
-            self.balancer.take(self.world.compiled())
+            self.balancer.update(self.world.compiled())
             self.world.engine.commit({front.owned(EDGE): self.balancer.owned})
         found = self.balancer.compiled.balancer
         assert isinstance(found, Machines)

@@ -26,7 +26,7 @@ class Story:
     def turn(self) -> list[str]:
         """A pass as the controller makes it; gives what is ours then."""
         for _ in range(2):
-            self.balancer.take(self.world.compiled())
+            self.balancer.update(self.world.compiled())
             self.world.engine.commit({front.owned(self.balancer.key): self.balancer.owned})
         return sorted(str(each) for each in self.balancer.owned)
 

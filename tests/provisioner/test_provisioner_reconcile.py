@@ -10,7 +10,12 @@ import pytest
 from gatehouse.apis.resources import DEPLOYMENTS, SERVICE_ACCOUNTS, SERVICES, Resource
 from gatehouse.controller.provisioner.manifests import Plan, ProvisionerSettings
 from gatehouse.controller.provisioner.pod import Proxy
-from gatehouse.controller.provisioner.reconcile import ReconcileError, gateway_of, reconcile, sweep
+from gatehouse.controller.provisioner.reconcile import (
+    ReconcileError,
+    gateway_of,
+    prune_orphans,
+    reconcile,
+)
 from gatehouse.kube.client import Client, Conflict, Forbidden, ListResult, NotFound
 from gatehouse.kube.config import Configuration
 from gatehouse.kube.credentials import StaticToken
@@ -120,7 +125,7 @@ async def test_one_error_names_everything_that_failed_and_the_rest_is_made() -> 
     with pytest.raises(ReconcileError) as caught:
         await reconcile(store, gateway("g"), SETTINGS, PLAN)
     assert "ConfigMap ns/g-c-agent: not allowed" in str(caught.value)
-    assert "Service ns/g-c exists and is not ours" in str(caught.value)
+    assert "Service ns/g-c exists and is not managed by Gatehouse" in str(caught.value)
     assert "Deployment" in store.kinds()
 
 
@@ -129,7 +134,7 @@ async def test_two_gateways_whose_names_meet_do_not_share_objects() -> None:
     await reconcile(store, gateway("a-b"), SETTINGS, PLAN)
     other = gateway("a")
     other["spec"]["gatewayClassName"] = "b-c"
-    with pytest.raises(ReconcileError, match="belongs to Gateway 'a-b'"):
+    with pytest.raises(ReconcileError, match="is owned by Gateway 'a-b'"):
         await reconcile(store, other, SETTINGS, PLAN)
 
 
@@ -153,7 +158,7 @@ async def test_leftovers_of_gateways_that_are_gone_are_removed() -> None:
     store = Store()
     await reconcile(store, gateway("stays"), SETTINGS, PLAN)
     await reconcile(store, gateway("gone"), SETTINGS, PLAN)
-    outcomes = await sweep(store, {("ns", "stays"), ("elsewhere", "gone")}.__contains__)
+    outcomes = await prune_orphans(store, {("ns", "stays"), ("elsewhere", "gone")}.__contains__)
     assert [outcome.kind for outcome in outcomes] == [
         "Deployment",
         "Service",
@@ -168,7 +173,7 @@ async def test_what_only_looks_like_ours_is_not_removed() -> None:
     store = Store()
     await reconcile(store, gateway("gone"), SETTINGS, PLAN)
     del store.objects[("Deployment", "ns", "gone-c")]["metadata"]["ownerReferences"]
-    await sweep(store, lambda _: False)
+    await prune_orphans(store, lambda _: False)
     assert store.kinds() == ["Deployment"]
 
 
@@ -185,7 +190,7 @@ async def test_what_was_made_anew_since_it_was_judged_is_not_removed() -> None:
 
     late = Stale()
     late.objects = store.objects
-    assert await sweep(late, lambda _: False) == ()
+    assert await prune_orphans(late, lambda _: False) == ()
     assert "Deployment" in store.kinds()
 
 

@@ -76,7 +76,7 @@ class Node:
         # An installation may not let its node see these: it has none then.
         for kind in (resources.DAEMON_SETS, resources.ENDPOINT_SLICES):
             self._informers[kind.kind] = Informer(
-                client, kind, on_changes=self._on_changes, optional=True, patience=1
+                client, kind, on_changes=self._on_changes, optional=True, max_forbidden=1
             )
 
     def _on_changes(self, _: Resource, __: Mapping[Name, Any]) -> None:

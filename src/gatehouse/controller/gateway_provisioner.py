@@ -56,8 +56,8 @@ class GatewayProvisioner:
 
         ``current`` returns a Gateway as last seen. ``is_retained`` returns whether an unmanaged
         Gateway keeps its data plane: a GatewayClass that is missing for a short time must not
-        interrupt traffic. ``owned`` holds the objects of Gateways as watched; without it the API
-        server is asked for them.
+        interrupt traffic. ``owned`` holds the objects of Gateways as watched; without it they are
+        read from the API server.
         """
         self._owned = owned
         self._client = client

@@ -23,7 +23,7 @@ ATTEMPTS = 4
 
 
 class WriteResult(msgspec.Struct, frozen=True):
-    """What a write did to one object."""
+    """Result of a write of one object."""
 
     kind: str
     namespace: str

@@ -1,4 +1,4 @@
-"""What objects refer to by URL is fetched, kept fresh, and kept when it cannot be."""
+"""Periodic fetches of URLs, which keep the last result when a fetch fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gatehouse.controller.url_fetcher import MAX_BYTES, Fetcher
 
 
 class Told:
-    """What a fetcher told, with a way to wait for it."""
+    """Results reported by a fetcher, with a way to wait for them."""
 
     def __init__(self) -> None:
         self.all: list[tuple[Fetch, Fetched | None]] = []

@@ -1,4 +1,4 @@
-"""Load balancers outside cost nothing until somebody asks for one."""
+"""Load balancers outside the cluster cost nothing until one is requested."""
 
 from __future__ import annotations
 

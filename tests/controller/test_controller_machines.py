@@ -1,4 +1,4 @@
-"""What is known of machines outside: by real agents, over the real channel, without a cluster."""
+"""Reports of external machines: by real agents, over the real channel, without a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moments: which of them have passed is told once, and again when the clock says otherwise."""
+"""Deadlines: each is reported once when it has passed, and again if the clock is set back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLUSTER: Key = ("UpstreamCluster", "", "a.example")
 
 
 class Inputs:
-    """What was told, and the clock."""
+    """Recorded inputs and a settable clock."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -1,4 +1,4 @@
-"""What the data planes' reports make of a Gateway's Programmed condition."""
+"""The Programmed condition of a Gateway as a function of its data plane's reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Create-or-update: what we state holds, what others state stays, what is not ours is safe."""
+"""Create or update: own fields are set, fields and objects of others stay unchanged."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def service(**spec: Any) -> dict[str, Any]:
 
 
 def at_rest(**spec: Any) -> dict[str, Any]:
-    """What an API server holds after this was stated."""
+    """Return the object in an API server after this manifest was applied."""
     return msgspec.to_builtins(with_applied_fields(service(**spec)))  # type: ignore[no-any-return]
 
 

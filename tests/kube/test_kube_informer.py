@@ -19,7 +19,7 @@ from gatehouse.kube.store import Name
 
 
 class Follower:
-    """An informer with what it told, and a way to wait for what it shall tell."""
+    """An informer with its reported changes, and a way to wait for changes."""
 
     def __init__(
         self, client: Client, backoff: Backoff | None = None, *, optional: bool = False

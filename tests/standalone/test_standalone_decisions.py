@@ -1,4 +1,4 @@
-"""What the node and the state directory decide, without any process."""
+"""Decisions of the node and the state directory, without processes."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class Switch:
         raise NotImplementedError
 
     async def close(self) -> None:
-        """Answer nothing any more."""
+        """Stop responding."""
 
 
 class ByCommand(Switch):

@@ -54,7 +54,7 @@ class Launch(msgspec.Struct, frozen=True):
     enter: tuple[str, ...] = ()
     """Command prefix that enters its network."""
     env: dict[str, str] = {}
-    """Default environment, overridden by the container's own. With a PATH, ``gatehouse`` is looked up
+    """Default environment, overridden by the container's. With a PATH, ``gatehouse`` is looked up
     there, otherwise it is the installation of the node itself."""
     build: str = ""
     """Version of Gatehouse; a process of another is replaced. Empty for other programs."""

@@ -265,7 +265,7 @@ class Bench:
 
 def breakdown(lines: list[Object], p50: float) -> Object:
     """Give the median seconds of each part of a change, from the logs."""
-    compiles = [line["seconds"] for line in lines if line.get("event") == "pass"]
+    compiles = [line["seconds"] for line in lines if line.get("event") == "compile pass finished"]
     applies = [line["seconds"] for line in lines if line.get("event") == "applied"]
 
     def step(*names: str) -> float:

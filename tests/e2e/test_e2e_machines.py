@@ -141,7 +141,7 @@ async def test_a_machine_that_was_away_serves_what_it_had_and_catches_up(
     await cluster.create(resources.SERVICES, service())
     async with node(1, place), node(2, place):
         async with machine.running():
-            said = await told(cluster, kind, "HostsFailing", "lb-2: its agent is not connected")
+            said = await told(cluster, kind, "HostsFailing", "lb-2: agent is not connected")
             assert said["hostsInStep"] == "1/2"
             assert await web(8090) == (200, "node-1")
         await told(cluster, kind, "HostsFailing", "2 of 2 hosts")

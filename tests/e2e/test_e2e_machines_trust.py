@@ -184,7 +184,7 @@ async def test_a_machine_that_is_named_no_more_or_whose_certificate_ends_is_told
     pki.issue(ca, pki.Leaf("tls", "", uri=uri), pair, soon)
     async with node(1, place), machine.running():
         await told(cluster, kind, "Programmed")
-        await told(cluster, kind, "HostsFailing", "lb-1: its agent is not connected")
+        await told(cluster, kind, "HostsFailing", "lb-1: agent is not connected")
         assert await web(8150) == (200, "node-1")
         machine.certify(authority, f"edge/{kind}")
         await told(cluster, kind, "Programmed")

@@ -178,7 +178,7 @@ class Story:
     def serves(self) -> list[int]:
         """Return the ports of the endpoints after a compile pass, as in the controller."""
         for _ in range(2):
-            self.balancer.take(self.world.compiled())
+            self.balancer.update(self.world.compiled())
             self.world.engine.commit({front.owned(EDGE): self.balancer.owned})
         found = self.balancer.compiled.balancer
         assert isinstance(found, Machines)

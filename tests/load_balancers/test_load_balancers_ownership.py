@@ -26,7 +26,7 @@ class Story:
     def turn(self) -> list[str]:
         """Run a compile pass as in the controller; return the owned upstreams."""
         for _ in range(2):
-            self.balancer.take(self.world.compiled())
+            self.balancer.update(self.world.compiled())
             self.world.engine.commit({front.owned(self.balancer.key): self.balancer.owned})
         return sorted(str(each) for each in self.balancer.owned)
 

@@ -18,7 +18,7 @@ from gatehouse.compiler.frontends import external_load_balancer as front
 from gatehouse.compiler.ir.load_balancing import LoadBalancer
 from gatehouse.controller.load_balancers import status_reporter
 from gatehouse.controller.load_balancers.balancer import Balancer
-from gatehouse.controller.load_balancers.metrics import figures
+from gatehouse.controller.load_balancers.metrics import host_metrics
 from gatehouse.controller.metrics import collector_registry
 from gatehouse.dataplane.delivery import HostReport
 from gatehouse.dataplane.nginx_plus import Server, seconds
@@ -88,7 +88,7 @@ async def test_metrics_of_every_host_are_exported() -> None:
         found.want({known.name: (hosts, holdings)})
         await until(lambda: held(fakes[0]) == ["10.0.0.1:30080"])
         await until(lambda: fakes[1].calls != [] and fakes[1].calls[-1].status == 404)
-        collected = collector_registry(lambda: figures([known], found))
+        collected = collector_registry(lambda: host_metrics([known], found))
         server, where = HealthServer(lambda: "", collected), free_port()
         await server.start(f"127.0.0.1:{where}")
         try:
@@ -114,9 +114,9 @@ def test_host_that_fails_everything_does_not_flood_events() -> None:
     known = Balancer(("ExternalLoadBalancer", "nlk", "edge"), world.compiled(), {})
     failing = tuple((f"http/u{number}", "404 UpstreamNotFound: no") for number in range(500))
     known.reports[URLS[0]] = HostReport(URLS[0], failing=failing)
-    told = [each for each in status_reporter._troubles(known) if each.reason == "UpstreamFailing"]
+    told = [each for each in status_reporter._problems(known) if each.reason == "UpstreamFailing"]
     assert len(told) == status_reporter.MAX_EVENTS + 1
-    assert told[-1].message == f"{URLS[0]}: others fail too, beside those that Events tell of"
+    assert told[-1].message == f"{URLS[0]}: more upstreams failed; Events show the first 10"
 
 
 def test_the_table_has_a_row_for_each_host() -> None:

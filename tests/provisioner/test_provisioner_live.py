@@ -1,4 +1,4 @@
-"""What is made for Gateways at a real API server, and how it follows changes."""
+"""Objects of Gateways at a real API server, and their reaction to changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the controller measures, as a Prometheus collects it."""
+"""Prometheus metrics of the controller."""
 
 from __future__ import annotations
 
@@ -11,39 +11,40 @@ from prometheus_client.registry import Collector
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """A measurement, as it is when asked."""
+    """Current value of a metric."""
 
     value: float
     help: str
     total: bool = False
-    """Whether it only ever grows."""
+    """Whether it is a counter; otherwise it is a gauge."""
     labels: tuple[str, ...] = ()
-    """Given: there are several values, told apart by these; ``value`` means nothing."""
+    """Label names. If not empty, :attr:`values` applies instead of :attr:`value`."""
     values: Mapping[tuple[str, ...], float] = {}
+    """Values by label values."""
 
 
-Figures = Callable[[], Mapping[str, Metric]]
+Metrics = Callable[[], Mapping[str, Metric]]
 
 
 class _Collector(Collector):
-    def __init__(self, figures: Figures) -> None:
-        self._figures = figures
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        for name, figure in self._figures().items():
-            family = CounterMetricFamily if figure.total else GaugeMetricFamily
-            full = f"gatehouse_controller_{name}"
-            if not figure.labels:
-                yield family(full, figure.help, value=figure.value)
+        for name, metric in self._metrics().items():
+            family = CounterMetricFamily if metric.total else GaugeMetricFamily
+            full_name = f"gatehouse_controller_{name}"
+            if not metric.labels:
+                yield family(full_name, metric.help, value=metric.value)
                 continue
-            several = family(full, figure.help, labels=figure.labels)
-            for said, value in figure.values.items():
-                several.add_metric(said, value)
-            yield several
+            labelled = family(full_name, metric.help, labels=metric.labels)
+            for label_values, value in metric.values.items():
+                labelled.add_metric(label_values, value)
+            yield labelled
 
 
-def collector_registry(figures: Figures) -> CollectorRegistry:
-    """Give what a Prometheus collects."""
-    made = CollectorRegistry()
-    made.register(_Collector(figures))
-    return made
+def collector_registry(metrics: Metrics) -> CollectorRegistry:
+    """Return a registry that reads ``metrics`` at each scrape."""
+    registry = CollectorRegistry()
+    registry.register(_Collector(metrics))
+    return registry

@@ -1,4 +1,4 @@
-"""What can be measured of each host."""
+"""Metrics of each host of a load balancer."""
 
 from __future__ import annotations
 
@@ -15,59 +15,60 @@ _HOST = ("load_balancer", "host")
 Values = Mapping[tuple[str, ...], float]
 
 
-def figures(
+def host_metrics(
     balancers: Iterable[Balancer], fleet: Fleet, machines: Machines | None = None
 ) -> Mapping[str, Metric]:
-    """Give figures by name, each with a value for every host."""
+    """Return metrics by name, each with a value for every host."""
     workers = fleet.workers()
-    known = {place: worker.knowledge for place, worker in workers.items()}
+    knowledge = {host: worker.knowledge for host, worker in workers.items()}
     reports = {(each.name, report.host): report for each in balancers for report in each.ordered()}
-    ours = machines.agreed() if machines is not None else {}
+    machine_times = machines.synchronized_at() if machines is not None else {}
     now = time.monotonic()
-    agreed: dict[tuple[str, ...], float] = {
-        place: now - each.agreed_at for place, each in known.items() if each.agreed_at is not None
+    seconds_since_sync: dict[tuple[str, ...], float] = {
+        host: now - each.agreed_at for host, each in knowledge.items() if each.agreed_at is not None
     }
     up: dict[tuple[str, ...], float] = {
-        place: float(each.connected) for place, each in known.items()
+        host: float(each.connected) for host, each in knowledge.items()
     }
-    agreed |= {place: now - each for place, each in ours.items()}
+    seconds_since_sync |= {host: now - each for host, each in machine_times.items()}
     if machines is not None:
-        up |= {place: float(each) for place, each in machines.connected().items()}
-    asked: dict[tuple[str, ...], float] = {
-        (*place, *said): float(count)
-        for place, worker in workers.items()
-        for said, count in worker.calls.items()
+        up |= {host: float(each) for host, each in machines.connected().items()}
+    requests: dict[tuple[str, ...], float] = {
+        (*host, *call_labels): float(count)
+        for host, worker in workers.items()
+        for call_labels, count in worker.calls.items()
     }
     return {
-        "load_balancer_up": _now(
+        "load_balancer_up": _gauge(
             "Whether the host answered the last time, or its agent is connected.", up
         ),
-        "load_balancer_behind": _now(
+        "load_balancer_behind": _gauge(
             "Upstreams that are not known to hold what they are to hold.",
-            {place: float(each.behind) for place, each in reports.items()},
+            {host: float(each.behind) for host, each in reports.items()},
         ),
-        "load_balancer_failing": _now(
+        "load_balancer_failing": _gauge(
             "Upstreams that the host refused to change.",
-            {place: float(len(each.failing)) for place, each in reports.items()},
+            {host: float(len(each.failing)) for host, each in reports.items()},
         ),
-        "load_balancer_agreed_seconds": _now(
-            "Seconds since the host was last seen to hold all that it is to hold.", agreed
+        "load_balancer_agreed_seconds": _gauge(
+            "Seconds since the host was last seen to hold all that it is to hold.",
+            seconds_since_sync,
         ),
-        "load_balancer_retries": _total(
+        "load_balancer_retries": _counter(
             "Attempts that failed, and so are made again.",
-            {place: float(each.retries) for place, each in known.items()},
+            {host: float(each.retries) for host, each in knowledge.items()},
         ),
-        "load_balancer_drifts": _total(
+        "load_balancer_drifts": _counter(
             "Upstreams of ours that somebody else changed, and that were put right.",
-            {place: float(each.drifts) for place, each in known.items()},
+            {host: float(each.drifts) for host, each in knowledge.items()},
         ),
-        "load_balancer_requests": _total("Requests to hosts.", asked, "method", "outcome"),
+        "load_balancer_requests": _counter("Requests to hosts.", requests, "method", "outcome"),
     }
 
 
-def _now(text: str, values: Values) -> Metric:
-    return Metric(0.0, text, labels=_HOST, values=values)
+def _gauge(help_text: str, values: Values) -> Metric:
+    return Metric(0.0, help_text, labels=_HOST, values=values)
 
 
-def _total(text: str, values: Values, *more: str) -> Metric:
-    return Metric(0.0, text, total=True, labels=(*_HOST, *more), values=values)
+def _counter(help_text: str, values: Values, *more_labels: str) -> Metric:
+    return Metric(0.0, help_text, total=True, labels=(*_HOST, *more_labels), values=values)

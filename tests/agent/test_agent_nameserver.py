@@ -132,16 +132,16 @@ async def test_without_news_an_answer_is_held_back(monkeypatch: pytest.MonkeyPat
     async with serving(web=ONE) as server:
         worker = Worker(server, "web")
         first = await worker.ask()
-        assert not server.settled("web")
+        assert not server.is_resolved("web")
         worker.send()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.3):
                 await worker.answer()
-        assert server.settled("web")
+        assert server.is_resolved("web")
         server.publish({"web": TWO})
         assert len(await worker.answer()) == 2
-        assert await server.taken(["web"], 1)
-        monkeypatch.setattr(nameserver, "HELD_SECONDS", 0.05)
+        assert await server.wait_resolved(["web"], 1)
+        monkeypatch.setattr(nameserver, "MAX_DELAY_SECONDS", 0.05)
         assert await worker.ask() != first
         # Another one is not made to wait for what it never had.
         assert len(await Worker(server, "web").ask()) == 2
@@ -154,10 +154,10 @@ async def test_a_question_that_is_repeated_had_no_answer() -> None:
         worker.repeat()
         assert await worker.answer() == first
         # Who lost the answer has not learned anything yet.
-        assert not server.settled("web")
+        assert not server.is_resolved("web")
         worker.send()
         async with asyncio.timeout(5):
-            while not server.settled("web"):
+            while not server.is_resolved("web"):
                 await asyncio.sleep(0.01)
 
 
@@ -184,15 +184,15 @@ async def test_a_change_counts_as_taken_only_by_the_workers_that_serve() -> None
     async with serving(web=ONE) as server:
         old = Worker(server, "web")
         await old.ask()
-        server.replaced()
+        server.workers_replaced()
         server.publish({"web": TWO})
         await old.ask()
-        assert not await server.taken(["web"], 0.1)
+        assert not await server.wait_resolved(["web"], 0.1)
         new = Worker(server, "web")
-        waiting = asyncio.create_task(server.taken(["web"], 5))
+        waiting = asyncio.create_task(server.wait_resolved(["web"], 5))
         await new.ask()
         assert await waiting
-        assert not server.settled("web")
+        assert not server.is_resolved("web")
 
 
 async def test_hundreds_of_endpoints_are_fetched_over_a_stream() -> None:

@@ -131,7 +131,7 @@ async def test_what_it_refuses_is_named_and_all_else_is_served(
         assert await get(port) == (200, "two")
         other = sidecar_configs.resource("juggler", "p", {})
         report = await plane.served(website(port, one, party("p", authority), other))
-        assert "juggler/p: this agent has no such companion" in report.instances[0].error
+        assert "juggler/p: this agent has no such sidecar" in report.instances[0].error
         assert await get(port) == (200, "one")
 
 
@@ -196,7 +196,7 @@ async def test_one_that_hangs_is_said_replaced_and_told_again(
         plane.publish(website(port, two, *both))
         report = await plane.until(lambda report: bool(report.instances[0].rejected))
         (refused,) = report.instances[0].rejected
-        assert "it did not answer within 0.3 s" in refused.reason
+        assert "no response within 0.3 s" in refused.reason
         monkeypatch.setattr(owners, "CONTROL_TIMEOUT_SECONDS", 10.0)
         await plane.until(lambda report: report.programmed and not report.instances[0].rejected)
         assert (await check(tmp_path, "p"), await check(tmp_path, "q")) == (401, 401)

@@ -182,7 +182,7 @@ async def test_a_connector_that_cannot_start_is_said_in_its_last_words(
         (tmp_path / "run" / "connectors").rmdir()
         control_plane.server.publish(GATEWAY, bundle(port, authority, free_port()))
         report = await control_plane.until(lambda report: bool(report.error))
-        assert "connector: it ended at once: FileNotFoundError" in report.error
+        assert "connector: exited at start: FileNotFoundError" in report.error
         assert (await post(port))[0] == 204
 
 
@@ -218,7 +218,7 @@ async def test_a_connector_that_hangs_is_said_and_replaced(
             monkeypatch.setattr(sidecars, "CONTROL_TIMEOUT_SECONDS", 0.3)
             control_plane.server.publish(GATEWAY, bundle(port, authority, endpoint, free_port()))
             report = await control_plane.until(lambda report: bool(report.error))
-            assert "connector: it did not answer within 0.3 s" in report.error
+            assert "connector: no response within 0.3 s" in report.error
             monkeypatch.undo()
             async with asyncio.timeout(20):
                 while await post(port) != (200, b"hello"):

@@ -72,7 +72,10 @@ def test_flags_go_before_the_environment_and_that_before_the_file(tmp_path: Path
         ({"NGINX_AGENT_COMMAND_SERVER_PORT": "70000"}, "command.server.port"),
         ({"NGINX_AGENT_COMMAND_AUTH_TOKENPATH": "/t"}, "command.tls.ca"),
         ({"NGINX_AGENT_COMMAND_AUTH_TOKEN": "t"}, "command.tls.ca"),
-        ({"NGINX_AGENT_COMMAND_TLS_CERT": "/c"}, "command.tls.cert and command.tls.key"),
+        (
+            {"NGINX_AGENT_COMMAND_TLS_CERT": "/c"},
+            "command.tls.cert: must be set together with command.tls.key",
+        ),
         ({"NGINX_AGENT_COMMAND_TLS_SKIP_VERIFY": "true"}, "command.tls.skip_verify"),
         ({"NGINX_AGENT_COMMAND_TLS_SKIP_VERIFY": "maybe"}, "command.tls.skip_verify"),
         ({"NGINX_AGENT_COMMAND_SERVER_TYPE": "http"}, "command.server.type"),
@@ -149,7 +152,7 @@ def test_only_files_in_allowed_directories_are_taken() -> None:
 def test_a_file_that_has_no_token_in_it_is_named(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "token"
     file.write_bytes(content)
-    with pytest.raises(OSError, match="has no token in it"):
+    with pytest.raises(OSError, match="no valid token in the file"):
         Token(file).read()
 
 

@@ -74,11 +74,11 @@ envoy_server_live{} 1
 
 
 def test_what_envoy_counts_is_told_in_our_words() -> None:
-    found = kube_metrics.renamed(ENVOYS)
+    found = kube_metrics.convert(ENVOYS)
     assert [each for each in found.splitlines() if not each.startswith("#")] == OURS.split("\n")
     assert "# TYPE gatehouse_kube_request_seconds histogram\n" in found
     assert "envoy_gatehouse" not in found
-    assert kube_metrics.renamed("") == ""
+    assert kube_metrics.convert("") == ""
 
 
 @pytest.fixture(autouse=True)

@@ -210,7 +210,7 @@ async def test_an_upstream_without_endpoints_does_not_exist() -> None:
         found = await ask(server, "_endpoints._tcp.web.gatehouse.", "SRV")
         assert found.rcode() == dns.rcode.NXDOMAIN
         server.publish({})
-        assert server.known() == {}
+        assert server.published() == {}
 
 
 async def test_it_listens_where_it_did_unless_somebody_else_does() -> None:

@@ -199,7 +199,7 @@ def test_what_others_remove_comes_back_at_once(node: Node, kind: str) -> None:
 def test_an_address_that_another_interface_has_moves(node: Node) -> None:
     node.machine.run("ip", "addr", "add", f"{FOUR}/32", "dev", "lo")
     printed = node.once("setup")
-    assert f"took {FOUR} from lo" in printed
+    assert f"removed {FOUR} from lo" in printed
     assert FOUR not in node.addresses()["lo"]
     assert {FOUR, SIX} <= node.addresses()["gatehouse"]
 
@@ -208,9 +208,9 @@ def test_an_address_that_another_interface_has_moves(node: Node) -> None:
 def test_a_second_set_up_has_nothing_to_do_and_cleaning_leaves_nothing(
     node: Node, kind: str
 ) -> None:
-    assert "made the interface gatehouse" in node.once("setup", "--conntrack", kind)
+    assert "created interface gatehouse" in node.once("setup", "--conntrack", kind)
     assert node.once("setup", "--conntrack", kind) == "Everything was in order.\n"
-    assert "removed the interface gatehouse" in node.once("cleanup", "--conntrack", kind)
+    assert "removed interface gatehouse" in node.once("cleanup", "--conntrack", kind)
     assert "gatehouse" not in node.addresses()
     for words in ("nft list ruleset", "iptables -t raw -S", "ip6tables -t raw -S"):
         assert FOUR not in node.machine.run(*words.split())
@@ -224,7 +224,7 @@ def test_an_interface_of_somebody_else_is_left_alone(node: Node) -> None:
         node.machine.enter(*node.command("run")), capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert "the interface gatehouse is of the kind veth" in done.stderr
+    assert "interface gatehouse has kind veth" in done.stderr
     assert FOUR not in node.addresses()["gatehouse"]
 
 

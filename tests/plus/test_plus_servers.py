@@ -157,7 +157,7 @@ async def test_an_action_shows_what_there_is(fake: FakePlus, tmp_path: Path) -> 
     ("action", "error"),
     [
         (update(upstream="x"), "404 UpstreamNotFound: upstream not found"),
-        (update(struct(weight=1)), "a server without \"server\": {'weight': 1.0}"),
+        (update(struct(weight=1)), "\"server\" missing in {'weight': 1.0}"),
         (update(struct(server="10.0.0.1", weight=0)), '400 UpstreamBadWeight: invalid "weight"'),
         (command_pb2.NGINXPlusAction(), "None is not supported by this agent"),
     ],
@@ -174,9 +174,9 @@ async def test_an_action_that_cannot_be_done_says_why(
 @pytest.mark.parametrize(
     ("fault", "error"),
     [
-        (Fault(status=502, garbage="<html>"), "status 502, and what came with it is no JSON"),
-        (Fault(cut=True), "the connection ended without an answer|Connection reset"),
-        (Fault(delay=2.0), "no answer within 0.2 s"),
+        (Fault(status=502, garbage="<html>"), "status 502 with a body that is not JSON"),
+        (Fault(cut=True), "connection closed without a response|Connection reset"),
+        (Fault(delay=2.0), "no response within 0.2 s"),
         (Fault(status=503, code="Busy", text="later"), "503 Busy: later"),
     ],
 )

@@ -28,7 +28,7 @@ _OPTIONS = (
 
 
 class Token:
-    """A bearer token that never changes, or one from a file that the kubelet replaces at intervals."""
+    """A bearer token that never changes, or one from a file that the kubelet replaces."""
 
     def __init__(self, path: Path | None, fixed: str = "") -> None:
         self._path = path

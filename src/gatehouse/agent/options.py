@@ -189,7 +189,7 @@ def _build(values: Mapping[str, Any]) -> Options:
     if not host:
         raise OptionsError("command.server.host: required")
     level = text("log.level").lower()
-    features = _parse_list(values.get("features", "configuration"))
+    features = _list(values.get("features", "configuration"))
     _reject_unsupported(values, features)
     return Options(
         server_host=host,
@@ -203,10 +203,8 @@ def _build(values: Mapping[str, Any]) -> Options:
         labels=_labels(values.get("labels")),
         log_level=_LEVELS.get(level, level),
         log_format=text("gatehouse.log_format").lower(),
-        allowed_directories=_parse_list(values.get("allowed_directories", CONFIG_DIR)),
-        treat_warnings_as_errors=_parse_bool(
-            values, "data_plane_config.nginx.treat_warnings_as_errors"
-        ),
+        allowed_directories=_list(values.get("allowed_directories", CONFIG_DIR)),
+        treat_warnings_as_errors=_bool(values, "data_plane_config.nginx.treat_warnings_as_errors"),
         root=Path(text("gatehouse.root", "/var/lib/gatehouse")).absolute(),
         run_dir=Path(text("gatehouse.run_dir", "/var/run/gatehouse")).absolute(),
         health_address=text("gatehouse.health_address"),
@@ -236,7 +234,7 @@ def _reject_unsupported(values: Mapping[str, Any], features: tuple[str, ...]) ->
     """Raise OptionsError for settings that would change what the agent does; others are ignored."""
     if str(values.get("command.server.type", "grpc")).lower() != "grpc":
         raise OptionsError("command.server.type: not supported, must be grpc")
-    if _parse_bool(values, "command.tls.skip_verify"):
+    if _bool(values, "command.tls.skip_verify"):
         raise OptionsError("command.tls.skip_verify: not supported, must be false")
     if "configuration" not in features:
         raise OptionsError("features: must include 'configuration'")
@@ -266,14 +264,14 @@ def _checked(options: Options) -> Options:
     return options
 
 
-def _parse_bool(values: Mapping[str, Any], key: str) -> bool:
+def _bool(values: Mapping[str, Any], key: str) -> bool:
     value = str(values.get(key, "false")).lower()
     if value not in ("true", "false"):
         raise OptionsError(f"{key}: {value!r} must be true or false")
     return value == "true"
 
 
-def _parse_list(value: Any) -> tuple[str, ...]:
+def _list(value: Any) -> tuple[str, ...]:
     """Parse a list, which is comma-separated in environment variables and flags."""
     items = value if isinstance(value, list) else str(value).split(",")
     return tuple(str(item).strip().rstrip("/") or "/" for item in items if str(item).strip())

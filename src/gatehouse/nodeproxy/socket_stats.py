@@ -1,4 +1,4 @@
-"""What the kernel says of the sockets at the advertised addresses."""
+"""Kernel statistics of the sockets on the advertised addresses."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from pathlib import Path
 from gatehouse.nodeproxy.options import Address, Options
 
 _ESTABLISHED, _LISTEN = "01", "0A"
-"""States of TCP as the kernel writes them."""
+"""TCP states in the kernel's notation."""
 
 
 def addresses_without_listener(options: Options) -> str:
-    """Say at which addresses nobody listens; empty if somebody does at each."""
+    """Return the addresses without a listener, as text. Empty if all have one."""
     found = in_state(_LISTEN, options)
     return ", ".join(str(each) for each, sockets in found.items() if not sockets)
 
 
 def established(options: Options) -> int:
-    """Count the connections to the advertised addresses."""
+    """Return the number of connections to the advertised addresses."""
     return sum(in_state(_ESTABLISHED, options).values())
 
 
 def in_state(state: str, options: Options) -> dict[Address, int]:
-    """Count the sockets in a state at each of the advertised addresses."""
+    """Return the number of sockets in a state on each advertised address."""
     return count(state, options.addresses, options.port, _tables())
 
 
 def count(state: str, addresses: Iterable[Address], port: int, tables: str) -> dict[Address, int]:
-    """Count sockets in tables as /proc/net/tcp has them."""
+    """Return the number of sockets by address from tables in the format of /proc/net/tcp."""
     ends = {f"{_hexadecimal(each)}:{port:04X}": each for each in addresses}
     found = dict.fromkeys(ends.values(), 0)
     for line in tables.splitlines():
@@ -40,7 +40,7 @@ def count(state: str, addresses: Iterable[Address], port: int, tables: str) -> d
 
 
 def _hexadecimal(address: Address) -> str:
-    """Write an address as the kernel does: words of 32 bits in the machine's order."""
+    """Return an address in the kernel's notation: 32-bit words in host byte order."""
     packed = address.packed
     return "".join(
         f"{struct.unpack('=I', packed[at : at + 4])[0]:08X}" for at in range(0, len(packed), 4)

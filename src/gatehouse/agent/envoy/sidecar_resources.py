@@ -66,11 +66,9 @@ class SidecarResources:
             }.items()
             if each is not None
         }
-        accepted = tuple(
-            each for name, each in accepted.items() if self._accepted.get(name) != each
-        )
+        changed = tuple(each for name, each in accepted.items() if self._accepted.get(name) != each)
         removed = tuple((SIDECAR_CONFIG, name) for name in self._accepted.keys() - accepted.keys())
         nonce, self._nonce = self._nonce, ""
         self.desired = self._accepted = accepted
         reasons = {name: reason for name, reason in rejected.items() if name in self._names}
-        return SidecarResult(nonce, accepted, removed, reasons)
+        return SidecarResult(nonce, changed, removed, reasons)

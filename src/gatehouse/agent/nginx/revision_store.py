@@ -52,7 +52,7 @@ class _WrittenRevision(msgspec.Struct, frozen=True):
 
     @property
     def reusable(self) -> dict[str, Entry]:
-        """What of it another generation may keep."""
+        """Entries that another revision can reuse, by path."""
         return {
             entry.path: entry
             for entry in self.manifest.entries
@@ -238,9 +238,7 @@ class RevisionStore:
         secure_files.write_private_file(staged / MANIFEST, msgspec.json.encode(manifest))
 
     def _add_runtime_files(self, staged: Path) -> None:
-        """Add files of the current revision that old workers still open for requests by their old
-        names.
-        """
+        """Add runtime files of the current revision, which old workers open by their old names."""
         current = self.current()
         if current is None:
             return

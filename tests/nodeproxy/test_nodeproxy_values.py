@@ -1,4 +1,4 @@
-"""What a node proxy makes of its options: configurations, manifests, zones, refusals."""
+"""Generated files of a node proxy: configurations, manifests, zones; and rejected options."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def options(gateway: str = "192.0.2.2:8443", **more: object) -> Options:
         (["--connections", "0"], "--connections: 0 must be at least 1"),
     ],
 )
-def test_bad_options_are_refused_by_their_name(flags: list[str], said: str) -> None:
+def test_invalid_option_is_named(flags: list[str], said: str) -> None:
     given = ["node-proxy", "setup", *flags]
     if "--address" not in flags:
         given += ["--address", FOUR]
@@ -66,7 +66,7 @@ def test_bad_options_are_refused_by_their_name(flags: list[str], said: str) -> N
     assert said in str(result.exception)
 
 
-def test_a_gateway_by_name_is_asked_of_the_nodes_name_servers() -> None:
+def test_gateway_name_is_resolved_by_node_name_servers() -> None:
     asked = options("api.example.com:8443")
     servers = nginx.nameservers("search x\nnameserver 10.0.0.2\nnameserver fd00::53\nnameserver\n")
     text = nginx.configuration(asked, servers)
@@ -81,7 +81,7 @@ def test_a_gateway_by_name_is_asked_of_the_nodes_name_servers() -> None:
 
 @pytest.mark.parametrize("gateway", ["192.0.2.2:8443", "[2001:db8::2]:8443", "localhost:8443"])
 @pytest.mark.parametrize("proxy", ["nginx", "haproxy"])
-def test_the_proxies_accept_their_configurations(
+def test_proxies_accept_generated_configurations(
     tmp_path: Path, proxy: str, gateway: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if proxy == "haproxy" and not shutil.which("haproxy"):
@@ -98,7 +98,7 @@ def test_the_proxies_accept_their_configurations(
     assert done.returncode == 0, done.stderr
 
 
-def test_the_zone_answers_one_name_and_hides_no_other() -> None:
+def test_zone_has_only_one_name() -> None:
     zone = dns.zone.from_text(coredns.zone(parse_addresses((FOUR, SIX))), relativize=False)
     assert str(zone.origin) == "kubernetes.default.svc.cluster.local."
     assert zone.origin is not None
@@ -115,7 +115,7 @@ def test_the_zone_answers_one_name_and_hides_no_other() -> None:
     assert "kubernetes.default.svc.cluster.local.:8053 {" in coredns.corefile()
 
 
-def test_sockets_are_counted_as_the_kernel_writes_them() -> None:
+def test_sockets_are_counted_from_proc_net_tcp() -> None:
     tables = (
         "  sl  local_address rem_address   st tx_queue\n"
         "   0: 0302010A:01BB 00000000:0000 0A 00000000\n"
@@ -140,7 +140,7 @@ def manifests(*more: str) -> list[dict[str, object]]:
     return list(yaml.safe_load_all(result.output))
 
 
-def test_the_daemon_set_has_just_the_needed_capabilities() -> None:
+def test_daemon_set_has_minimal_capabilities() -> None:
     account, daemon_set = manifests("--connections", "500", "--cleanup", "--pull-secret", "pull")
     assert account["automountServiceAccountToken"] is False
     pod = daemon_set["spec"]["template"]["spec"]  # type: ignore[index]
@@ -166,7 +166,7 @@ def test_the_daemon_set_has_just_the_needed_capabilities() -> None:
     assert again["spec"]["template"]["spec"]["containers"][0]["args"] == flags
 
 
-def test_the_master_service_and_the_names_come_when_asked_for() -> None:
+def test_master_service_and_zone_are_optional() -> None:
     assert [each["kind"] for each in manifests()] == ["ServiceAccount", "DaemonSet"]
     found = manifests("--master", "service")[2:]
     assert [each["kind"] for each in found] == ["Service", "EndpointSlice", "EndpointSlice"]

@@ -15,7 +15,7 @@ _LOCATIONS = (
 
 
 def bundle() -> Path | None:
-    """Return the CA file named by SSL_CERT_FILE, or else one at a usual location, or None."""
+    """Return the CA file named by SSL_CERT_FILE, otherwise one at a usual location, or None."""
     configured = ssl.get_default_verify_paths().cafile
     candidates = [Path(path) for path in (*([configured] if configured else ()), *_LOCATIONS)]
     return next((path for path in candidates if path.is_file()), None)

@@ -11,7 +11,7 @@ import msgspec
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Tracking = Literal["auto", "nftables", "iptables", "keep"]
-"""How connection tracking is disabled. `keep`: it is not."""
+"""Method to disable connection tracking. `keep`: do not disable it."""
 
 ProxyKind = Literal["auto", "haproxy", "nginx"]
 LinkKind = Literal["dummy", "bridge"]

@@ -109,7 +109,7 @@ class ResourceCache:
         self._close(keys)
         found = {key: self.held(*key) for key in keys}
         removed = [key for key, each in found.items() if each is None]
-        # A subscription by name gets a removal whenever it asks; a wildcard gets it only once.
+        # A subscription by name gets a removal at each request. A wildcard gets it only once.
         self.publication.unmark_absent(key for key in removed if key[0] not in NON_WILDCARD)
         self.store_accepted([each for each in found.values() if each is not None], removed)
 

@@ -199,7 +199,7 @@ class Applier:
         return staged
 
     def _seed(self) -> None:
-        """Give a new master the current endpoints as seeds, since it has resolved none yet."""
+        """Write the current endpoints as seeds for a new master, which has resolved none yet."""
         current = self._revisions.current()
         assert current is not None
         manifest = self._revisions.manifest(current)

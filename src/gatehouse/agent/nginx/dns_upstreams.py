@@ -63,9 +63,9 @@ class DNSUpstreams:
         """Return whether NGINX has resolved all seeds."""
         return bool(manifest.seeds) and not self._unresolved(manifest.seeds)
 
-    def can_update_without_reload(self, present: Manifest, wanted: Manifest) -> bool:
-        """Return whether all seeds of `present` are still endpoints in `wanted`."""
-        endpoints = self._reader.read(wanted)
+    def can_update_without_reload(self, present: Manifest, desired: Manifest) -> bool:
+        """Return whether all seeds of `present` are still endpoints in `desired`."""
+        endpoints = self._reader.read(desired)
         return all(
             set(seeds) <= set(endpoints.get(name, ())) for name, seeds in present.seeds.items()
         )

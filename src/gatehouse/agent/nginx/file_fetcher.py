@@ -27,7 +27,7 @@ A control plane that writes thousands of statuses may take 0.2 s to respond.
 """
 
 UNARY_MAX_BYTES = 64 << 10
-"""Size in bytes up to which a file is fetched in fetch_one message. Larger ones are streamed.
+"""Size in bytes up to which a file is fetched in one message. Larger ones are streamed.
 
 These limits bound the data in flight: at 10 kB/s it takes 32 s, and all of it is fetched again
 after the connection is lost.
@@ -35,7 +35,7 @@ after the connection is lost.
 
 ATTEMPTS = 4
 RETRY_SECONDS = 0.5
-"""Attempts for fetch_one file, and the pause in seconds before the second, which doubles."""
+"""Attempts for one file, and the pause in seconds before the second, which doubles."""
 
 _FINAL = (
     grpc.StatusCode.NOT_FOUND,

@@ -1,4 +1,4 @@
-"""Main configuration file of a revision, which the agent generates: processes, files, version."""
+"""Main configuration file of a revision, which the agent generates: processes, paths, version."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def render(
     user: str = "",
     nameserver: int = 0,
 ) -> str:
-    """Return the text of `nginx.conf`. `files` are the files in the revision.
+    """Return the text of `nginx.conf`. `files` are the paths of the files in the revision.
 
     `shutdown`: time in seconds for which connections may keep an old worker. `user`: user of the
     workers, set only if the master runs as root. `nameserver`: port of the agent's name server, 0

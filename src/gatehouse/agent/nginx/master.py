@@ -43,7 +43,7 @@ def start(binary: NginxBinary, paths: Paths) -> Master:
 
 
 def read_pid_file(paths: Paths) -> int | None:
-    """Return the pid in the PID file, or None if there is none."""
+    """Return the pid in the PID file, or None if it cannot be read."""
     try:
         return int(paths.pid.read_text(encoding="ascii"))
     except (OSError, ValueError):

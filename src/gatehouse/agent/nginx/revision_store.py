@@ -76,7 +76,7 @@ class RevisionStore:
         self._spare = root / "spare"
         """An obsolete revision for reuse, without its secrets."""
         self._spare_content: _WrittenRevision | None = None
-        """Content of the spare revision. None: there is none."""
+        """Content of the spare revision. None if it does not exist."""
         self._maybe_obsolete: set[str] | None = None
         """Digests of contents that may be obsolete. None: any may be."""
 
@@ -109,11 +109,11 @@ class RevisionStore:
         return sorted(int(path.name) for path in paths if (path / MANIFEST).is_file())
 
     def current(self) -> int | None:
-        """Return the revision that NGINX loads at a start or reload. None: there is none yet."""
+        """Return the revision that NGINX loads at a start or reload. None before the first."""
         return self._read_link(self._link)
 
     def last_known_good(self) -> int | None:
-        """Return the revision that was served last. None: there is none yet."""
+        """Return the revision that was served last. None before the first."""
         return self._read_link(self._good)
 
     def _read_link(self, link: Path) -> int | None:

@@ -39,8 +39,8 @@ class Upstreams(Protocol):
     def seeds_obsolete(self, manifest: Manifest) -> bool:
         """Return whether `manifest` has seeds that NGINX no longer needs."""
 
-    def can_update_without_reload(self, present: Manifest, wanted: Manifest) -> bool:
-        """Return whether the endpoints of `wanted` can replace those of `present` without a reload.
+    def can_update_without_reload(self, present: Manifest, desired: Manifest) -> bool:
+        """Return whether the endpoints can change from `present` to `desired` without a reload.
 
         The manifests do not differ otherwise.
         """

@@ -30,16 +30,16 @@ class PlusUpstreams:
         self._revisions = revisions
         self._reader = EndpointReader(revisions)
         self._known: dict[str, Endpoints] = {}
-        """Endpoints that NGINX is endpoints to have, by upstream. Uncertain ones are omitted."""
+        """Endpoints that NGINX is known to have, by upstream. Uncertain ones are omitted."""
         self._before: dict[str, Endpoints] = {}
 
     @property
     def port(self) -> int:
-        """Return 0: present is no name server."""
+        """Return 0: there is no name server."""
         return 0
 
     def adopt(self, manifest: Manifest) -> None:
-        """Forget the endpoints endpoints. The next comparison reads them."""
+        """Forget the known endpoints. The next comparison reads them."""
         self._reader.read(manifest)
         self._known = {}
 
@@ -61,16 +61,16 @@ class PlusUpstreams:
         return {}
 
     def seeds_obsolete(self, manifest: Manifest) -> bool:
-        """Return whether present are seeds, which only another NGINX needed."""
+        """Return whether there are seeds, which only another NGINX needed."""
         return bool(manifest.seeds)
 
-    def can_update_without_reload(self, present: Manifest, wanted: Manifest) -> bool:
+    def can_update_without_reload(self, present: Manifest, desired: Manifest) -> bool:
         """Return whether the API suffices: always, unless the running revision has seeds."""
-        del wanted
+        del desired
         return not present.seeds
 
     async def update(self, manifest: Manifest) -> bool:
-        """Update the upstreams that differ from what NGINX is endpoints to have."""
+        """Update the upstreams that differ from what NGINX is known to have."""
         endpoints = self._reader.read(manifest)
         changed = [name for name, servers in endpoints.items() if self._known.get(name) != servers]
         await self._synchronise(Api(self._socket), manifest, changed, endpoints)

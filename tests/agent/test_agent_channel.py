@@ -206,7 +206,7 @@ async def test_token_change_applies_to_next_call(
         staged.replace(token)
         await plane.programmed(idle("one"))
         assert seen == ["good:pod-1", "good:pod-1#second"]
-        assert channel.log.read_text().count('"connected"') == 1, "nothing was connected anew"
+        assert channel.log.read_text().count('"connected"') == 1, "an agent reconnected"
 
 
 async def test_certificates_renewed_by_gatehouse_certs_are_reloaded(

@@ -148,7 +148,7 @@ async def is_not_begun_with(
             async with asyncio.timeout(20):
                 while not await answers(port):
                     await asyncio.sleep(0.05)
-            # Whenever NGINX begins anew, it begins with what works.
+            # NGINX always restarts with the last known good configuration.
             agent.kill_nginx()
             await until(lambda: agent.log().count("nginx died") >= 1)
             async with asyncio.timeout(20):

@@ -99,7 +99,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     allowed_directories: tuple[str, ...] = (CONFIG_DIR,)
     """Directories for files, as the control plane names them. Files elsewhere are rejected."""
     treat_warnings_as_errors: bool = False
-    """Whether a configuration is rejected if `nginx -t` prints a warning."""
+    """True if a configuration is rejected if `nginx -t` prints a warning."""
     root: Path = Path("/var/lib/gatehouse")
     """Directory of configurations, which must survive restarts."""
     run_dir: Path = Path("/var/run/gatehouse")
@@ -132,7 +132,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tls(self) -> bool:
-        """Whether the connection uses TLS."""
+        """Return whether the connection uses TLS."""
         return self.ca is not None or self.cert is not None or bool(self.server_name)
 
 

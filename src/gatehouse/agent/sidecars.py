@@ -98,19 +98,19 @@ class SidecarProcess:
         secure_files.make_private_dir(self._directory)
         self._process: WatchedProcess | None = None
         self._answered = False
-        """Whether the process answered a request. If it then stops answering, it is exiting."""
+        """True if the process answered a request. If it then stops answering, it is exiting."""
         self._configurations: tuple[Path, ...] = ()
         self._lock = asyncio.Lock()
         self._process_set = asyncio.Event()
 
     @property
     def running(self) -> bool:
-        """Whether the process is alive."""
+        """Return whether the process is alive."""
         return self._process is not None and not self._process.exited.is_set()
 
     @property
     def needed(self) -> bool:
-        """Whether a configuration needs the sidecar."""
+        """Return whether a configuration needs the sidecar."""
         return bool(self._configurations)
 
     def adopt(self) -> None:

@@ -22,7 +22,7 @@ class Node:
         self._link = Link(options.interface, options.link, options.addresses)
         self._rules = conntrack.rules(options.tracking, options.addresses, options.port)
         self.problem = "not checked yet"
-        """Why the node's network is not as desired. Empty if it is."""
+        """Reason why the node's network is not as desired. Empty if it is."""
         self.checks = 0
         """Number of checks."""
         self.repairs = 0

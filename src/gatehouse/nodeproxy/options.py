@@ -68,7 +68,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """`host:port` of /livez, /readyz and /metrics."""
     directory: Path = Path("/run/gatehouse-node-proxy")
     cleanup: bool = False
-    """Whether to remove the network configuration at exit."""
+    """Remove the network configuration at exit."""
 
 
 def parse_address(text: str) -> Address:

@@ -44,7 +44,7 @@ class Supervisor:
 
     @property
     def alive(self) -> bool:
-        """Whether the proxy is running."""
+        """Return whether the proxy is running."""
         return self._process is not None
 
     async def prepare(self) -> None:

@@ -17,7 +17,7 @@ class PendingDeadline(Protocol):
 class DeadlineWaiter:
     """Waits for an event until the deadline of the expected client reaction.
 
-    The deadline is set when the expectation first appears and is kept while it stays equal.
+    The deadline starts when the expectation appears and does not change while it stays equal.
     """
 
     def __init__(self) -> None:

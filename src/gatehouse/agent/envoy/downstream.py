@@ -39,7 +39,7 @@ class Downstream:
 
     @property
     def connected(self) -> bool:
-        """Whether Envoy is connected."""
+        """Return whether Envoy is connected."""
         return self._relay.stream is not None
 
     def wake(self) -> None:

@@ -63,9 +63,8 @@ class Relay:
         self.node: base_pb2.Node | None = None
         """Envoy's node message. None: not received yet."""
         self.needs_resubscribe = False
-        """Whether the control plane believes that Envoy has what it lacks.
-
-        It needs a new stream.
+        """True if the control plane believes that Envoy has what it lacks, so a new stream is
+        needed.
         """
         self.stream: delta.DeltaStream | None = None
         self.requests: list[DeltaRequest] = []
@@ -80,7 +79,7 @@ class Relay:
         """Types subscribed to on the current stream to the control plane."""
         self._unanswered: dict[str, _Unanswered] = {}
         self._had_resources = False
-        """Whether the Envoy of the current stream had resources before."""
+        """True if the Envoy of the current stream had resources before."""
         self._unsubscribed: set[Key] = set()
         """Resources that Envoy did not subscribe to in time, until it is certain it never will."""
 
@@ -187,7 +186,7 @@ class Relay:
 
     @property
     def serving(self) -> bool:
-        """Whether Envoy has accepted a configuration: listeners, or that there are none."""
+        """Return whether Envoy has accepted a configuration: listeners, or that there are none."""
         state = self._subscription(LISTENER)
         if state is None:
             return False
@@ -203,7 +202,7 @@ class Relay:
 
     @property
     def changed(self) -> bool:
-        """Whether there are changes to store."""
+        """Return whether there are changes to store."""
         return bool(self._cache.changes)
 
     def changes(self) -> list[AcceptedChange]:

@@ -42,7 +42,7 @@ class SidecarManager:
         self._served: dict[str, dict[str, Resource]] = {each.name: {} for each in processes}
         """Configurations that each sidecar accepted, by name of the resource."""
         self._failed = False
-        """Whether a sidecar failed, which says nothing about the validity of its configurations."""
+        """True if a sidecar failed, which says nothing about the validity of its configurations."""
 
     def wake(self) -> None:
         """Check whether the configurations changed."""

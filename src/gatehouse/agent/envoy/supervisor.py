@@ -58,7 +58,7 @@ class Supervisor:
 
     @property
     def alive(self) -> bool:
-        """Whether an Envoy is running."""
+        """Return whether an Envoy is running."""
         return self.process is not None
 
     def adopt(self) -> bool:

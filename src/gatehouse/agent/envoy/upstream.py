@@ -40,7 +40,7 @@ class Upstream:
 
     @property
     def connected(self) -> bool:
-        """Whether the control plane has accepted the stream."""
+        """Return whether the control plane has accepted the stream."""
         return self._reconnecting.connected
 
     async def run(self) -> None:

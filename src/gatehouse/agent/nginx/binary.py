@@ -40,7 +40,7 @@ class NginxBinary(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def plus(self) -> bool:
-        """Whether it is NGINX Plus."""
+        """Return whether it is NGINX Plus."""
         return bool(self.release)
 
     @property

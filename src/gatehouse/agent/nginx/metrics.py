@@ -71,8 +71,8 @@ class AgentMetrics(Collector):
 def _parse_stub_status(text: str) -> Iterator[Sample]:
     """Parse NGINX's stub_status page. Yields nothing for any other text.
 
-    There is no page while NGINX does not run, or if it was built without the module. The names are
-    those of NGINX's own exporter, so its dashboards work.
+    The page is missing while NGINX does not run, or if it was built without the module. The names
+    are those of NGINX's own exporter, so its dashboards work.
     """
     words = text.replace(":", " ").split()
     if len(words) != 16:

@@ -86,7 +86,7 @@ class MPISession:
 
     @property
     def connected(self) -> bool:
-        """Whether the control plane has accepted the connection."""
+        """Return whether the control plane has accepted the connection."""
         return self._reconnecting.connected
 
     async def run(self) -> None:

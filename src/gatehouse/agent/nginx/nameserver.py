@@ -63,7 +63,7 @@ class _Client:
         self.delayed: asyncio.TimerHandle | None = None
         """Timer of the delayed response, or None if none is delayed."""
         self.unanswered = False
-        """Whether the last query is unanswered."""
+        """True if the last query is unanswered."""
         self.send: Callable[[], None] = lambda: None
 
     def send_delayed(self) -> None:

@@ -43,7 +43,7 @@ class Supervisor:
 
     @property
     def running(self) -> bool:
-        """Whether the master is alive."""
+        """Return whether the master is alive."""
         return self.master is not None
 
     async def adopt(self) -> bool:

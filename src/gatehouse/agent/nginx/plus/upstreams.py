@@ -35,7 +35,7 @@ class PlusUpstreams:
 
     @property
     def port(self) -> int:
-        """Return 0: there is no name server."""
+        """Return 0, because NGINX Plus does not use the name server."""
         return 0
 
     def adopt(self, manifest: Manifest) -> None:

@@ -123,7 +123,7 @@ async def test_ca_rotation_keeps_old_and_new_agents_connected(
     only_new.write_bytes(channel.new.pem)
     async with agent(channel.environment("pod-old"), channel.log):
         await channel.connected("pod-old")
-        # First everybody gets to trust both, then the server's certificate is of the new one.
+        # First all agents trust both CAs, then the server uses a certificate of the new one.
         _replace(both, channel.agents_ca)
         channel.serve(channel.new)
         async with (
@@ -132,7 +132,7 @@ async def test_ca_rotation_keeps_old_and_new_agents_connected(
         ):
             await channel.connected("pod-old", "pod-both", "pod-new")
             await channel.plane.programmed(idle("one"))
-            # Those that connected under the old one come back under the new.
+            # Agents that connected under the old CA reconnect under the new one.
             await channel.plane.restart()
             await channel.connected("pod-old", "pod-both", "pod-new")
 
@@ -173,7 +173,7 @@ async def test_agent_without_client_certificate_is_rejected_when_required(channe
         await channel.connected("pod-1")
         while "connection lost" not in bare.read_text():
             await asyncio.sleep(0.05)
-        # Whose certificates count changes while the server runs; nobody is cut off.
+        # The accepted client CA changes while the server runs. No connection is closed.
         _replace(channel.new.file, plane.client_ca)
         await plane.programmed(idle("one"))
         for issued, mine in zip(channel.new.issue("pod-1"), pair, strict=True):
@@ -235,6 +235,6 @@ async def test_certificates_renewed_by_gatehouse_certs_are_reloaded(
         async with agent(channel.environment("pod-new", authority.cert), channel.log):
             await channel.connected("pod-old", "pod-new")
             await plane.programmed(idle("one"))
-            # Who knows only the authority as it was comes back too: it kept its key.
+            # An agent that knows only the old CA reconnects too, because the CA key is unchanged.
             await plane.restart()
             await channel.connected("pod-old", "pod-new")

@@ -198,11 +198,11 @@ async def test_new_upstream_is_served_from_first_request(
         await control_plane.programmed(forwarding(port, (backends.endpoints(0), 1)))
         async with Load(port) as load:
             for number in range(8):
-                # Another cluster each time: an upstream that NGINX never had.
+                # A new cluster each time, so that NGINX never had its upstream.
                 shares = ((backends.endpoints(number % 3), 1),)
                 await control_plane.programmed(forwarding(port, *shares, cluster=f"d{number}"))
                 await asyncio.sleep(0.2)
-            # What was begun with is removed before NGINX could do without it: by a reload.
+            # A seed is removed by a reload before NGINX has resolved the upstream.
             await control_plane.programmed(
                 forwarding(port, (backends.endpoints(2), 1), cluster="d7")
             )
@@ -260,7 +260,7 @@ async def test_restarted_master_has_newest_endpoints(
         async with asyncio.timeout(10):
             while not statuses:
                 with contextlib.suppress(aiohttp.ClientError):
-                    # Refused until there is a new master; its first answer must be good.
+                    # Connections fail until a new master runs. Its first response must be right.
                     if not procfs.is_alive(dead):
                         statuses.append(await get(port))
         assert statuses == [(200, "1")]
@@ -320,7 +320,7 @@ async def test_nginx_without_name_resolution_is_reloaded(
 ) -> None:
     monkeypatch.setattr(nginx_binary, "RESOLVING", (99, 0, 0))
     port = free_port()
-    # Such as Debian 12's, where there is one.
+    # For example the NGINX of Debian 12, if installed.
     old = {"GATEHOUSE_AGENT_NGINX": os.environ.get("OLD_NGINX", "")}
     options = main.options_from_environment(control_plane.environment(tmp_path) | old)
     async with Backends(2).serving() as backends, running(options):

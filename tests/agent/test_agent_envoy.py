@@ -396,7 +396,7 @@ async def test_shutdown_is_announced_and_loses_no_request(
             stop.set()
             await plane.until(lambda report: not report.instances)
             before = traffic.count
-            # For a moment whoever chooses among data planes goes on connecting to this one.
+            # Load balancers continue to connect to this data plane for a moment.
             await asyncio.sleep(supervisor.SHUTDOWN_DELAY_SECONDS / 3)
         assert traffic.count > before
         await until(lambda: not envoys(tmp_path), 40)

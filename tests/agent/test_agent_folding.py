@@ -52,5 +52,5 @@ async def test_served_version_is_never_two_applies_behind(
     assert confirmed[-1][0] == CHANGES
     assert 2 <= len(confirmed) <= took / RETIRING + 1
     for (_, known), (following, _) in itertools.pairwise(confirmed):
-        # What there was when an apply ended is in the next one, and so in the traffic after it.
+        # The next apply has the version that was newest when the previous one ended.
         assert following >= known

@@ -56,7 +56,7 @@ async def test_configuration_that_does_not_fit_is_applied_when_space_is_free(
             assert "gatehouse/noise/large-" in report.error
             assert "No space left on device" in report.error
             await load.flows()
-            # What was fetched in vain takes no room from what fits.
+            # Contents of the failed apply take no space from the one that fits.
             await control_plane.programmed(answering(port, "three", noise("b", 1_400_000)))
             assert await get(port) == (200, "three")
             control_plane.server.publish(GATEWAY, answering(port, "two", *large))

@@ -82,7 +82,7 @@ async def test_agent_killed_during_reload(
             await agent.died()
             await load.flows()
             if step in (Step.TESTED, Step.CONFIRMED):
-                # What it had begun with may be outdated when the next one begins.
+                # Seeds of the killed agent may be outdated when the next one starts.
                 control_plane.server.publish(GATEWAY, answering(port, "three"))
             await again(control_plane, agent)
             await load.flows()

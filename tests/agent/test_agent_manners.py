@@ -159,7 +159,7 @@ async def test_request_longer_than_drain_timeout_is_aborted(
         writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         assert (await reader.readuntil(b"one")).startswith(b"HTTP/1.1 200")
         writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n")
-        # NGINX has begun to read it.
+        # NGINX has started to read the request.
         await asyncio.sleep(0.5)
         process.terminate()
         assert await asyncio.to_thread(process.wait, 20) == 0
@@ -179,13 +179,13 @@ async def test_agent_as_pid_1_reaps_orphans_restarts_nginx_and_drains(
         await control_plane.until(lambda report: bool(report.instances))
         await control_plane.programmed(answering(port, "one"))
         first = inner(process)
-        # A grandchild whose parent ends becomes a child of process 1.
+        # A grandchild whose parent exits becomes a child of PID 1.
         words = ("nsenter", "-t", str(first), "-p", "sh", "-c", "setsid sleep 0.2 & exit")
         await asyncio.to_thread(subprocess.run, words, check=True)
         await until(lambda: any(_sleeps(pid) for pid in procfs.children(first)))
         await until(lambda: not any(_sleeps(pid) for pid in procfs.children(first)))
         await until(lambda: procfs.zombies(first) == [])
-        # So do the workers of a master that is killed.
+        # So do the workers of a killed master.
         (master,) = procfs.children(first)
         os.kill(master, signal.SIGKILL)
         await until(lambda: bool(procfs.children(first) - {master}))
@@ -215,7 +215,7 @@ async def test_agent_runs_without_root_on_read_only_file_system(
     writable.mkdir()
     for path in (tmp_path, control_plane.directory):
         path.chmod(0o755)
-    # The directory is a file system of its own; everything else that can be written to is not.
+    # The directory is a separate file system. All other file systems become read-only.
     script = (
         "set -e; mount --make-rprivate /; mount -t tmpfs -o mode=0777 tmpfs $0; "
         "for m in / /tmp /dev/shm /run; do "
@@ -230,7 +230,7 @@ async def test_agent_runs_without_root_on_read_only_file_system(
         await control_plane.programmed(answering(port, "two", SECRET))
         assert await get(port) == (200, "two")
         assert effective_user(process.pid) == 65534
-        # Where it runs, nothing else can be written to.
+        # The agent cannot write anywhere else.
         probe = ("nsenter", "-t", str(process.pid), "-m", "touch", str(tmp_path / "elsewhere"))
         tried = await asyncio.to_thread(subprocess.run, probe, capture_output=True, check=False)
         assert b"Read-only file system" in tried.stderr
@@ -347,7 +347,7 @@ async def test_log_has_configured_format_and_level(
     environ = environment(control_plane, tmp_path) | {"GATEHOUSE_LOG_FORMAT": ""}
     arguments = ("--log-format", style, "--log-level", "warn")
     file = tmp_path / "agent.yaml"
-    # Among them what the field's agent has and this one has not: it is said, and left out.
+    # One option exists only in NGINX Agent: it is logged and ignored.
     file.write_text("features: [configuration, metrics]\ncollector: {enabled: true}\n")
     async with agent(environ, tmp_path / "log", *arguments, "--config", str(file)):
         await control_plane.until(lambda report: bool(report.instances))

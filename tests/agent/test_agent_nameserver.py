@@ -33,7 +33,7 @@ async def serving(**known: Endpoints) -> AsyncIterator[Nameserver]:
     finally:
         SOCKETS.close()
         server.stop()
-        # Closed streams are gone at the next turns of the loop.
+        # Closed streams are removed in the next iterations of the event loop.
         await asyncio.sleep(0.01)
 
 
@@ -116,7 +116,7 @@ async def test_queries_outside_zone_are_not_answered() -> None:
     async with serving(web=ONE) as server:
         for kind in ("A", "SRV"):
             assert (await ask(server, "example.com.", kind)).rcode() == dns.rcode.NXDOMAIN
-        # NGINX would drop what it has, of which a new agent does not know yet.
+        # After NXDOMAIN NGINX would drop endpoints that a new agent does not know yet.
         unknown = Worker(server, "other")
         unknown.send()
         with pytest.raises(TimeoutError):
@@ -143,7 +143,7 @@ async def test_unchanged_response_is_delayed(monkeypatch: pytest.MonkeyPatch) ->
         assert await server.wait_resolved(["web"], 1)
         monkeypatch.setattr(nameserver, "MAX_DELAY_SECONDS", 0.05)
         assert await worker.ask() != first
-        # Another one is not made to wait for what it never had.
+        # A response to a new client is not delayed.
         assert len(await Worker(server, "web").ask()) == 2
 
 
@@ -153,7 +153,7 @@ async def test_repeated_query_counts_as_lost_response() -> None:
         first = await worker.ask()
         worker.repeat()
         assert await worker.answer() == first
-        # Who lost the answer has not learned anything yet.
+        # A client that lost the response has no endpoints yet.
         assert not server.is_resolved("web")
         worker.send()
         async with asyncio.timeout(5):
@@ -166,7 +166,7 @@ async def test_responses_to_one_client_are_rate_limited() -> None:
     async with serving(**known) as server:
         workers = [Worker(server, "n0") for _ in range(2)]
         for worker in workers:
-            # What is not read yet must fit into what a socket holds by default.
+            # Unread responses must fit into the default socket buffer.
             worker.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 212_992 // 2)
             for number, name in enumerate(known):
                 query = dns.message.make_query(f"_endpoints._tcp.{name}.gatehouse.", "SRV")

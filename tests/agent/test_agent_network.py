@@ -85,7 +85,7 @@ async def test_fetch_continues_after_connection_is_cut(
         assert await get(port) == (200, "two")
         assert master_pid(tmp_path) == master
         if len(sizes) > 1:
-            # Only what was on its way when it happened is asked for twice.
+            # Only files in flight when the connection was cut are requested twice.
             assert fetched.total() <= len(sizes) + 2 + 8
             assert max(fetched.values()) == 2
 

@@ -159,7 +159,7 @@ async def test_api_failure_is_reported_and_retried(
             assert report.instances[0].confirmed == good.version
             assert await get(port) == (200, "0")
             assert (await get(health, "/readyz"))[0] == 200
-            # A lost answer to a request that was carried out is no reason to do it twice.
+            # A request that succeeded is not repeated when its response is lost.
             plus.fail(Fault("POST", cut=True, after=True))
             await control_plane.until(lambda report: report.programmed, 60)
         assert await get(port) == (200, "1")

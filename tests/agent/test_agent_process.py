@@ -164,7 +164,7 @@ async def test_version_stays_confirmed_after_control_plane_restart(
         with structlog.testing.capture_logs() as logs:
             await control_plane.restart()
             await control_plane.until(lambda report: bool(report.instances))
-            # Before anything is published, and ready all the while.
+            # Before a publication. The agent stays ready.
             async with asyncio.timeout(20):
                 while not await connected():
                     await asyncio.sleep(0.02)

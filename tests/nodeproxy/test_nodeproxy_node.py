@@ -152,7 +152,7 @@ def test_pods_reach_gateway_by_advertised_addresses(node: Node, proxy: str) -> N
 
 @pytest.mark.parametrize("kind", FILTERS)
 def test_connections_to_advertised_address_are_not_tracked(node: Node, kind: str) -> None:
-    # With a rule that needs tracking the kernel tracks what it is not told to leave alone.
+    # With a rule that needs tracking the kernel tracks all connections without a notrack rule.
     node.machine.run("nft", "add", "table", "inet", "other")
     node.machine.run(
         *("nft", "add", "chain", "inet", "other", "seen"),

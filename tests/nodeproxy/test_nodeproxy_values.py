@@ -89,7 +89,7 @@ def test_proxies_accept_generated_configurations(
     resolv = tmp_path / "resolv.conf"
     resolv.write_text("nameserver 127.0.0.1\n")
     monkeypatch.setattr(proxies, "RESOLV_CONF", resolv)
-    # Their tests bind, so that the addresses must be some that this machine has.
+    # The proxies' tests bind, so the addresses must exist on this machine.
     here = (ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1"))
     asked = options(gateway, proxy=proxy, directory=tmp_path, port=free_port())
     found = proxies.choose(msgspec.structs.replace(asked, addresses=here))
@@ -159,7 +159,7 @@ def test_daemon_set_has_minimal_capabilities() -> None:
         assert container["securityContext"]["allowPrivilegeEscalation"] is False
     flags = pod["containers"][0]["args"]
     assert flags[:2] == ["node-proxy", "run"]
-    # The flags in the manifest are flags that the command takes.
+    # The command accepts the flags in the manifest.
     result = CliRunner().invoke(command, [*flags[:1], "manifests", *flags[2:], "--image", "i"])
     assert result.exit_code == 0, result.output
     again = list(yaml.safe_load_all(result.output))[1]

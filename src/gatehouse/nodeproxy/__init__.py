@@ -5,13 +5,13 @@ cluster has. On each node an interface gets these addresses. A local proxy (HAPr
 stream module) accepts the connections and forwards them to the gateway of the hosting cluster, with
 a PROXY header that names the original destination. TLS is passed through.
 
-- ``options``: checked options. ``main``: start-up, reconciliation and shutdown.
-- ``network_interface``: interface with the addresses. ``conntrack``: firewall rules that disable
-  connection tracking. ``node_network``: both.
-- ``haproxy``, ``nginx``: proxy configurations. ``proxies``: selection of the proxy. ``supervisor``:
-  its process.
-- ``socket_stats``, ``metrics``: kernel socket counts, and metrics. ``commands``: execution of
-  commands.
+- ``options``: checked options.
+- ``main``: start-up, reconciliation and shutdown.
+- ``network_interface``, ``conntrack``: interface with the addresses, and rules that disable
+  connection tracking. ``node_network``: both together.
+- ``haproxy``, ``nginx``: configurations. ``proxies``: selection. ``supervisor``: the process.
+- ``socket_stats``, ``metrics``: kernel socket counts, and metrics.
+- ``commands``: execution of commands.
 - ``manifests``, ``coredns``: objects to install in the hosted cluster.
 
 Never here: the control plane, the Kubernetes API, TLS termination.

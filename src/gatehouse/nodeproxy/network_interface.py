@@ -62,10 +62,10 @@ class Link(msgspec.Struct, frozen=True):
 
         Raises CommandError.
         """
-        found = (await _show()).get(self.name)
-        if found is None:
+        state = (await _show()).get(self.name)
+        if state is None:
             return []
-        if found.kind != self.kind:
+        if state.kind != self.kind:
             raise CommandError(f"interface {self.name} not removed: not managed by Gatehouse")
         await run("ip", "link", "del", self.name)
         return [f"removed interface {self.name}"]
@@ -73,8 +73,8 @@ class Link(msgspec.Struct, frozen=True):
     async def _remove_elsewhere(self, address: Address, state: dict[str, _State]) -> list[str]:
         """Remove an address of an earlier installation from all other interfaces."""
         done = []
-        for name, found in state.items():
-            if name != self.name and address in found.addresses:
+        for name, interface in state.items():
+            if name != self.name and address in interface.addresses:
                 await _remove(name, address)
                 done.append(f"removed {address} from {name}")
         return done
@@ -115,7 +115,7 @@ class _State(msgspec.Struct, frozen=True):
 
 
 async def _show() -> dict[str, _State]:
-    found: list[dict[str, Any]] = json.loads(await run("ip", "-json", "-details", "addr") or "[]")
+    links: list[dict[str, Any]] = json.loads(await run("ip", "-json", "-details", "addr") or "[]")
     return {
         link["ifname"]: _State(
             link.get("linkinfo", {}).get("info_kind", ""),
@@ -126,13 +126,13 @@ async def _show() -> dict[str, _State]:
                 if "local" in each
             ),
         )
-        for link in found
+        for link in links
         if "ifname" in link
     }
 
 
 async def _remove(name: str, address: Address) -> None:
-    found: list[dict[str, Any]] = json.loads(await run("ip", "-json", "addr", "show", "dev", name))
-    for each in found[0].get("addr_info", ()):
+    links: list[dict[str, Any]] = json.loads(await run("ip", "-json", "addr", "show", "dev", name))
+    for each in links[0].get("addr_info", ()):
         if each.get("local") == str(address):
             await run("ip", "addr", "del", f"{address}/{each['prefixlen']}", "dev", name)

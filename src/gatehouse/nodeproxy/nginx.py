@@ -53,15 +53,15 @@ stream {{
 
 def nameservers(resolv_conf: str) -> list[str]:
     """Return the name servers in a resolv.conf, as NGINX writes them."""
-    found = []
+    servers = []
     for line in resolv_conf.splitlines():
         words = line.split()
         if len(words) > 1 and words[0] == "nameserver":
             try:
-                found.append(_bracketed(str(ipaddress.ip_address(words[1]))))
+                servers.append(_bracketed(str(ipaddress.ip_address(words[1]))))
             except ValueError:
                 continue
-    return found
+    return servers
 
 
 def _resolver(options: Options, servers: Sequence[str]) -> str:

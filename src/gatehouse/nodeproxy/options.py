@@ -74,25 +74,30 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 def parse_address(text: str) -> Address:
     """Parse an advertised address. Raises OptionsError."""
     try:
-        found = ipaddress.ip_address(text.strip("[]"))
+        address = ipaddress.ip_address(text.strip("[]"))
     except ValueError as error:
         raise OptionsError(f"--address: {text!r} is not an IP address") from error
-    if isinstance(found, ipaddress.IPv6Address) and found.scope_id:
+    if isinstance(address, ipaddress.IPv6Address) and address.scope_id:
         raise OptionsError(f"--address: {text!r} must not have a scope")
-    if found.is_unspecified or found.is_multicast or found.is_loopback or found.is_link_local:
+    if (
+        address.is_unspecified
+        or address.is_multicast
+        or address.is_loopback
+        or address.is_link_local
+    ):
         raise OptionsError(f"--address: {text} cannot be a kube-apiserver's address")
-    return found
+    return address
 
 
 def parse_addresses(texts: tuple[str, ...]) -> tuple[Address, ...]:
     """Parse all advertised addresses and sort IPv4 before IPv6. Raises OptionsError."""
-    found = sorted(map(parse_address, texts), key=lambda each: each.version)
-    versions = [each.version for each in found]
-    if not found:
+    addresses = sorted(map(parse_address, texts), key=lambda each: each.version)
+    versions = [each.version for each in addresses]
+    if not addresses:
         raise OptionsError("--address: required")
     if len(versions) != len(set(versions)):
         raise OptionsError("--address: at most one of IPv4 and one of IPv6")
-    return tuple(found)
+    return tuple(addresses)
 
 
 def parse_gateway(text: str) -> Gateway:
@@ -101,12 +106,12 @@ def parse_gateway(text: str) -> Gateway:
     bare = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or not 1 <= int(port) <= 65535:
         raise OptionsError(f"--gateway: {text!r} must be host:port")
-    found = Gateway(bare, int(port))
-    if found.address is None and not _NAME.fullmatch(bare):
+    gateway = Gateway(bare, int(port))
+    if gateway.address is None and not _NAME.fullmatch(bare):
         raise OptionsError(f"--gateway: {bare!r} must be a DNS name or an IP address")
-    if found.address is not None and found.address.version == 6 and host == bare:
+    if gateway.address is not None and gateway.address.version == 6 and host == bare:
         raise OptionsError(f"--gateway: write the IPv6 address in brackets: [{bare}]:{port}")
-    return found
+    return gateway
 
 
 def check(options: Options) -> Options:

@@ -14,8 +14,8 @@ _ESTABLISHED, _LISTEN = "01", "0A"
 
 def addresses_without_listener(options: Options) -> str:
     """Return the addresses without a listener, as text. Empty if all have one."""
-    found = in_state(_LISTEN, options)
-    return ", ".join(str(each) for each, sockets in found.items() if not sockets)
+    counts = in_state(_LISTEN, options)
+    return ", ".join(str(each) for each, sockets in counts.items() if not sockets)
 
 
 def established(options: Options) -> int:
@@ -31,12 +31,12 @@ def in_state(state: str, options: Options) -> dict[Address, int]:
 def count(state: str, addresses: Iterable[Address], port: int, tables: str) -> dict[Address, int]:
     """Return the number of sockets by address from tables in the format of /proc/net/tcp."""
     ends = {f"{_hexadecimal(each)}:{port:04X}": each for each in addresses}
-    found = dict.fromkeys(ends.values(), 0)
+    counts = dict.fromkeys(ends.values(), 0)
     for line in tables.splitlines():
         words = line.split()
         if len(words) > 3 and words[3] == state and words[1] in ends:
-            found[ends[words[1]]] += 1
-    return found
+            counts[ends[words[1]]] += 1
+    return counts
 
 
 def _hexadecimal(address: Address) -> str:
@@ -48,10 +48,10 @@ def _hexadecimal(address: Address) -> str:
 
 
 def _tables() -> str:
-    found = []
+    tables = []
     for name in ("tcp", "tcp6"):
         try:
-            found.append(Path(f"/proc/net/{name}").read_text(encoding="ascii"))
+            tables.append(Path(f"/proc/net/{name}").read_text(encoding="ascii"))
         except OSError:
             continue
-    return "".join(found)
+    return "".join(tables)

@@ -134,7 +134,7 @@ class Supervisor:
 
 def _running(directory: Path) -> list[tuple[int, str]]:
     """Return pid and configuration file name of each proxy started from this directory."""
-    found = []
+    proxies = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -146,5 +146,5 @@ def _running(directory: Path) -> list[tuple[int, str]]:
             continue
         for word in words:
             if word.startswith(f"{directory}/") and word.endswith(".conf"):
-                found.append((pid, Path(word).name))
-    return found
+                proxies.append((pid, Path(word).name))
+    return proxies

@@ -108,11 +108,11 @@ def _duration(ending: str) -> Callable[[_Samples, _Labels, float], None]:
         cluster, _, verb = labels["of"].partition("|")
         if not verb or ":" in verb:
             return
-        found = {"cluster": unquote(cluster), "verb": verb.strip()}
+        series = {"cluster": unquote(cluster), "verb": verb.strip()}
         if "le" in labels:
-            found["le"] = _bucket_bound(labels["le"])
+            series["le"] = _bucket_bound(labels["le"])
         scale = 1000 if ending == "_sum" else 1
-        samples.add("request_seconds", found, value / scale, ending)
+        samples.add("request_seconds", series, value / scale, ending)
 
     return count
 
@@ -125,8 +125,8 @@ def _long_running(samples: _Samples, labels: _Labels, value: float) -> None:
 def _in_flight(samples: _Samples, labels: _Labels, value: float) -> None:
     cluster, schema = _cluster_and_schema(labels["envoy_cluster_name"])
     server = labels["envoy_endpoint_address"]
-    found = {"cluster": cluster, "schema": schema, "server": server}
-    samples.add("requests_in_flight", found, value)
+    series = {"cluster": cluster, "schema": schema, "server": server}
+    samples.add("requests_in_flight", series, value)
 
 
 def _healthy(samples: _Samples, labels: _Labels, value: float) -> None:

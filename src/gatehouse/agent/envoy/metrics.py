@@ -62,12 +62,12 @@ def add_labels(text: str, labels: Mapping[str, str]) -> str:
 
 def _lines(text: str, added: str) -> Iterator[str]:
     for line in text.splitlines():
-        found = _SAMPLE.match(line)
-        if found is None:
+        match = _SAMPLE.match(line)
+        if match is None:
             if line.startswith("#"):
                 yield line
             continue
-        name, own, value = found.groups()
+        name, own, value = match.groups()
         all_labels = ",".join(filter(None, (own, added)))
         yield f"{name}{{{all_labels}}} {value}" if all_labels else f"{name} {value}"
 

@@ -64,8 +64,8 @@ class ResourceCache:
         self.publication.mark_absent(
             left if type_url in NON_WILDCARD else [*left, (type_url, WILDCARD)]
         )
-        self.publication.unmark_absent(each.key for each in new)
-        self.open[type_url].update(removed, (each.name for each in new))
+        self.publication.unmark_absent(resource.key for resource in new)
+        self.open[type_url].update(removed, (resource.name for resource in new))
         self.heard.add(type_url)
 
     def invalidate(self) -> None:
@@ -97,7 +97,11 @@ class ResourceCache:
     def store_accepted(self, new: Iterable[Resource], removed: Iterable[Key]) -> None:
         """Record that Envoy accepted resources, which need not be held any longer."""
         change = AcceptedChange(
-            tuple(each for each in new if self._accepted_version(each.key) != each.version),
+            tuple(
+                resource
+                for resource in new
+                if self._accepted_version(resource.key) != resource.version
+            ),
             tuple(key for key in removed if self.accepted.get(*key) is not None),
         )
         if change.new or change.gone:
@@ -107,11 +111,13 @@ class ResourceCache:
     def on_ack(self, keys: Collection[Key]) -> None:
         """Record that Envoy has what is held for `keys`."""
         self._close(keys)
-        found = {key: self.held(*key) for key in keys}
-        removed = [key for key, each in found.items() if each is None]
+        by_key = {key: self.held(*key) for key in keys}
+        removed = [key for key, resource in by_key.items() if resource is None]
         # A subscription by name gets a removal at each request. A wildcard gets it only once.
         self.publication.unmark_absent(key for key in removed if key[0] not in NON_WILDCARD)
-        self.store_accepted([each for each in found.values() if each is not None], removed)
+        self.store_accepted(
+            [resource for resource in by_key.values() if resource is not None], removed
+        )
 
     def on_nack(self, has: Mapping[Key, str]) -> None:
         """Record that Envoy rejects what is held for the keys of `has`.
@@ -125,9 +131,11 @@ class ResourceCache:
         )
         accepted = {key: self.accepted.get(*key) for key in has}
         restored = [
-            each for key, each in accepted.items() if each and has[key] in ("", each.version)
+            resource
+            for key, resource in accepted.items()
+            if resource and has[key] in ("", resource.version)
         ]
-        self._hold(restored, has.keys() - {each.key for each in restored})
+        self._hold(restored, has.keys() - {resource.key for resource in restored})
 
     def drop(self, keys: Collection[Key]) -> None:
         """Drop held and accepted resources that Envoy does not subscribe to."""
@@ -163,7 +171,7 @@ class ResourceCache:
 
     def _hold(self, new: Collection[Resource], removed: Collection[Key]) -> None:
         if new or removed:
-            keys = [*(each.key for each in new), *removed]
+            keys = [*(resource.key for resource in new), *removed]
             self.publication.apply_changes(self.publication.current.changed(new, removed), keys)
 
 

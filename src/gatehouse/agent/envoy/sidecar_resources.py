@@ -25,7 +25,7 @@ class SidecarResources:
     """The newest sidecar configurations, and those that sidecars accepted last."""
 
     def __init__(self, stored: Iterable[Resource]) -> None:
-        self.desired: Mapping[str, Resource] = {each.name: each for each in stored}
+        self.desired: Mapping[str, Resource] = {resource.name: resource for resource in stored}
         """Desired configurations by name. Replaced by a new object at each change."""
         self._accepted = self.desired
         self._nonce = ""
@@ -34,9 +34,9 @@ class SidecarResources:
     def versions(self) -> dict[str, str]:
         """Return the versions to report to the control plane, by name."""
         known = {
-            name: each.version
-            for name, each in self._accepted.items()
-            if self.desired.get(name) == each
+            name: resource.version
+            for name, resource in self._accepted.items()
+            if self.desired.get(name) == resource
         }
         return dict.fromkeys((*self._accepted, *self.desired), UNKNOWN_VERSION) | known
 
@@ -46,9 +46,11 @@ class SidecarResources:
 
     def on_response(self, nonce: str, new: Iterable[Resource], removed: Iterable[str]) -> None:
         """Apply a response of the control plane."""
-        updated = {each.name: each for each in new}
+        updated = {resource.name: resource for resource in new}
         dropped = {*removed}
-        remaining = {name: each for name, each in self.desired.items() if name not in dropped}
+        remaining = {
+            name: resource for name, resource in self.desired.items() if name not in dropped
+        }
         self.desired = remaining | updated
         self._nonce, self._names = nonce, frozenset(updated) | dropped
 
@@ -59,14 +61,16 @@ class SidecarResources:
         if applied is not self.desired:
             return None
         accepted = {
-            name: each
-            for name, each in {
+            name: resource
+            for name, resource in {
                 **applied,
                 **{name: self._accepted.get(name) for name in rejected},
             }.items()
-            if each is not None
+            if resource is not None
         }
-        changed = tuple(each for name, each in accepted.items() if self._accepted.get(name) != each)
+        changed = tuple(
+            resource for name, resource in accepted.items() if self._accepted.get(name) != resource
+        )
         removed = tuple((SIDECAR_CONFIG, name) for name in self._accepted.keys() - accepted.keys())
         nonce, self._nonce = self._nonce, ""
         self.desired = self._accepted = accepted

@@ -56,18 +56,18 @@ class NginxBinary(msgspec.Struct, frozen=True, dict=True):
     @property
     def modules(self) -> list[str]:
         """Names of built-in modules, and of third-party modules with their version or directory."""
-        found = []
+        names = []
         for word in self.arguments.split():
             if word.startswith("--with-") and word.endswith("module"):
-                found.append(word.removeprefix("--with-"))
+                names.append(word.removeprefix("--with-"))
             elif word.startswith("--add-module="):
-                found.append(word.partition("=")[2].removesuffix("/nginx").rpartition("/")[2])
-        return found
+                names.append(word.partition("=")[2].removesuffix("/nginx").rpartition("/")[2])
+        return names
 
     def argument(self, name: str, default: str) -> str:
         """Return the value of a configure argument `--name=value`, or `default`."""
-        found = re.search(rf"--{re.escape(name)}=(\S+)", self.arguments)
-        return found[1] if found else default
+        match = re.search(rf"--{re.escape(name)}=(\S+)", self.arguments)
+        return match[1] if match else default
 
 
 def probe(path: Path) -> NginxBinary:
@@ -94,10 +94,10 @@ def find(named: str | None) -> Path:
     Raises :class:`NginxMissingError`.
     """
     if named is not None:
-        found = shutil.which(named)
-        if found is None:
+        executable = shutil.which(named)
+        if executable is None:
             raise NginxMissingError(f"{named} is not an executable file")
-        return Path(found).absolute()
+        return Path(executable).absolute()
     on_path = shutil.which("nginx")
     if on_path is not None:
         try:

@@ -52,14 +52,14 @@ def desired_servers(endpoints: Endpoints) -> list[Server]:
 
 def servers_match(endpoints: Endpoints, peers: Sequence[Server]) -> bool:
     """Return whether the peers in an upstream's status are exactly these endpoints."""
-    found = sorted((normalize_address(peer["server"]), peer["weight"]) for peer in peers)
+    actual = sorted((normalize_address(peer["server"]), peer["weight"]) for peer in peers)
     is_normal = all(
         peer["state"] not in ("down", "draining")
         and not peer["backup"]
         and not peer.get("max_conns")
         for peer in peers
     )
-    return is_normal and found == sorted(
+    return is_normal and actual == sorted(
         (normalize_address(each.encoded), each.weight) for each in endpoints
     )
 
@@ -73,14 +73,14 @@ def diff(present: Sequence[Server], desired: Sequence[Server]) -> Changes:
         unmatched.setdefault(_identity(server), []).append(server)
     add, change = [], []
     for server in _distinct(desired):
-        found = unmatched.get(_identity(server))
-        if not found:
+        candidates = unmatched.get(_identity(server))
+        if not candidates:
             add.append(_without_id(server))
             continue
-        known = found.pop(0)
+        known = candidates.pop(0)
         if differing := _differing(known, server):
             change.append((int(known["id"]), differing))
-    remove = sorted(int(server["id"]) for found in unmatched.values() for server in found)
+    remove = sorted(int(server["id"]) for servers in unmatched.values() for server in servers)
     return Changes(tuple(add), tuple(change), tuple(remove))
 
 

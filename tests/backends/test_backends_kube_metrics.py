@@ -40,7 +40,7 @@ async def counted(one: World, family: str) -> Series:
         aiohttp.ClientSession(connector=connector) as http,
         http.get(yarl.URL(path, encoded=True)) as answer,
     ):
-        text = kube_metrics.renamed(await answer.text())
+        text = kube_metrics.convert(await answer.text())
     found = re.findall(rf"^gatehouse_kube_{family}{{(.*)}} (\S+)$", text, re.M)
     return {labels: float(value) for labels, value in found}
 

@@ -56,7 +56,7 @@ async def test_ports_of_a_service_answer_on_a_machine_outside(
 
         if kind == "nginx":
             # What upstreams began with is left out once, a while later.
-            await logged(machine, "seeds left out")
+            await logged(machine, "seeds removed")
         reloads = await machine.figure("gatehouse_agent_reloads_total")
         await join(cluster, 2)
 

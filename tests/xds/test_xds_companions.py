@@ -30,14 +30,14 @@ class Accompanied(Chain):
         self.seen: object = None
 
     def accompany(self) -> bool:
-        described = self.relay.described
+        described = self.relay.sidecar_configs
         if described is self.seen:
             return False
         bad = [name for name, each in described.items() if each.body.startswith(b"bad")]
         self.relay.on_sidecar_result(described, dict.fromkeys(bad, "it is bad"))
         # What was taken before goes on in the place of what was refused.
-        self.seen = self.relay.described
-        self.does = dict(self.relay.described)
+        self.seen = self.relay.sidecar_configs
+        self.does = dict(self.relay.sidecar_configs)
         return True
 
     def step(self) -> bool:
@@ -106,7 +106,7 @@ def test_envoy_hears_of_a_listener_once_the_companion_does_what_it_needs() -> No
     chain.connect_relay()
     while Chain.step(chain):
         pass
-    assert chain.relay.described
+    assert chain.relay.sidecar_configs
     assert chain.envoy.has[LISTENER] == {}
     chain.finish()
     assert set(chain.envoy.has[LISTENER]) == {"l"}
@@ -163,9 +163,9 @@ def test_a_description_that_goes_while_no_stream_is_there_is_done_no_more() -> N
     chain.connect_relay()
     while Chain.step(chain):
         pass
-    assert chain.relay.described
+    assert chain.relay.sidecar_configs
     chain.publish(ResourceSet())
     chain.connect_relay()
     chain.finish()
-    assert not chain.relay.described
+    assert not chain.relay.sidecar_configs
     assert chain.does == {}

@@ -1,4 +1,4 @@
-"""What is measured on a node, in Prometheus' words."""
+"""Prometheus metrics of the node proxy."""
 
 from __future__ import annotations
 
@@ -19,37 +19,49 @@ _PREFIX = "gatehouse_node_proxy"
 
 
 class NodeMetrics(Collector):
-    """The node's figures, and after them the proxy's own, if it is one that tells any."""
+    """Collector of the node's metrics, followed by those of the proxy if it is HAProxy."""
 
     def __init__(self, options: Options, node: Node, supervisor: Supervisor, proxy: Path) -> None:
-        """``proxy``: the socket on which HAProxy tells its figures."""
+        """`proxy`: metrics socket of HAProxy."""
         self._options, self._node, self._supervisor = options, node, supervisor
         self._proxy = proxy
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
     async def text(self) -> bytes:
-        """Give what /metrics answers."""
-        return generate_latest(self._registry) + await _told(self._proxy)
+        """Return the /metrics page."""
+        return generate_latest(self._registry) + await _proxy_metrics(self._proxy)
 
     def collect(self) -> Iterator[Metric]:
-        """Give the figures of the moment, for the registry."""
+        """Yield the current metrics for the registry."""
         node = self._node
         yield from (
-            _gauge("in_order", "Whether the node's network is as it should be.", not node.trouble),
-            _gauge("in_order_seconds", "When it was found in order last.", node.last_success_at),
-            _gauge("proxy_up", "Whether the local proxy runs.", self._supervisor.alive),
+            _gauge(
+                "in_order",
+                "1 if the node's network is configured as desired, else 0.",
+                not node.problem,
+            ),
+            _gauge(
+                "in_order_seconds",
+                "Unix time of the last successful check, 0 if none.",
+                node.last_success_at,
+            ),
+            _gauge("proxy_up", "1 if the local proxy runs, else 0.", self._supervisor.alive),
             _gauge(
                 "connections",
                 "Established connections to the advertised addresses.",
                 socket_stats.established(self._options),
             ),
-            _counter("looks", "How often the node's network was looked at.", node.checks),
-            _counter("repairs", "How often it was found changed, and mended.", node.repairs),
-            _counter("failures", "How often it could not be put in order.", node.failures),
+            _counter("looks", "Checks of the node's network.", node.checks),
+            _counter(
+                "repairs", "Checks that corrected a change of the node's network.", node.repairs
+            ),
+            _counter(
+                "failures", "Checks that failed to correct the node's network.", node.failures
+            ),
             _counter(
                 "proxy_restarts",
-                "How often the local proxy died and was replaced.",
+                "Local proxy processes that died and were replaced.",
                 self._supervisor.restarts,
             ),
         )
@@ -63,15 +75,15 @@ def _counter(name: str, help_: str, value: float) -> Metric:
     return CounterMetricFamily(f"{_PREFIX}_{name}", help_, value)
 
 
-async def _told(path: Path) -> bytes:
-    """Ask HAProxy for its figures; nothing where there is none, or none that answers."""
+async def _proxy_metrics(path: Path) -> bytes:
+    """Return the metrics page of HAProxy. Empty if there is none or it does not respond."""
     try:
         async with asyncio.timeout(2):
             reader, writer = await asyncio.open_unix_connection(str(path))
             writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
-            answer = await reader.read()
+            response = await reader.read()
             writer.close()
     except (OSError, TimeoutError):
         return b""
-    head, _, body = answer.partition(b"\r\n\r\n")
+    head, _, body = response.partition(b"\r\n\r\n")
     return body if b" 200 " in head.partition(b"\r\n")[0] else b""

@@ -1,4 +1,4 @@
-"""The process: storage, TLS, the parts, a graceful end."""
+"""API server process: storage, TLS, server components, graceful shutdown."""
 
 from __future__ import annotations
 
@@ -49,26 +49,26 @@ from gatehouse.apiserver.storage.store import Store
 log = structlog.get_logger("gatehouse.apiserver")
 
 MOST_BYTES = 3 * 1024 * 1024
-"""Of a request's body, as Kubernetes limits it."""
+"""Maximum size of a request body, the limit of kube-apiserver."""
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How the server runs."""
+    """Settings of the API server."""
 
     storage: str
-    """A directory for SQLite, or ``etcd://host:port,…/prefix?ca=…``."""
+    """A directory for SQLite, or `etcd://host:port,…/prefix?ca=…`."""
     bind: str
-    """``host:port``; port 0: any."""
+    """Listen address as `host:port`. Port 0 selects a free port."""
     tls_cert: Path
     tls_key: Path
     client_ca: Path
-    """CA of client certificates."""
+    """CA that verifies client certificates."""
     token_key: Path | None = None
-    """EC P-256 key, PEM, with which the signing of tokens begins."""
+    """EC P-256 key in PEM, used as the first token signing key."""
     token_file: Path | None = None
-    """Static tokens."""
+    """File of static tokens."""
     encryption_keys: Path | None = None
-    """Keys that seal Secrets at rest."""
+    """File of keys that encrypt Secrets at rest."""
     audit_log: Path | None = None
     audit_reads: bool = False
     anonymous: bool = False
@@ -133,7 +133,7 @@ class Server:
         ]
 
     async def bootstrap(self) -> None:
-        """Make what a server always has."""
+        """Create bootstrap objects, rotate token keys, and encrypt Secrets with the newest key."""
         await bootstrap.prepare(self.context)
         key = self._options.token_key
         first = await asyncio.to_thread(key.read_bytes) if key else None
@@ -142,7 +142,7 @@ class Server:
         self._started = True
 
     async def work(self) -> None:
-        """Run the controllers for ever, where no other server does."""
+        """Run the controllers until cancelled; on the leader only if the storage is shared."""
         if self.store.shared:
             await Leadership(self.context).run(self._control)
         else:
@@ -173,12 +173,12 @@ class Server:
 async def run(
     options: Options, stop: asyncio.Event, ready: Callable[[int], None] | None = None
 ) -> None:
-    """Serve until ``stop``; ``ready`` is given the port. Raises OSError if it cannot be had."""
+    """Serve until `stop` is set; call `ready` with the port. Raises OSError if binding fails."""
     store = await factory.open_store(options.storage, options.encryption_keys)
     server = Server(store, options, stop)
     await server.bootstrap()
-    # No router: the paths are the API's own matter, and read once.
-    # Compressed bodies are refused, so nothing inflates them, not even to skip them.
+    # No router: `Handler` parses paths itself, once. Compressed bodies are rejected, so nothing
+    # inflates them, not even to discard them.
     front = web.Server(
         server.handler.handle, request_factory=_request, access_log=None, auto_decompress=False
     )

@@ -1,6 +1,7 @@
-"""Quantities such as ``500m`` or ``1.5Gi``: what they are, and how Kubernetes writes them.
+"""Parser and canonical form of quantities such as `500m` or `1.5Gi`.
 
-``k8s.io/apimachinery/pkg/api/resource``: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
+`k8s.io/apimachinery/pkg/api/resource`:
+https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from decimal import Decimal, DecimalException
 from typing import Any
 
 KEYWORD = "x-gatehouse-quantity"
-"""Marks a field of a built-in kind that holds a quantity."""
+"""Schema keyword that marks quantity fields of built-in kinds."""
 
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
@@ -23,18 +24,18 @@ _QUANTITY = re.compile(
 )
 
 _LEAST = -9
-"""The power of ten of the smallest quantity; what is finer is rounded away from zero."""
+"""Power of ten of the smallest quantity. Smaller fractions are rounded away from zero."""
 
 _MOST = 2**63 - 1
 _DIGITS = 18
-"""Digits of numbers that Kubernetes keeps as they were written, if they look canonical."""
+"""Maximum number of digits for which Kubernetes keeps a canonical-looking text unchanged."""
 
 _LONGEST = 1024
-"""Characters; what is longer is no quantity that anybody means."""
+"""Maximum length in characters. Longer texts are not accepted as quantities."""
 
 
 def quantity(text: str) -> Decimal:
-    """Read a quantity such as ``1.5Gi``. Raises ValueError."""
+    """Parse a quantity such as `1.5Gi`. Raises ValueError."""
     found = _match(text)
     number = Decimal(f"{found['sign']}{found['whole'] or 0}.{found['rest'] or 0}")
     if found["suffix"] in _BINARY:
@@ -46,9 +47,9 @@ def quantity(text: str) -> Decimal:
 
 
 def canonical(value: str | float) -> str:
-    """Give a quantity as a kube-apiserver answers it: ``0.5`` is ``500m``.
+    """Return a quantity in the form in which kube-apiserver returns it: `0.5` becomes `500m`.
 
-    What no suffix is large enough for is left as it was written; Go loses its powers of ten.
+    A number that is too large for every suffix is returned unchanged; Go loses its powers of ten.
     Raises ValueError.
     """
     text = _written(value) if isinstance(value, int | float) else value.strip()
@@ -74,7 +75,7 @@ def canonical(value: str | float) -> str:
 
 
 def canonical_or_same(value: Any) -> Any:
-    """Give a quantity in canonical form, and anything else as it is, for validation to name."""
+    """Return a quantity in canonical form. Other values are returned unchanged, for validation."""
     try:
         return canonical(value) if isinstance(value, str | int | float) else value
     except ValueError:
@@ -82,7 +83,7 @@ def canonical_or_same(value: Any) -> Any:
 
 
 def is_quantity(text: str) -> bool:
-    """Whether a text is a quantity."""
+    """Return whether a text is a quantity."""
     return _found(text) is not None
 
 
@@ -102,14 +103,14 @@ def _power(found: re.Match[str]) -> int:
 
 
 def _written(value: float) -> str:
-    """Give a number as Go writes it in JSON, which is what kubectl sends of YAML."""
+    """Format a number as Go's JSON encoder does, which kubectl uses to convert YAML."""
     if isinstance(value, float) and (1e-6 <= abs(value) < 1e21 or value == 0):
         return format(Decimal(repr(value)), "f").removesuffix(".0")
     return str(value)
 
 
 def _is_kept(digits: str, power: int, binary: int | None) -> bool:
-    """Whether Kubernetes answers the very text: its test for what is canonical is a quick one."""
+    """Return whether Kubernetes keeps the text unchanged: its quick test for canonical texts."""
     if binary is not None:
         room = 15 - len(digits) - binary * 3 // 10 - 1
         return power == 0 and room >= 0 and int(digits) % 8 != 0
@@ -119,7 +120,7 @@ def _is_kept(digits: str, power: int, binary: int | None) -> bool:
 
 
 def _times(number: int, power: int, factor: int) -> tuple[int, int]:
-    """Multiply, and take the zeros at the end into the power, up to a whole number."""
+    """Multiply, and move trailing zeros into the power, up to power 0."""
     number *= factor
     while power < 0 and number % 10 == 0:
         number, power = number // 10, power + 1
@@ -134,7 +135,7 @@ def _in_binary(number: int) -> str:
 
 
 def _in_decimal(number: int, power: int, *, exponent: bool) -> str | None:
-    """Write ``number`` times ten to the ``power``; None where no suffix is large enough."""
+    """Format `number` times ten to the `power`; None if no suffix is large enough."""
     if power < _LEAST:
         lost = min(_LEAST - power, len(str(number)) + 1)
         number, power = -(-number // 10**lost), _LEAST

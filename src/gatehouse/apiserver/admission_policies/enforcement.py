@@ -1,4 +1,4 @@
-"""Policies and bindings as they are stored, and what they say of each write."""
+"""Enforcement of the stored policies and bindings on writes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Object = dict[str, Any]
 
 
 class Policies:
-    """Follows the stored policies, and judges writes by them."""
+    """Index of the stored policies and bindings, and validation of writes."""
 
     def __init__(self, store: Store, registry: Registry) -> None:
         self._store, self._registry = store, registry
@@ -46,7 +46,7 @@ class Policies:
             try:
                 self._policies[name] = Policy(event.now.value)
             except (ValueError, KeyError) as error:
-                # Creation checks expressions: only another server's idea of them gets here.
+                # Expressions are checked at creation, so this one was accepted by another version.
                 log.warning("policy does not compile", policy=name, error=str(error))
 
     def _on_binding(self, event: Event) -> None:
@@ -58,8 +58,10 @@ class Policies:
     def validate(
         self, call: WriteRequest, obj: Object | None, old: Object | None
     ) -> tuple[str, ...]:
-        """Give warnings about a write; ``obj`` None: a deletion. Raises ApiError for a denial."""
-        # What the server does for itself is nobody's request, and nobody must lock themselves out.
+        """Return warnings about a write. `obj` is None for a deletion. Raises ApiError for a
+        denial.
+        """
+        # The server's own writes are exempt, and so are policies, so that no policy can lock them.
         own = call.user is SYSTEM or call.served.resource.group == GROUP
         if not self._bindings or own:
             return ()

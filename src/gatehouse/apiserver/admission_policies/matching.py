@@ -1,4 +1,4 @@
-"""Which requests a policy or a binding is about. Pure."""
+"""Selection of requests by policies and bindings. No I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GROUP = "admissionregistration.k8s.io"
 
 
 class AdmissionAttributes(msgspec.Struct, frozen=True):
-    """A request as policies see it."""
+    """Attributes of a request for policies."""
 
     operation: str
     """CREATE, UPDATE or DELETE."""
@@ -29,15 +29,15 @@ class AdmissionAttributes(msgspec.Struct, frozen=True):
     object: Object | None
     before: Object | None
     owner: Object | None
-    """The namespace."""
+    """The namespace object."""
 
 
 Serves = Callable[[str, str, str], bool]
-"""Whether a group serves a resource in a version."""
+"""Returns whether a group serves a resource in a version."""
 
 
 def matches(constraints: Mapping[str, Any], asked: AdmissionAttributes, serves: Serves) -> bool:
-    """Whether a request is one of those that ``matchConstraints`` or ``matchResources`` choose."""
+    """Return whether `matchConstraints` or `matchResources` match a request."""
     rules = constraints.get("resourceRules")
     equivalent = constraints.get("matchPolicy") != "Exact"
     if rules and not any(_rule(rule, asked, serves, equivalent) for rule in rules):
@@ -73,12 +73,15 @@ def _one_of(values: Any, wanted: str) -> bool:
 def _version(versions: Any, asked: AdmissionAttributes, serves: Serves, equivalent: bool) -> bool:
     if _one_of(versions, asked.version):
         return True
-    # A request in one version of a resource is as good as the same request in another.
+    # With match policy Equivalent, a request matches in every served version of its resource.
     return equivalent and any(serves(asked.group, each, asked.resource) for each in versions)
 
 
 def _resource(pattern: str, whole: str) -> bool:
-    """``*`` is every resource without its subresources, ``*/*`` everything, ``*/scale`` …"""
+    """Return whether a pattern matches a resource.
+
+    `*` is every resource without its subresources, `*/*` everything, `*/scale` every scale.
+    """
     resource, _, subresource = whole.partition("/")
     left, _, right = pattern.partition("/")
     return left in ("*", resource) and right in ("*", subresource)

@@ -1,4 +1,4 @@
-"""One policy: its expressions, compiled, and what they say of a request. Pure."""
+"""A compiled policy and its evaluation on a request. No I/O."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from gatehouse.apiserver.structural import cel
 Object = dict[str, Any]
 
 CODES = {"Invalid": 422, "Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413}
-"""Of the reasons that a validation may give."""
+"""HTTP status codes by reason of a validation."""
 
 
 class Denial(msgspec.Struct, frozen=True):
-    """A validation that did not hold."""
+    """A failed validation."""
 
     message: str
     reason: str = "Invalid"
@@ -44,7 +44,7 @@ class _Validation:
 
 
 class Policy:
-    """A ValidatingAdmissionPolicy. Raises ValueError for an expression that does not compile."""
+    """A ValidatingAdmissionPolicy. Raises ValueError if an expression does not compile."""
 
     def __init__(self, obj: Object) -> None:
         spec = obj.get("spec") or {}
@@ -63,7 +63,7 @@ class Policy:
         self._validations = [_Validation(each) for each in spec.get("validations") or ()]
 
     def denials(self, data: Object) -> Iterator[Denial]:
-        """Give what does not hold of a request, whose variables of CEL are ``data``."""
+        """Yield the failed validations of a request. `data` are its CEL variables."""
         activation = cel.bind(**data)
         for name, condition in self._conditions:
             found = condition.run(activation)
@@ -76,7 +76,7 @@ class Policy:
         variables: Object = {}
         for name, program in self._variables:
             value = program.run(cel.bind(**data, variables=variables))
-            # One that fails matters only to the expressions that read it.
+            # A failed variable matters only to the expressions that use it.
             if not isinstance(value, cel.EvaluationError):
                 variables[name] = value
         activation = cel.bind(**data, variables=variables)
@@ -93,7 +93,7 @@ class Policy:
 
 
 def check(obj: Object, _: Object | None) -> Iterator[Cause]:
-    """Give what is wrong with the expressions of a policy."""
+    """Yield the violations of the expressions of a policy."""
     spec = obj.get("spec") or {}
     if not spec.get("validations") and not spec.get("auditAnnotations"):
         why = "validations or auditAnnotations must be specified"

@@ -1,4 +1,4 @@
-"""What a server has before anybody has written anything: namespaces, roles, definitions, keys."""
+"""Initial objects of a server: namespaces, roles, CRDs, token keys."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ NAMESPACES = ("default", "kube-system", "kube-public", "gatehouse-system")
 MANAGER = "gatehouse-bootstrap"
 
 BUNDLED = "gatehouse.dev/bundled"
-"""Annotation of definitions that came with the server, with the digest of what they said then.
+"""Annotation of bundled CRDs, with the digest of their spec as bundled.
 
-A newer server replaces those that nobody has changed.
+A newer server updates those that have not been changed.
 """
 
 ROTATION_SECONDS = 3600.0
-"""How often is looked whether a new key is due."""
+"""Interval in seconds of the check whether a new key is due."""
 
 
 async def prepare(context: Context) -> None:
-    """Make what is missing."""
+    """Create missing initial objects."""
     for name in NAMESPACES:
         await context.create("", "namespaces", {"metadata": {"name": name}}, MANAGER)
     await rbac.bootstrap(context)
@@ -41,7 +41,7 @@ async def prepare(context: Context) -> None:
 
 
 def bundled() -> list[Object]:
-    """Give the definitions that come with the server."""
+    """Return the bundled CRDs."""
     found = []
     directory = resources.files("gatehouse.apiserver") / "bundled"
     for path in sorted(directory.iterdir(), key=lambda path: path.name):
@@ -54,13 +54,13 @@ def bundled() -> list[Object]:
 
 
 def _digest(definition: Object) -> str:
-    """Give a digest of what a definition serves."""
+    """Return a digest of what a CRD serves."""
     served = {key: definition["spec"][key] for key in ("group", "scope", "versions")}
     return hashlib.sha256(msgspec.json.encode(served, order="sorted")).hexdigest()[:32]
 
 
 async def _define(context: Context, definition: Object) -> None:
-    """Serve a definition, unless somebody replaced it by their own."""
+    """Create or update a bundled CRD, unless it has been changed."""
     served = context.kind(crds.GROUP, crds.PLURAL)
     name = definition["metadata"]["name"]
     entry = context.store.get(served.key("", name))
@@ -84,7 +84,7 @@ async def _define(context: Context, definition: Object) -> None:
 
 
 def follow_keys(context: Context, keys: Keys) -> None:
-    """Let the keys follow their Secret."""
+    """Reload the keys whenever their Secret changes."""
     key = context.kind("", "secrets").key(token_keys.NAMESPACE, token_keys.NAME)
 
     def load(secret: Object | None) -> None:
@@ -100,7 +100,7 @@ def follow_keys(context: Context, keys: Keys) -> None:
 
 
 async def rotate_keys(context: Context, keys: Keys, pem: bytes | None = None) -> None:
-    """Make a new key if one is due; ``pem``: the key to begin with."""
+    """Add a new key if one is due. `pem` is used as the first key."""
     now = token_keys.clock()
     if not keys.due(now):
         return

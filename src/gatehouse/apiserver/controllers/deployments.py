@@ -1,7 +1,7 @@
-"""Deployments become ReplicaSets, ReplicaSets become Pods.
+"""Controller of Deployments and ReplicaSets.
 
-Deployments whose Pods are to have a Service's own address are the node's: it makes their Pods
-itself, one each. Pods of all others wait for a node that can run them, and say so.
+The node itself creates the Pods of Deployments whose Pods have a Service's own address, one each.
+Pods of other Deployments wait for a node that can run them, with a condition that says so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gatehouse.apiserver.storage.entries import Event
 MANAGER = "gatehouse-deployments"
 MANAGED = ("app.kubernetes.io/managed-by", "gatehouse")
 ADDRESSED = "gatehouse.dev/service"
-"""On the template of a data plane: its Pod has that Service's address as its own."""
+"""Template annotation of a data plane: its Pod has the address of that Service."""
 HASH_LABEL = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"
 
@@ -35,7 +35,7 @@ UNSCHEDULABLE = {
 
 
 class Deployments:
-    """Keeps ReplicaSets and Pods up with Deployments."""
+    """Reconciles ReplicaSets with Deployments, and Pods with ReplicaSets."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -63,7 +63,7 @@ class Deployments:
                     self._tell_above(key)
 
     def _tell_above(self, key: str) -> None:
-        """Look at the owner of what lost a Pod: it may wait for the end of just that."""
+        """Queue the Deployment of a ReplicaSet that lost a Pod, which it may be waiting for."""
         entry = self._context.store.get(key)
         for owner in (entry.value["metadata"].get("ownerReferences") or ()) if entry else ():
             if owner.get("controller") and owner.get("kind") == "Deployment":
@@ -103,7 +103,7 @@ class Deployments:
         await self._forget(deployment, name)
 
     def _sets(self, deployment: Object) -> list[Object]:
-        """Give a Deployment's ReplicaSets, older ones first."""
+        """Return the ReplicaSets of a Deployment, oldest first."""
         return sorted(self._owned("apps", "replicasets", deployment), key=_revision)
 
     def _held(self, one: Object) -> rolling_update.ReplicaSetState:
@@ -115,7 +115,7 @@ class Deployments:
         )
 
     async def _forget(self, deployment: Object, newest: str) -> None:
-        """Remove the oldest ReplicaSets without Pods, beyond those to be kept for a way back."""
+        """Delete the oldest ReplicaSets without Pods, beyond `revisionHistoryLimit`."""
         sets = self._context.kind("apps", "replicasets")
         done = [
             one["metadata"]["name"]
@@ -196,11 +196,11 @@ class Deployments:
             self.worker.add_after(key, min(soon))
 
     def _active(self, replica_set: Object) -> list[Object]:
-        """Give the Pods that count: those that end do not any more."""
+        """Return the Pods that are not being deleted."""
         return [pod for pod in self._owned("", "pods", replica_set) if not _ends(pod)]
 
     async def _unschedulable(self, pod: Object) -> None:
-        """Say why a Pod that no node has taken does not run."""
+        """Set the condition of a Pod that no node has accepted."""
         known = [c.get("type") for c in (pod.get("status") or {}).get("conditions") or ()]
         if pod["spec"].get("nodeName") or "PodScheduled" in known:
             return
@@ -244,7 +244,7 @@ class Deployments:
 
 
 def replica_set(deployment: Object) -> Object:
-    """Give the ReplicaSet of a Deployment's template, whose name follows from the template."""
+    """Return the ReplicaSet of a Deployment's template. Its name is derived from the template."""
     metadata, spec = deployment["metadata"], deployment["spec"]
     template = spec["template"]
     digest = hashlib.sha256(msgspec.json.encode(template, order="sorted")).digest()
@@ -273,7 +273,7 @@ def replica_set(deployment: Object) -> Object:
 
 
 def pod_of(owner: Object) -> Object:
-    """Give a new Pod of a ReplicaSet."""
+    """Return a new Pod of a ReplicaSet."""
     metadata, template = owner["metadata"], owner["spec"]["template"]
     ending = "".join(secrets.choice(SUFFIX) for _ in range(5))
     return {
@@ -315,7 +315,7 @@ def _ends(pod: Object) -> bool:
 
 
 def _available_in(owner: Object, pod: Object) -> float | None:
-    """Give the seconds until a Pod was ready for long enough; 0: it was, None: it is not ready."""
+    """Return the seconds until a Pod is available: 0 if it is, None if it is not ready."""
     for condition in (pod.get("status") or {}).get("conditions") or ():
         if condition.get("type") == "Ready" and condition.get("status") == "True":
             least = float(owner["spec"].get("minReadySeconds", 0))
@@ -332,5 +332,5 @@ def _is_ready(pod: Object) -> bool:
 
 
 def _readiness(pod: Object) -> tuple[bool, str]:
-    """Sort Pods that are not ready first: those are given up first."""
+    """Return a sort key: Pods that are not ready come first and are deleted first."""
     return (_is_ready(pod), str(pod["metadata"].get("creationTimestamp")))

@@ -1,4 +1,4 @@
-"""EndpointSlices and Endpoints of Services with a selector, from the Pods that are ready.
+"""Controller of EndpointSlices for Services with a selector, from their ready Pods.
 
 https://kubernetes.io/docs/concepts/services-networking/endpoint-slices
 """
@@ -17,13 +17,13 @@ MANAGER = "endpointslice-controller.k8s.io"
 SERVICE_LABEL = "kubernetes.io/service-name"
 MANAGED_LABEL = "endpointslice.kubernetes.io/managed-by"
 MAX_ENDPOINTS_PER_SLICE = 100
-"""Endpoints in one slice."""
+"""Maximum number of endpoints in one slice."""
 
 GROUP, PLURAL = "discovery.k8s.io", "endpointslices"
 
 
 class EndpointSliceController:
-    """Keeps slices of Services up with their Pods."""
+    """Reconciles the slices of Services with their Pods."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -45,7 +45,7 @@ class EndpointSliceController:
                 self.worker.add(key)
 
     def _slice_changed(self, event: Event) -> None:
-        """Somebody else's change of a slice of ours is undone."""
+        """Queue the Service of an owned slice, so that changes by others are reverted."""
         entry = event.now or event.before
         labels = entry.value["metadata"].get("labels") or {} if entry else {}
         if labels.get(MANAGED_LABEL) == MANAGER and SERVICE_LABEL in labels:
@@ -85,10 +85,10 @@ class EndpointSliceController:
             await self._put(made, create=not service["metadata"].get("deletionTimestamp"))
 
     async def _put(self, obj: Object, *, create: bool) -> None:
-        """Write a slice; without ``create`` only one that exists.
+        """Write a slice; without `create` only one that exists.
 
         The slices of a Service that is being deleted go before it. A new one would be deleted and
-        replaced for ever.
+        replaced endlessly.
         """
         context, metadata = self._context, obj["metadata"]
         served = context.kind(GROUP, PLURAL)
@@ -104,7 +104,7 @@ class EndpointSliceController:
         await context.verbs.change(context.call(served, obj, MANAGER), change)
 
     async def _trim(self, service: Object, pods: list[Object]) -> None:
-        """Remove slices that nothing is left for."""
+        """Delete obsolete slices."""
         context, metadata = self._context, service["metadata"]
         kept = set()
         for family in ("IPv4", "IPv6"):
@@ -139,7 +139,7 @@ def _name(service: str, family: str, number: int) -> str:
 
 
 def _by_ports(service: Object, pods: list[Object]) -> list[tuple[list[Object], list[Object]]]:
-    """Group Pods by the numbers that named target ports have in them."""
+    """Group Pods by the numbers of their named target ports."""
     groups: dict[str, tuple[list[Object], list[Object]]] = {}
     for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["name"])):
         ports = (_port(each, pod) for each in service["spec"].get("ports") or ())
@@ -173,7 +173,7 @@ def _named_port(name: str, protocol: str, pod: Object) -> int | None:
 def wanted(
     service: Object, family: str, pods: list[Object], ports: list[Object], number: int
 ) -> Object:
-    """Give a slice."""
+    """Return the desired slice."""
     metadata = service["metadata"]
     unready = bool(service["spec"].get("publishNotReadyAddresses"))
     labels = {

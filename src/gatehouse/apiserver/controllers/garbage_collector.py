@@ -1,6 +1,7 @@
 """Garbage collection by owner references: background, foreground, orphan.
 
-A graph of who owns whom is kept up with every change, so that a deletion costs what depends on it.
+A graph of owners and dependents is updated with every change, so the cost of a deletion depends
+only on its dependents.
 """
 
 from __future__ import annotations
@@ -12,22 +13,22 @@ from gatehouse.apiserver.storage.entries import Event, MismatchError
 
 
 class GarbageCollector:
-    """Deletes dependents whose owners are gone."""
+    """Deletes dependents whose owners no longer exist."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self.worker = WorkQueue("garbage", self._work, self._all)
         self._keys: dict[str, str] = {}
-        """Key by uid of everything that is there."""
+        """Store key by UID of every object."""
         self._dependents: dict[str, set[str]] = {}
-        """Keys of dependents by uid of their owner."""
+        """Store keys of dependents by UID of their owner."""
         context.store.listen_all(self._changed)
         for prefix in context.store.resources():
             for key, entry in context.store.list(prefix):
                 self._changed(Event(entry.revision, key, None, entry))
 
     def _all(self) -> set[str]:
-        """Give everything that has owners, or is being deleted."""
+        """Return the keys of all objects that have owners or are being deleted."""
         found = set().union(*self._dependents.values())
         for key in self._keys.values():
             entry = self._context.store.get(key)
@@ -88,7 +89,7 @@ class GarbageCollector:
         return owner.get("uid") in self._keys
 
     async def _foreground(self, key: str, uid: str) -> None:
-        """Delete dependents first; the object goes when those that block it are gone."""
+        """Delete dependents, then remove the finalizer when no blocking dependent is left."""
         blocked = False
         for dependent in sorted(self._dependents.get(uid, ())):
             entry = self._context.store.get(dependent)
@@ -116,7 +117,7 @@ class GarbageCollector:
             await self._context.deletion.remove_finalizer(call, ORPHAN)
 
     async def _disown(self, key: str, uid: str) -> None:
-        """Take an owner from a dependent."""
+        """Remove an owner from a dependent."""
         call = self._context.call_for(key)
         if call is None:
             return

@@ -1,4 +1,4 @@
-"""One of several servers runs the controllers: the one that holds a Lease."""
+"""Leader election by a Lease: one of several servers runs the controllers."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ RENEW_SECONDS = 2.0
 
 
 class Leadership:
-    """Runs something while this server holds the Lease."""
+    """Runs a task while this server holds the Lease."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._identity = f"{socket.gethostname()}_{os.getpid()}_{uids.new()[:8]}"
         self._seen: tuple[str, float] = ("", 0.0)
-        """The holder's last renewal, and when it was first seen here: clocks may differ."""
+        """Last renewal by the holder, and local time at which it was first seen, as clocks may
+        differ.
+        """
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Follow the Lease for ever."""
+        """Follow the Lease until cancelled."""
         task: asyncio.Future[None] | None = None
         try:
             while True:
@@ -56,7 +58,7 @@ class Leadership:
                 await self._release()
 
     async def _hold(self) -> bool:
-        """Take or renew the Lease; whether this server holds it."""
+        """Acquire or renew the Lease. Return whether this server holds it."""
         try:
             return await self._try()
         except (ApiError, UnavailableError, TimeoutError) as error:
@@ -91,7 +93,7 @@ class Leadership:
         return True
 
     async def _release(self) -> None:
-        """Let another server lead at once."""
+        """Release the Lease, so that another server can lead immediately."""
         context = self._context
         wanted = {"metadata": {"name": NAME, "namespace": NAMESPACE}}
         call = context.call(context.kind(GROUP, PLURAL), wanted, self._identity)

@@ -1,4 +1,4 @@
-"""Namespaces: a default ServiceAccount in each, and nothing left in those that are deleted."""
+"""Controller of namespaces: default ServiceAccounts, and cleanup after deletion."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MANAGER = "gatehouse-namespaces"
 
 
 class Namespaces:
-    """Looks after namespaces, and what remains in terminating ones."""
+    """Reconciles namespaces, and deletes the content of terminating ones."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -62,7 +62,7 @@ class Namespaces:
             await context.create("", "serviceaccounts", account, MANAGER)
 
     async def _empty(self, name: str) -> None:
-        """Delete everything in a namespace, and let it go when nothing is left."""
+        """Delete all objects of a namespace, then remove its finalizer."""
         context = self._context
         left: list[str] = []
         for served in list(context.registry.kept()):

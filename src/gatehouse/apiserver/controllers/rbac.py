@@ -1,4 +1,4 @@
-"""Roles and bindings: decisions follow every change; aggregated roles gather what they select."""
+"""RBAC: index of stored roles and bindings, escalation checks, aggregation, default objects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MANAGER = "gatehouse-roles"
 
 
 def follow(store: Store, authorizer: Authorizer, admission: Admission) -> None:
-    """Let decisions follow the stored objects, and nobody grant what they do not hold."""
+    """Update the authorizer with every change, and check writes for privilege escalation."""
 
     def changed(event: Event) -> None:
         parts = event.key.split("/")
@@ -64,7 +64,7 @@ class Aggregation:
 
 
 async def bootstrap(context: Context) -> None:
-    """Make the default roles and bindings; add what they lack."""
+    """Create or update the default roles and bindings."""
     plurals = {kind: plural for plural, kind in KINDS.items()}
     for wanted in defaults.objects():
         served = context.kind(GROUP, plurals[wanted["kind"]])

@@ -1,4 +1,4 @@
-"""Service addresses: cluster IPs and node ports are given when a Service is written."""
+"""Allocation of cluster IPs and node ports when a Service is written."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class ServiceIPAllocator:
-    """Knows which addresses and ports are taken; by whom, so that a Service keeps its own."""
+    """Allocated addresses and ports by Service, so that a Service keeps its own."""
 
     def __init__(self, store: Store, admission: Admission, network: Network) -> None:
         self._network = network

@@ -1,4 +1,4 @@
-"""Work on keys, one at a time, again when it failed."""
+"""Deduplicating work queue with retries."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gatehouse.apiserver.errors import ApiError
 log = structlog.get_logger("gatehouse.apiserver")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0
-"""Seconds until a key that failed is tried again; doubled every time."""
+"""First and maximum delay in seconds of a retry. The delay doubles with every failure."""
 
 
 class WorkQueue:
-    """Does ``work`` for every key that is added; a key added twice before its turn is one.
+    """Calls `work` for every added key. A key that is already queued is not added again.
 
-    It begins with ``everything``, and takes keys only while it runs.
+    The queue starts with `everything`, and accepts keys only while it runs.
     """
 
     def __init__(
@@ -34,17 +34,17 @@ class WorkQueue:
         self._failures: dict[str, int] = {}
 
     def add(self, key: str) -> None:
-        """Ask for work on a key."""
+        """Queue a key."""
         if self._running:
             self._keys[key] = None
             self._woken.set()
 
     def add_after(self, key: str, seconds: float) -> None:
-        """Ask for work on a key after a while."""
+        """Queue a key after a delay in seconds."""
         asyncio.get_running_loop().call_later(seconds, self.add, key)
 
     async def run(self) -> None:
-        """Work for ever."""
+        """Process keys until cancelled."""
         self._running = True
         for key in self._everything():
             self.add(key)
@@ -69,7 +69,7 @@ class WorkQueue:
                 log.debug("work interrupted", worker=self._name, key=key, error=str(error))
                 self._retry(key)
         except Exception:
-            # One object must not keep all others from being looked after.
+            # One failing object must not block all others.
             log.exception("work failed", worker=self._name, key=key)
             self._retry(key)
         else:

@@ -1,4 +1,4 @@
-"""The books: which manager owns what, and server-side apply on top of them."""
+"""Managed fields of objects, and server-side apply."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ BEFORE_FIRST_APPLY = "before-first-apply"
 
 
 class Conflict(msgspec.Struct, frozen=True):
-    """A field that somebody else owns with another value."""
+    """A field that another manager owns with another value."""
 
     manager: str
-    """As messages name it, with the version it used."""
+    """Name of the manager in messages, with the API version that it used."""
     field: str
 
 
 class ConflictsError(Exception):
-    """An apply would take fields from other managers."""
+    """An apply without `force` that would take over fields of other managers."""
 
     def __init__(self, conflicts: tuple[Conflict, ...]) -> None:
         super().__init__(f"{len(conflicts)} conflicts")
@@ -63,7 +63,7 @@ class ConflictsError(Exception):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """What one manager owns by one kind of operation."""
+    """Fields that one manager owns by one kind of operation."""
 
     manager: str
     operation: str
@@ -74,13 +74,13 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """Entries with the same one are the same manager's."""
+        """Identity of an entry. A manager has at most one entry of each identity."""
         version = self.version if self.operation == "Update" else ""
         return (self.manager, self.operation, version, self.subresource)
 
     @property
     def shown(self) -> str:
-        """The manager as conflicts name it."""
+        """Name of the manager in conflicts."""
         text = f'"{self.manager}"'
         if self.subresource:
             text += f' with subresource "{self.subresource}"'
@@ -97,9 +97,9 @@ def update(
     now: str,
     subresource: str = "",
 ) -> list[Object]:
-    """Give managedFields after a write that is no apply: who wrote owns what changed.
+    """Return managedFields after a write that is not an apply. The writer owns what it changed.
 
-    ``after`` says who owned what before, unless the writer cleared it: an empty list.
+    `after` contains the former managedFields, unless the writer cleared them with an empty list.
     """
     known = after["metadata"].get("managedFields")
     if known is None and before is not None:
@@ -130,7 +130,7 @@ def apply(
     now: str,
     subresource: str = "",
 ) -> Object:
-    """Give the object after an apply. Raises ConflictsError, ValueError."""
+    """Return the object after an apply. Raises ConflictsError, ValueError."""
     if applied.get("metadata", {}).get("managedFields"):
         raise ValueError("metadata.managedFields must be nil")
     whole = _whole(schema)
@@ -159,7 +159,7 @@ def apply(
 
 
 def render(conflicts: tuple[Conflict, ...]) -> tuple[str, list[tuple[str, str, str]]]:
-    """Give the message of a Status, and its causes: reason, message, field."""
+    """Return the message of a Status, and its causes: reason, message, field."""
     causes = [
         ("FieldManagerConflict", f"conflict with {conflict.manager}", conflict.field)
         for conflict in conflicts
@@ -175,7 +175,7 @@ def render(conflicts: tuple[Conflict, ...]) -> tuple[str, list[tuple[str, str, s
 
 
 def read(managed: Iterable[Object] | None) -> list[Entry]:
-    """Read managedFields; what is not understood owns nothing."""
+    """Parse managedFields. Entries of unknown form own nothing."""
     return [
         Entry(
             str(entry.get("manager", "")),
@@ -191,7 +191,7 @@ def read(managed: Iterable[Object] | None) -> list[Entry]:
 
 
 def write(books: list[Entry], now: str, before: list[Entry]) -> list[Object]:
-    """Write managedFields; an entry's time is that of its last change."""
+    """Format managedFields. The time of an entry is that of its last change."""
     known = {entry.identity: entry for entry in before}
     written: list[tuple[tuple[Any, ...], Object]] = []
     for entry in books:
@@ -215,7 +215,7 @@ def write(books: list[Entry], now: str, before: list[Entry]) -> list[Object]:
 
 
 def _without(entries: list[Entry], found: typed.Comparison, mine: Entry) -> list[Entry]:
-    """Take from others what changed, and from everybody what was removed."""
+    """Remove changed fields from other managers, and removed fields from all."""
     books = []
     for entry in entries:
         owned = sets.difference(entry.owned, found.removed)
@@ -237,7 +237,10 @@ def _conflicts(others: list[Entry], changed: Tree) -> tuple[Conflict, ...]:
 
 
 def _tracking(live: Object, schema: Schema, api_version: str, now: str) -> list[Entry]:
-    """Give the books of an object; one that nobody kept books of belongs to those before us."""
+    """Return the entries of an object.
+
+    Fields of an object without managedFields belong to the manager `BEFORE_FIRST_APPLY`.
+    """
     managed = live["metadata"].get("managedFields")
     if managed:
         return read(managed)
@@ -248,7 +251,7 @@ def _tracking(live: Object, schema: Schema, api_version: str, now: str) -> list[
 
 
 def _tracked(obj: Object) -> Object:
-    """Give an object without what nobody owns."""
+    """Return an object without fields that cannot be owned."""
     body = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind")}
     metadata = obj.get("metadata") or {}
     kept = {key: value for key, value in metadata.items() if key not in _UNTRACKED}
@@ -264,13 +267,13 @@ def _whole(schema: Schema) -> Schema:
 
 
 def _rebuilt(live: Object | None, applied: Object, merged: Object) -> Object:
-    """Put what nobody owns back into a merged object."""
+    """Restore the fields that cannot be owned in a merged object."""
     source = live if live is not None else applied
     metadata = {
         key: value for key, value in source.get("metadata", {}).items() if key in _UNTRACKED
     }
     for key in ("uid", "resourceVersion"):
-        # Preconditions of the applier are to be checked, whatever the object has.
+        # The preconditions of the applier are checked later, against the stored object.
         if key in applied.get("metadata", {}):
             metadata[key] = applied["metadata"][key]
     head: Object = {key: source[key] for key in ("apiVersion", "kind") if key in source}

@@ -1,6 +1,6 @@
-"""The audit log: who asked for what, when, and what came of it, as lines of JSON.
+"""Audit log: user, request, time and result of requests, as JSON lines.
 
-Records have the form of ``audit.k8s.io/v1`` events at level Metadata.
+Records have the form of `audit.k8s.io/v1` events at level Metadata.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from gatehouse.apiserver.objects import uids
 log = structlog.get_logger("gatehouse.apiserver")
 
 MOST_BYTES, FILES = 100 * 1024 * 1024, 10
-"""A file is put aside when it is full; this many are kept."""
+"""Size in bytes at which a file is rotated, and number of files, the current one included."""
 
 WRITE_SECONDS = 0.2
-"""Records of this long are written together."""
+"""Interval in seconds between writes. Records are collected in between."""
 
 READS = ("get", "list", "watch")
 
 
 class Audit:
-    """Writes records in a thread of its own, so that no request waits for the disk."""
+    """Writes records in a separate thread, so that no request waits for the disk."""
 
     def __init__(self, path: Path, *, reads: bool = False) -> None:
         self._path, self._reads = path, reads
@@ -43,7 +43,7 @@ class Audit:
         self._thread.start()
 
     def close(self) -> None:
-        """Write what is waiting, and end."""
+        """Write the queued records and close the file."""
         self._ending.set()
         self._thread.join()
         self._file.close()
@@ -93,7 +93,7 @@ class Audit:
         reason: str,
         received: datetime,
     ) -> None:
-        """Write what came of a request."""
+        """Queue the record of a completed request. Successful reads are skipped unless enabled."""
         if verb in READS and not self._reads and code < 400:
             return
         event: dict[str, Any] = {

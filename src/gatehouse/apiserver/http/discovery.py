@@ -1,4 +1,4 @@
-"""Discovery: which groups, versions and resources there are, in both forms clients ask for."""
+"""Discovery of groups, versions and resources, in the legacy and the aggregated form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Groups = dict[str, dict[str, list[ServedResource]]]
 
 
 class Discovery:
-    """The documents of one registry, made anew when it changed."""
+    """Discovery documents of one registry, rebuilt after the registry has changed."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -36,17 +36,17 @@ class Discovery:
 
     @staticmethod
     def core_versions(server: str) -> Object:
-        """Give ``/api``."""
+        """Return the document of `/api`."""
         address = {"clientCIDR": "0.0.0.0/0", "serverAddress": server}
         return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [address]}
 
     def group_list(self) -> Object:
-        """Give ``/apis``."""
+        """Return the document of `/apis`."""
         groups = [self.group(name) for name in sorted(self._groups) if name]
         return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
     def group(self, name: str) -> Object | None:
-        """Give ``/apis/<group>``."""
+        """Return the document of `/apis/<group>`; None if the group is not served."""
         versions = self._groups.get(name)
         if versions is None or not name:
             return None
@@ -60,7 +60,7 @@ class Discovery:
         }
 
     def resource_list(self, group: str, version: str) -> Object | None:
-        """Give ``/apis/<group>/<version>``."""
+        """Return the document of `/apis/<group>/<version>`; None if it is not served."""
         served = self._groups.get(group, {}).get(version)
         if served is None:
             return None
@@ -72,7 +72,7 @@ class Discovery:
         }
 
     def aggregated(self, version: str, *, core: bool) -> Object:
-        """Give the aggregated discovery of the core group or of all others."""
+        """Return the aggregated discovery of the core group or of all other groups."""
         items = [
             {
                 "metadata": {"name": name, "creationTimestamp": None},
@@ -100,7 +100,7 @@ _VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
 
 
 def _rank(version: str) -> tuple[int, int, int, str]:
-    """Sort versions as Kubernetes prefers them: stable before beta before alpha, newest first."""
+    """Return a sort key for versions: stable before beta before alpha, newest first."""
     found = _VERSION.fullmatch(version)
     if found is None:
         return (3, 0, 0, version)
@@ -169,7 +169,7 @@ def _aggregated(served: ServedResource) -> Object:
 
 
 def subresources(served: ServedResource) -> list[tuple[str, tuple[str, ...], str]]:
-    """Give name, verbs and kind of every subresource."""
+    """Return name, verbs and kind of every subresource."""
     found: list[tuple[str, tuple[str, ...], str]] = []
     changed = ("get", "patch", "update")
     if served.status:

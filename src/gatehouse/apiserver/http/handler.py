@@ -1,4 +1,4 @@
-"""From a request to its answer: who, whether they may, what, and what is noted of it."""
+"""Request handler: authentication, authorization, limits, dispatch, metrics and audit."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ from gatehouse.apiserver.storage.store import Store
 log = structlog.get_logger("gatehouse.apiserver")
 
 REQUEST_SECONDS = 60.0
-"""Longest time a write may take."""
+"""Timeout in seconds of a write."""
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """How many requests are answered at a time; more are told to come back."""
+    """Maximum number of concurrent reads and writes. Requests beyond it are answered with 429."""
 
     reading: int = 400
     writing: int = 200
 
 
 class RequestRecord:
-    """What is found out about a request while it is answered."""
+    """Facts about a request, collected for metrics and the audit log."""
 
     def __init__(self) -> None:
         self.verb = ""
@@ -61,7 +61,7 @@ class RequestRecord:
 
 
 class ServerContext(msgspec.Struct, frozen=True):
-    """What answers are made with."""
+    """Components that the handler uses."""
 
     store: Store
     registry: Registry
@@ -78,7 +78,7 @@ class ServerContext(msgspec.Struct, frozen=True):
 
 
 class Handler:
-    """Answers every request."""
+    """Handler of all requests."""
 
     def __init__(self, parts: ServerContext) -> None:
         self._parts = parts
@@ -89,7 +89,7 @@ class Handler:
         in_flight.labels("mutating").set_function(lambda: self._writing)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer a request; failures become Status objects."""
+        """Answer a request. Failures become Status objects."""
         noted, started, received = RequestRecord(), time.perf_counter(), datetime.now(UTC)
         code = 500
         try:
@@ -159,7 +159,7 @@ class Handler:
         return found
 
     def _acting(self, request: web.BaseRequest, user: User) -> User:
-        """Give the user that is acted for. Raises ApiError."""
+        """Return the impersonated user, or `user`. Raises ApiError."""
         wanted = impersonated(request)
         if wanted is None:
             return user
@@ -192,7 +192,7 @@ class Handler:
     async def _counted(
         self, request: web.BaseRequest, target: Target, verb: str, user: User
     ) -> web.StreamResponse:
-        """Answer unless too many requests are being answered already."""
+        """Answer a request, or raise ApiError 429 if too many requests are in flight."""
         reading = verb in ("get", "list")
         limits, exempt = self._parts.limits, ADMINS in user.groups
         busy = self._reading >= limits.reading if reading else self._writing >= limits.writing
@@ -207,7 +207,7 @@ class Handler:
             self._writing += 1
         try:
             if reading:
-                # Comes from memory, or ends with the storage's own patience.
+                # Served from memory; otherwise the storage has its own timeout.
                 return await self._resource(request, target, verb, user)
             async with asyncio.timeout(REQUEST_SECONDS):
                 return await self._resource(request, target, verb, user)
@@ -280,7 +280,7 @@ class Handler:
 
 
 def attributes(verb: str, target: Target) -> Attributes:
-    """Give what a request needs to be allowed."""
+    """Return the attributes by which RBAC authorizes a request."""
     resource = target.shown.resource
     return Attributes(
         verb,

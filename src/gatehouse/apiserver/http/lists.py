@@ -30,7 +30,7 @@ _TOO_OLD = (
 
 
 def selection(request: web.BaseRequest, target: Target) -> Test:
-    """Give the test of the request's label and field selectors. Raises ApiError 400."""
+    """Return the predicate of the request's label and field selectors. Raises ApiError 400."""
     tests = [
         test
         for test in (
@@ -48,7 +48,7 @@ def selection(request: web.BaseRequest, target: Target) -> Test:
 
 
 async def list_objects(request: web.BaseRequest, store: Store, target: Target) -> bytes:
-    """Give a list, or a page of one. Raises ApiError."""
+    """Return an encoded list, or one page of it. Raises ApiError."""
     chosen, form = selection(request, target), form_of(request, target.shown)
     limit, token = number(request, "limit") or 0, request.query.get("continue", "")
     wanted, match = number(request, "resourceVersion"), request.query.get("resourceVersionMatch")
@@ -124,10 +124,10 @@ def _expired(start: str, token: str, revision: int, store: Store) -> errors.ApiE
 
 
 class _Token(msgspec.Struct):
-    """A decoded continue key."""
+    """A decoded continue token."""
 
     start: str
-    """Key of the last object of the page before."""
+    """Key of the last object of the previous page."""
     rv: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
     """Revision of the list; 0 for the newest."""
 

@@ -1,4 +1,4 @@
-"""When which part of a Pod's log was written, as the node notes it beside the log."""
+"""Timestamps of Pod log lines, from the index that the node writes beside each log."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 INDEX = "log.index"
-"""Lines of a time (seconds since 1970) and the log's length then, of which each is longer."""
+"""Name of the index. Each line has a time in seconds since 1970 and the length of the log then.
+Lengths increase.
+"""
 
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 
 
 class LogTimes:
-    """The times of one log; what is noted later is read when it is asked for."""
+    """Timestamps of one log. New index lines are read when needed."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -25,13 +27,13 @@ class LogTimes:
         self._lengths: list[int] = []
 
     def line_at(self, moment: float) -> int:
-        """Give where the first line begins that was not whole at a time."""
+        """Return the offset of the first line that was incomplete at `moment`."""
         self._follow()
         count = bisect.bisect_right(self._moments, moment)
         return self._line_start(self._lengths[count - 1]) if count else 0
 
     def written(self, place: int) -> float:
-        """Give when the byte at ``place`` was written; now, if the node has not noted it yet."""
+        """Return the time at which the byte at `place` was written; now, if not in the index."""
         if not self._lengths or place >= self._lengths[-1]:
             self._follow()
         count = bisect.bisect_right(self._lengths, place)
@@ -44,7 +46,7 @@ class LogTimes:
                 data = file.read()
         except OSError:
             return
-        # The last line may be half written.
+        # The last line may be incomplete.
         whole = data[: data.rfind(b"\n") + 1]
         self._read += len(whole)
         for line in whole.splitlines():
@@ -57,7 +59,9 @@ class LogTimes:
             self._lengths.append(entry[1])
 
     def _line_start(self, place: int) -> int:
-        """Give where the line begins that ``place`` is in; a line may be written in pieces."""
+        """Return the offset of the line that contains `place`. A line may be written in several
+        parts.
+        """
         with self._log.open("rb") as file:
             begin = max(0, place - 64 * 1024)
             file.seek(begin)
@@ -66,14 +70,14 @@ class LogTimes:
 
 
 class TimestampWriter:
-    """Puts its time in front of each line of a log that is read from ``place`` on."""
+    """Prefixes each line of a log with its timestamp, starting at offset `place`."""
 
     def __init__(self, times: LogTimes, place: int) -> None:
         self._times, self._place = times, place
         self._begins = True
 
     def stamp(self, data: bytes) -> bytes:
-        """Give the next part of the log, stamped; it may end within a line."""
+        """Return the next part of the log with timestamps. It may end within a line."""
         found = []
         for line in _LINE.findall(data):
             if self._begins:
@@ -85,6 +89,6 @@ class TimestampWriter:
 
 
 def _written(moment: float) -> bytes:
-    """Write a time as a kubelet does, in nanoseconds, of which the node knows a thousandth."""
+    """Format a time as the kubelet does, in nanoseconds. The node records milliseconds."""
     whole = datetime.fromtimestamp(moment, UTC)
     return f"{whole:%Y-%m-%dT%H:%M:%S}.{whole.microsecond // 1000:03d}000000Z ".encode()

@@ -1,4 +1,4 @@
-"""Measurements of the server, under the names that kube-apiserver gives them."""
+"""Metrics of the server, named as in kube-apiserver."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 
 
 class Metrics:
-    """Counts what is answered."""
+    """Request metrics."""
 
     def __init__(self, store: Store) -> None:
         self.registry = CollectorRegistry()
@@ -57,7 +57,7 @@ class Metrics:
         self.registry.register(_Objects(store))
 
     def observe(self, verb: str, target: Target | None, code: int, seconds: float | None) -> None:
-        """Count one answer; ``seconds`` None: it was a stream."""
+        """Count one response. `seconds` is None for streams, which have no duration."""
         labels = (*_labels(verb, target), str(code))
         found = self._known.get(labels)
         if found is None:
@@ -68,7 +68,7 @@ class Metrics:
             found[1].observe(seconds)
 
     def text(self) -> bytes:
-        """Give all measurements as Prometheus reads them."""
+        """Return all metrics in Prometheus text format."""
         return generate_latest(self.registry)
 
 
@@ -82,13 +82,13 @@ def _labels(verb: str, target: Target | None) -> tuple[str, ...]:
 
 
 class _Objects(Collector):
-    """Counts objects when asked."""
+    """Counts objects when metrics are collected."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Give the number of stored objects by resource."""
+        """Yield the number of stored objects by resource, and the storage revision."""
         family = GaugeMetricFamily(
             "apiserver_storage_objects", "Stored objects by resource.", labels=["resource"]
         )

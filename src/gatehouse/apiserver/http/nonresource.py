@@ -1,4 +1,4 @@
-"""Everything that is not an object: health, version, discovery, OpenAPI, keys, measurements."""
+"""Paths without resources: health, version, discovery, OpenAPI, token keys, metrics."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from gatehouse.apiserver.identity.signing_keys import Keys
 from gatehouse.apiserver.objects.registry import Registry
 
 Check = Callable[[], Coroutine[Any, Any, None]]
-"""Raises an error whose text says why the server is not well."""
+"""A health check. Raises an exception with the reason if the check fails."""
 
 MINOR = "34"
-"""Of the Kubernetes release whose API is served."""
+"""Minor version of the Kubernetes release whose API is served."""
 
 HEALTH = ("/livez", "/readyz", "/healthz")
 _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
@@ -29,7 +29,7 @@ _ISSUER = "/.well-known/openid-configuration"
 
 
 class NonResourceHandlers:
-    """Answers for paths that name no resource."""
+    """Handlers of paths that name no resource."""
 
     def __init__(
         self, registry: Registry, keys: Keys, metrics: Metrics, checks: dict[str, Check]
@@ -40,11 +40,11 @@ class NonResourceHandlers:
 
     @staticmethod
     def is_open(path: str) -> bool:
-        """Whether anybody may read a path, without saying who they are."""
+        """Return whether a path may be read without authentication."""
         return path == "/version" or path.startswith(HEALTH)
 
     async def health(self, request: web.BaseRequest, path: str) -> web.Response:
-        """Answer whether the server is well, or what it is."""
+        """Answer `/version` or a health check."""
         if path == "/version":
             return responses.json(version())
         base, _, name = path.strip("/").partition("/")
@@ -71,7 +71,7 @@ class NonResourceHandlers:
         return web.Response(text="ok")
 
     def find(self, request: web.BaseRequest, path: str) -> web.Response | None:
-        """Answer for any other path; None for one that is not known."""
+        """Answer any other path; None if it is unknown."""
         accepted = request.headers.get("Accept", "").replace(" ", "")
         match path.strip("/").split("/"):
             case ["api" | "apis"]:
@@ -113,12 +113,12 @@ class NonResourceHandlers:
 
 
 def version() -> dict[str, str]:
-    """Give what `kubectl version` shows of the server."""
+    """Return the server version for `kubectl version`."""
     return {
         "major": "1",
         "minor": MINOR,
         "gitVersion": f"v1.{MINOR}.0+gatehouse.{gatehouse.__version__}",
-        # Clients demand these (k8s.io/apimachinery, pkg/version), whatever they say.
+        # Clients require these fields (k8s.io/apimachinery, pkg/version), whatever their values.
         "gitCommit": "",
         "gitTreeState": "",
         "buildDate": "",

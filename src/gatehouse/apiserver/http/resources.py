@@ -1,4 +1,4 @@
-"""The verbs of HTTP on objects and collections."""
+"""HTTP verbs on objects and collections."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 
 class Resources:
-    """Answers requests for objects of one store."""
+    """Handler of requests for objects of one store."""
 
     def __init__(self, store: Store, verbs: Verbs, deletion: Deletion, stop: asyncio.Event) -> None:
         self._store, self._verbs, self._deletion = store, verbs, deletion
@@ -40,7 +40,7 @@ class Resources:
         self._encoded = watches.Encoded()
 
     async def read(self, request: web.BaseRequest, target: Target, verb: str) -> web.StreamResponse:
-        """GET of an object or a collection."""
+        """Answer a GET of an object or a collection."""
         if verb == "get":
             return await self._get(request, target)
         if verb == "watch":
@@ -59,7 +59,7 @@ class Resources:
         return responses.raw(form_of(request, target.shown).encode(entry))
 
     async def create(self, request: web.BaseRequest, target: Target, user: User) -> web.Response:
-        """POST to a collection."""
+        """Answer a POST to a collection."""
         body = await requests.body(request)
         options = requests.options(request)
         if not isinstance(body, dict):
@@ -72,7 +72,7 @@ class Resources:
         return responses.write_response(written, form_of(request, target.shown), 201)
 
     async def update(self, request: web.BaseRequest, target: Target, user: User) -> web.Response:
-        """PUT of an object."""
+        """Answer a PUT of an object."""
         body = await requests.body(request)
         options = requests.options(request)
         if not isinstance(body, dict):
@@ -91,7 +91,7 @@ class Resources:
     async def patch(
         self, request: web.BaseRequest, target: Target, user: User, *, may_create: Any
     ) -> web.Response:
-        """PATCH of an object; ``may_create`` raises ApiError where apply may not create it."""
+        """Answer a PATCH of an object. `may_create` raises ApiError if apply may not create it."""
         kind, options = request.content_type, requests.options(request)
         body = await requests.body(request)
         call = self._call(target, options, user)
@@ -115,7 +115,7 @@ class Resources:
         return responses.write_response(written, form_of(request, target.shown), code)
 
     async def delete(self, request: web.BaseRequest, target: Target, user: User) -> web.Response:
-        """DELETE of an object."""
+        """Answer a DELETE of an object."""
         options = await _delete_options(request)
         resource = target.served.resource
         call = WriteRequest(
@@ -135,7 +135,7 @@ class Resources:
     async def delete_collection(
         self, request: web.BaseRequest, target: Target, user: User
     ) -> web.Response:
-        """DELETE of everything that the selectors choose; answers with what was there."""
+        """Answer a DELETE of all selected objects with a list of these objects."""
         options = await _delete_options(request)
         chosen, form = lists.selection(request, target), form_of(request, target.shown)
         found = [e for _, e in list(self._store.list(target.prefix)) if chosen(e.value)]

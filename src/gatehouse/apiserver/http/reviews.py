@@ -1,4 +1,4 @@
-"""Requests that are answered and not kept: reviews of tokens, access and oneself; tokens."""
+"""Requests that are answered without storage: token and access reviews, and token requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Object = dict[str, Any]
 
 
 class Reviews:
-    """Answers reviews."""
+    """Handler of reviews."""
 
     def __init__(self, authenticator: Authenticator, authorizer: Authorizer) -> None:
         self._authenticator, self._authorizer = authenticator, authorizer
@@ -34,7 +34,7 @@ class Reviews:
         }
 
     def answer(self, served: ServedResource, body: Any, user: User, namespace: str) -> Object:
-        """Give the review with its status. Raises ApiError."""
+        """Return the review with its status. Raises ApiError."""
         resource = served.resource
         plural, kind, api_version = resource.plural, resource.kind, resource.api_version
         if not isinstance(body, dict) or not isinstance(body.get("spec") or {}, dict):

@@ -1,4 +1,4 @@
-"""The scale subresource (autoscaling/v1)."""
+"""Scale subresource (autoscaling/v1)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Object = dict[str, Any]
 
 
 def shown(obj: Object, scale: Scale) -> Object:
-    """Give an object's scale."""
+    """Return the Scale of an object."""
     metadata = obj["metadata"]
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     status: Object = {"replicas": jsonpath.first(scale.status_replicas, obj) or 0}
@@ -49,7 +49,7 @@ def _text(selector: Object) -> str:
 async def answer(
     request: web.BaseRequest, target: Target, verb: str, user: User, store: Store, verbs: Verbs
 ) -> web.Response:
-    """Read or change a scale. Raises ApiError."""
+    """Answer a read or write of a Scale. Raises ApiError."""
     scale = target.served.scale
     assert scale is not None
     if verb == "get":

@@ -1,4 +1,4 @@
-"""Label and field selectors, as text and as tests."""
+"""Parser of label and field selectors. Returns predicates."""
 
 from __future__ import annotations
 

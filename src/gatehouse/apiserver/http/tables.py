@@ -1,4 +1,4 @@
-"""What `kubectl get` prints: objects as rows of a Table (meta.k8s.io/v1)."""
+"""Tables (meta.k8s.io/v1) for `kubectl get`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _META = "meta.k8s.io/v1"
 def table(
     served: ServedResource, found: Iterable[Object], metadata: Object, *, headed: bool = True
 ) -> Object:
-    """Give a Table of rows."""
+    """Build a Table of rows."""
     columns = [
         {
             "name": column.name,
@@ -36,7 +36,7 @@ def table(
 
 
 def rows(served: ServedResource, objects: Iterable[Object], include: str) -> list[Object]:
-    """Give objects as rows; ``include``: Metadata, Object or None."""
+    """Return objects as rows. `include` is Metadata, Object or None."""
     found = []
     for obj in objects:
         row: Object = {"cells": [column.cell(obj) for column in served.columns]}
@@ -51,5 +51,5 @@ def rows(served: ServedResource, objects: Iterable[Object], include: str) -> lis
 
 
 def partial(obj: Object) -> Object:
-    """Give an object's metadata only."""
+    """Return only the metadata of an object."""
     return {"kind": "PartialObjectMetadata", "apiVersion": _META, "metadata": obj["metadata"]}

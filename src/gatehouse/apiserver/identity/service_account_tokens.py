@@ -1,4 +1,4 @@
-"""ServiceAccount tokens: signed, bound, for an audience, for a time.
+"""ServiceAccount tokens: signed, optionally bound to an object, with audiences and an expiry.
 
 https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin
 """
@@ -23,7 +23,7 @@ API_AUDIENCE = ISSUER
 DEFAULT_SECONDS, LEAST_SECONDS = 3600, 600
 LEEWAY = 5
 CACHE_SIZE = 10_000
-"""Tokens whose signature need not be checked again."""
+"""Maximum number of verified tokens in the cache. Their signatures are not verified again."""
 
 Object = dict[str, Any]
 
@@ -31,14 +31,17 @@ _BINDABLE = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
 
 
 class Tokens:
-    """Signs and checks tokens."""
+    """Signs and verifies tokens."""
 
     def __init__(self, keys: Keys, store: Store) -> None:
         self._keys, self._store = keys, store
         self._verified: OrderedDict[str, Object] = OrderedDict()
 
     def issue(self, account: Object, spec: Object) -> tuple[str, int]:
-        """Sign a token for a ServiceAccount as a TokenRequest's ``spec`` asks; gives its end."""
+        """Sign a token for a ServiceAccount by the `spec` of a TokenRequest.
+
+        Return the token and its expiry in seconds since 1970. Raises ApiError.
+        """
         metadata, now = account["metadata"], clock()
         asked = spec.get("expirationSeconds") or DEFAULT_SECONDS
         if not isinstance(asked, int) or asked < LEAST_SECONDS:
@@ -70,7 +73,7 @@ class Tokens:
         return jwt.encode(body, key.private, algorithm="ES256", headers={"kid": key.id}), ends
 
     def _bound(self, namespace: str, bound: Object) -> Entry:
-        """Give the object that a token is to be bound to. Raises ApiError."""
+        """Return the object to which a token shall be bound. Raises ApiError."""
         kind, name = bound.get("kind", ""), bound.get("name", "")
         plural = _BINDABLE.get(kind)
         if plural is None:
@@ -88,7 +91,7 @@ class Tokens:
         return entry
 
     def check(self, token: str, audiences: list[str]) -> tuple[User, list[str]] | str:
-        """Give the user and the audiences in common, or why the token is not good."""
+        """Return the user and the common audiences, or the reason for rejection."""
         try:
             claims = self._claims(token)
         except jwt.PyJWTError as error:
@@ -123,7 +126,7 @@ class Tokens:
         return bool(entry.value["metadata"]["uid"] == reference.get("uid"))
 
     def _claims(self, token: str) -> Object:
-        """Give the claims of a token of ours, verified. Raises PyJWTError."""
+        """Return the verified claims of a token that this cluster issued. Raises PyJWTError."""
         known = self._verified.get(token)
         if known is not None and known["exp"] + LEEWAY > clock():
             self._verified.move_to_end(token)

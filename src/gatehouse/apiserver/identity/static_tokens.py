@@ -1,4 +1,4 @@
-"""Tokens that do not come from ServiceAccounts: a file of them, and bootstrap tokens.
+"""Tokens that do not belong to ServiceAccounts: a token file, and bootstrap tokens.
 
 https://kubernetes.io/docs/reference/access-authn-authz/authentication/#static-token-file
 https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens
@@ -26,11 +26,11 @@ _GROUP = re.compile(r"system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]")
 
 
 class TokenFileError(Exception):
-    """A token file that cannot be read; the message names the line."""
+    """An unreadable token file. The message names the line."""
 
 
 def load(path: Path) -> dict[str, User]:
-    """Read ``token,user,uid,"group,group"`` lines."""
+    """Load `token,user,uid,"group,group"` lines. Raises TokenFileError."""
     found: dict[str, User] = {}
     try:
         with path.open(newline="", encoding="utf-8") as file:
@@ -48,7 +48,7 @@ def load(path: Path) -> dict[str, User]:
 
 
 def find(tokens: dict[str, User], token: str) -> User | None:
-    """Give the user of a token, in a time that does not tell how much of it was right."""
+    """Return the user of a token; None if it is unknown. Compares in constant time."""
     given, found = token.encode(), None
     for known, user in tokens.items():
         if hmac.compare_digest(known.encode(), given):
@@ -57,7 +57,7 @@ def find(tokens: dict[str, User], token: str) -> User | None:
 
 
 def bootstrap(store: Store, token: str) -> User | str:
-    """Give the user of a bootstrap token, or why it is not good."""
+    """Return the user of a bootstrap token, or the reason for rejection."""
     parts = BOOTSTRAP.fullmatch(token)
     if parts is None:
         return "not a bootstrap token"

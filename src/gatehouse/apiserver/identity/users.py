@@ -1,4 +1,4 @@
-"""Users as authentication gives them."""
+"""Authenticated users."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class User(msgspec.Struct, frozen=True):
     extra: dict[str, list[str]] = msgspec.field(default_factory=dict)
 
     def shown(self) -> dict[str, object]:
-        """Give the user as reviews and audit records show it."""
+        """Return the user in the form of reviews and audit records."""
         found: dict[str, object] = {"username": self.name, "groups": list(self.groups)}
         if self.uid:
             found["uid"] = self.uid

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: what one serves, what is wrong with it, its status.
+"""CustomResourceDefinitions: served resources, validation, status.
 
 https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions
 """
@@ -25,7 +25,7 @@ PRESERVE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
 def served_by(definition: Object) -> list[ServedResource]:
-    """Give what an accepted definition serves."""
+    """Return the served versions of an accepted CRD."""
     spec, names = definition["spec"], definition["spec"]["names"]
     storage = next(v["name"] for v in spec["versions"] if v.get("storage"))
     return [
@@ -122,7 +122,7 @@ def _text(value: Any) -> str:
 
 
 def check(definition: Object, old: Object | None) -> Iterator[Cause]:
-    """Give what is wrong with a definition whose fields have the right types."""
+    """Yield the violations of a CRD whose fields have the right types."""
     spec = definition["spec"]
     names, versions = spec.get("names") or {}, spec.get("versions") or []
     expected = f"{names.get('plural')}.{spec.get('group')}"
@@ -171,7 +171,7 @@ def _check_change(spec: Object, old: Object) -> Iterator[Cause]:
 
 
 def complete_status(definition: Object, registry: Registry) -> None:
-    """Accept a definition's names unless another resource has them; record stored versions."""
+    """Set the status of a CRD: accepted names, unless they conflict, and stored versions."""
     spec, names = definition["spec"], definition["spec"]["names"]
     status = definition["status"] = dict(definition.get("status") or {})
     taken = _taken(spec["group"], names, registry)
@@ -201,13 +201,13 @@ def complete_status(definition: Object, registry: Registry) -> None:
 
 
 def established(definition: Object) -> bool:
-    """Whether a definition is served."""
+    """Return whether a CRD is served."""
     conditions = (definition.get("status") or {}).get("conditions") or ()
     return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
 
 def _taken(group: str, names: Object, registry: Registry) -> tuple[str, str] | None:
-    """Give the condition's reason and message if another resource has one of the names."""
+    """Return reason and message of the condition if another resource has one of the names."""
     wanted = {names["plural"], names.get("singular", ""), *(names.get("shortNames") or ())} - {""}
     for served in registry.all():
         resource = served.resource

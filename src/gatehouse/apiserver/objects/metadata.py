@@ -1,4 +1,4 @@
-"""The metadata that all kinds share: types, names, labels, owners."""
+"""Metadata of all kinds: types, names, labels, owners."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ _NAME_RULES: dict[str, tuple[re.Pattern[str], int, str]] = {
 }
 
 MOST_ANNOTATIONS = 256 * 1024
-"""Bytes of all annotations together."""
+"""Maximum total size of annotations in bytes."""
 
 
 @functools.cache
 def compiled() -> Compiled:
-    """Give the schema of ObjectMeta."""
+    """Return the schema of ObjectMeta."""
     return compile_schema(
         {"type": "object", "properties": {"metadata": schema_of("meta.ObjectMeta")}}
     )
@@ -66,7 +66,7 @@ _FIELDS = frozenset(schema_of("meta.ObjectMeta")["properties"])
 
 
 def prune(metadata: Object) -> list[str]:
-    """Remove fields that metadata does not have; gives their paths."""
+    """Remove unknown fields of metadata. Return their paths."""
     for key in [key for key, value in metadata.items() if value is None]:
         del metadata[key]
     unknown = [key for key in metadata if key not in _FIELDS]
@@ -79,7 +79,7 @@ _STRINGS = ("name", "generateName", "namespace", "uid", "resourceVersion", "crea
 
 
 def types(metadata: Object) -> str | None:
-    """Say which field of metadata has a wrong type, as a decoder would."""
+    """Return a message about a metadata field of the wrong type, as from a decoder; else None."""
     for key in _STRINGS:
         if key in metadata and not isinstance(metadata[key], str):
             return _mistyped(metadata[key], key, "string")
@@ -105,7 +105,7 @@ def _mistyped(value: Any, field: str, wanted: str) -> str:
 
 
 def json_type(value: Any) -> str:
-    """Name the JSON type of a value as Go's decoder does."""
+    """Return the JSON type of a value as Go's decoder names it."""
     match value:
         case bool():
             return "bool"
@@ -121,7 +121,7 @@ def json_type(value: Any) -> str:
 
 
 def check(served: ServedResource, metadata: Object) -> Iterator[Cause]:
-    """Give what is wrong with an object's metadata; its types are right."""
+    """Yield the violations of an object's metadata, whose types are right."""
     yield from _name(served, metadata)
     for key, value in metadata.get("labels", {}).items():
         yield from _label(key, value)

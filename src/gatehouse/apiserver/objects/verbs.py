@@ -1,4 +1,4 @@
-"""Create, update, patch and apply: admission, generation rules, preconditions, field ownership."""
+"""Create, update, patch and apply: admission, generation, preconditions, field ownership."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Object = dict[str, Any]
 Change = Callable[[Object], Object]
 
 SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
-"""Letters of generated names: no vowels, so that no words come out."""
+"""Letters of generated names. No vowels, so that no words are formed."""
 
 ATTEMPTS = 10
-"""How often a write is tried when others get in between (with several servers on one store)."""
+"""Maximum attempts of a write that conflicts with other servers on the same store."""
 
 _CONFLICT = 409
 
@@ -97,11 +97,11 @@ class Verbs:
         return WriteResult(entry.value, entry.data, warnings, created=True)
 
     async def change(self, call: WriteRequest, change: Change) -> WriteResult:
-        """Replace an object by what ``change`` makes of a copy of it. Raises ApiError.
+        """Replace an object by the result of `change` for a copy of it. Raises ApiError.
 
-        Nothing is awaited between reading and writing, so that in one process no other write comes
-        between; ``change`` is called again where another process wrote meanwhile, or had written
-        what was not seen here yet.
+        There is no await between reading and writing, so within one process no other write comes
+        between them. `change` is called again if another process has written since, or had written
+        a change that this process had not seen yet.
         """
         resource = call.served.resource
         for _ in range(ATTEMPTS):
@@ -119,7 +119,7 @@ class Verbs:
         raise errors.conflict(resource.plural, resource.group, call.name)
 
     async def apply(self, call: WriteRequest, applied: Object) -> WriteResult:
-        """Server-side apply; creates the object if it is not there. Raises ApiError."""
+        """Apply an object (server-side apply). Create it if it does not exist. Raises ApiError."""
         options, served = call.options, call.served
         metadata = metadata_of(applied)
         metadata.setdefault("name", call.name)
@@ -151,7 +151,7 @@ class Verbs:
             written = await self._create(call, merged(None))
         else:
             written = await self.change(call, merged)
-        # Decoding what was applied warned of fields that the merged object has no more.
+        # The decoding of `applied` warned of fields that the merged object does not contain.
         warnings = tuple(dict.fromkeys((*warnings, *written.warnings)))
         return WriteResult(written.value, written.data, warnings, written.created)
 
@@ -188,7 +188,7 @@ class Verbs:
 
     @staticmethod
     def _part(call: WriteRequest, new: Object, before: Object) -> Object:
-        """Give the object after the part that the request may write was taken over."""
+        """Return the object with the part that the request may write."""
         match call.subresource:
             case "status":
                 metadata = _copy(before["metadata"])
@@ -224,7 +224,7 @@ class Verbs:
 
 
 def metadata_of(obj: Any) -> Object:
-    """Give an object's metadata, made if there is none. Raises ApiError."""
+    """Return an object's metadata, added if absent. Raises ApiError 400."""
     if not isinstance(obj, dict):
         raise errors.bad_request("the object provided is no JSON object")
     metadata = obj.get("metadata")
@@ -236,7 +236,7 @@ def metadata_of(obj: Any) -> Object:
 
 
 def mutable_copy(entry: Entry) -> Object:
-    """Give a copy of an object that may be changed."""
+    """Return a copy of an object that may be changed."""
     value: Object = msgspec.json.decode(entry.data)
     return value
 
@@ -250,13 +250,13 @@ def _copy(value: Any) -> Any:
 
 
 def _ordered(obj: Object) -> Object:
-    """Give the object with its head first, as everybody is used to read it."""
+    """Return the object with apiVersion, kind and metadata first, as is customary."""
     head: Object = {key: obj[key] for key in ("apiVersion", "kind", "metadata") if key in obj}
     return {**head, **obj}
 
 
 def _part_owned(call: WriteRequest, obj: Object) -> Object:
-    """Give the part of an object whose fields a request can own: the status, or all but it."""
+    """Return the part of an object that a request can own: the status, or everything else."""
     if call.subresource == "status":
         kept = {key: obj["metadata"][key] for key in ("managedFields",) if key in obj["metadata"]}
         return (
@@ -276,7 +276,7 @@ def _keep_metadata(metadata: Object, old: Object) -> None:
 
 
 def _own(call: WriteRequest, before: Object | None, obj: Object, *, cleared: bool = False) -> None:
-    """Record who owns what the write changed."""
+    """Record the owner of the fields that the write changed."""
     metadata = obj["metadata"]
     if before is not None and not cleared and "managedFields" not in metadata:
         kept = before["metadata"].get("managedFields")

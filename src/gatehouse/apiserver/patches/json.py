@@ -10,11 +10,12 @@ from gatehouse.apiserver.errors import ApiError, bad_request
 
 MOST_OPERATIONS = 10_000
 MOST_COPIED = 3 * 1024 * 1024
-"""Bytes that one patch may copy: a short patch that doubles itself would fill the memory."""
+"""Maximum number of bytes that one patch copies. A short patch could fill the memory by doubling.
+"""
 
 
 def merge(current: Any, patch: Any) -> Any:
-    """Merge as RFC 7396 says."""
+    """Apply a merge patch (RFC 7396). Neither argument is changed."""
     if not isinstance(patch, dict):
         return patch
     result = dict(current) if isinstance(current, dict) else {}
@@ -27,7 +28,7 @@ def merge(current: Any, patch: Any) -> Any:
 
 
 def patch(current: Any, operations: Any) -> Any:
-    """Give the patched object; neither argument is changed. Raises ApiError."""
+    """Apply a JSON patch. Neither argument is changed. Raises ApiError."""
     if not isinstance(operations, list):
         raise bad_request("a JSON patch is a list of operations")
     if len(operations) > MOST_OPERATIONS:
@@ -86,7 +87,7 @@ def _get(value: Any, steps: list[str]) -> Any:
 
 
 def _index(step: str, most: int) -> int:
-    """Read an index as RFC 6901 writes it, of at most ``most``."""
+    """Parse an array index (RFC 6901) of at most `most`. Raises ValueError, IndexError."""
     if not step.isascii() or not step.isdecimal() or (step[0] == "0" and step != "0"):
         raise ValueError(f"{step!r} is no index")
     if int(step) > most:

@@ -1,4 +1,4 @@
-"""Strategic merge patch: lists are merged as the schema of the kind says.
+"""Strategic merge patch: lists are merged as the schema of the kind defines.
 
 https://github.com/kubernetes/community/blob/master/contributors/devel/sig-api-machinery/strategic-merge-patch.md
 """
@@ -21,7 +21,7 @@ _ORDER, _DELETE, _RETAIN, _PATCH = (
 
 
 def merge(current: Any, patch: Any, schema: Schema) -> Any:
-    """Give the patched value; neither argument is changed. Raises ApiError."""
+    """Apply a strategic merge patch. Neither argument is changed. Raises ApiError."""
     if not isinstance(patch, dict):
         return patch
     directive = patch.get(_PATCH)
@@ -87,7 +87,7 @@ def _list(current: list[Any], patch: list[Any], schema: Schema) -> list[Any]:
 
 
 def _ordered(items: list[Any], order: list[Any], schema: Schema) -> list[Any]:
-    """Bring items into the order wanted; those that it does not name keep their place behind."""
+    """Sort items by `order`. Items that it does not name follow in their current order."""
     key = schema.get("x-kubernetes-patch-merge-key")
 
     def identity(item: Any) -> Any:
@@ -114,4 +114,4 @@ METADATA: Schema = {
         },
     },
 }
-"""How metadata is merged."""
+"""Merge keywords of metadata."""

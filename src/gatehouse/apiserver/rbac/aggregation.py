@@ -1,4 +1,4 @@
-"""ClusterRoles made of other ClusterRoles, selected by their labels."""
+"""Aggregated ClusterRoles: rules collected from ClusterRoles that label selectors match."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gatehouse.apiserver.rbac.rules import Object, PolicyRule, values
 
 
 def selects(selector: Object, labels: Mapping[str, str]) -> bool:
-    """Whether a LabelSelector selects; an empty one selects everything."""
+    """Return whether a LabelSelector matches. An empty one matches everything."""
     wanted = selector.get("matchLabels") or {}
     return all(labels.get(key) == value for key, value in wanted.items()) and all(
         _meets(expression, labels) for expression in selector.get("matchExpressions") or ()
@@ -16,9 +16,9 @@ def selects(selector: Object, labels: Mapping[str, str]) -> bool:
 
 
 def union(role: Object, roles: Iterable[Object]) -> list[PolicyRule] | None:
-    """Give the rules that ``role`` gathers from ``roles``; None when it gathers none.
+    """Return the rules that `role` collects from `roles`; None if it does not aggregate.
 
-    Selector by selector, each with the roles by name, as Kubernetes' controller does it.
+    The order is that of Kubernetes' controller: by selector, then by role name.
     """
     rule = role.get("aggregationRule")
     if rule is None:
@@ -36,13 +36,13 @@ def union(role: Object, roles: Iterable[Object]) -> list[PolicyRule] | None:
 
 
 def settled(roles: Iterable[Object]) -> list[Object]:
-    """Give the ClusterRoles whose rules change when all aggregate until nothing changes.
+    """Return the ClusterRoles whose rules change by complete aggregation.
 
-    One pass is not enough: ``admin`` gathers ``edit``, which gathers ``view``.
+    One pass is not enough: `admin` collects `edit`, which collects `view`.
     """
     now = {role["metadata"]["name"]: role for role in roles}
     changed: dict[str, Object] = {}
-    # Each pass carries rules one step further, and no path is longer than there are roles.
+    # Each pass carries rules one step further, and no path is longer than the number of roles.
     for _ in range(len(now)):
         still = True
         for name, role in now.items():

@@ -1,7 +1,7 @@
-"""Whether rules contain other rules: nobody grants what they do not hold themselves.
+"""Containment of rules, for the prevention of privilege escalation.
 
-The wanted rules are broken into atoms of one verb, group, resource and name (or one verb and URL).
-An atom is held when one single rule of the owner contains it; that loses nothing, as an atom
+The requested rules are split into atoms of one verb, group, resource and name (or one verb and
+URL). An atom is covered if a single rule of the owner contains it. This is exact, because an atom
 cannot be split between two rules.
 """
 
@@ -22,10 +22,10 @@ from gatehouse.apiserver.rbac.rules import (
 )
 
 MAX_ATOMS = 5_000
-"""How many atoms one question is broken into.
+"""Maximum number of atoms per check.
 
-A small request can ask for billions of them. A rule beyond the limit counts as not held, unless
-one rule of the owner contains it whole; real roles have some hundreds.
+A small request can ask for billions of atoms. A rule beyond the limit counts as not covered, unless
+one rule of the owner contains it completely. Real roles have some hundreds.
 """
 
 _SHOWN = (
@@ -38,12 +38,12 @@ _SHOWN = (
 
 
 def covers(owner: Iterable[PolicyRule], wanted: Iterable[PolicyRule]) -> bool:
-    """Whether whoever holds ``owner`` holds everything in ``wanted``."""
+    """Return whether the rules `owner` contain all rules `wanted`."""
     return not uncovered(owner, wanted)
 
 
 def uncovered(owner: Iterable[PolicyRule], wanted: Iterable[PolicyRule]) -> list[PolicyRule]:
-    """Give the atoms of ``wanted`` that ``owner`` does not hold, in the order of ``wanted``."""
+    """Return the atoms of `wanted` that `owner` does not contain, in the order of `wanted`."""
     held, missing, left = list(owner), list[PolicyRule](), MAX_ATOMS
     for rule in wanted:
         if any(contains(one, rule) for one in held):
@@ -58,7 +58,7 @@ def uncovered(owner: Iterable[PolicyRule], wanted: Iterable[PolicyRule]) -> list
 
 
 def contains(rule: PolicyRule, wanted: PolicyRule) -> bool:
-    """Whether one rule contains all of another one."""
+    """Return whether one rule contains another rule completely."""
     urls, resources = values(rule, "nonResourceURLs"), values(rule, "resources")
     names, wanted_names = values(rule, "resourceNames"), values(wanted, "resourceNames")
     return (
@@ -66,13 +66,13 @@ def contains(rule: PolicyRule, wanted: PolicyRule) -> bool:
         and _includes(values(rule, "apiGroups"), values(wanted, "apiGroups"))
         and all(grants_resource(resources, one) for one in values(wanted, "resources"))
         and all(grants_url(urls, one) for one in values(wanted, "nonResourceURLs"))
-        # No names means all of them, which a list of names never contains.
+        # No names means all names, which a list of names never contains.
         and (not names or (bool(wanted_names) and set(wanted_names) <= set(names)))
     )
 
 
 def atoms(rule: PolicyRule) -> Iterator[PolicyRule]:
-    """Break a rule into rules of one verb and one thing each; together they say the same."""
+    """Split a rule into equivalent rules of one verb and one resource or URL each."""
     names = [[name] for name in values(rule, "resourceNames")]
     for group, resource, verb, name in product(
         values(rule, "apiGroups"), values(rule, "resources"), values(rule, "verbs"), names or [[]]
@@ -84,7 +84,7 @@ def atoms(rule: PolicyRule) -> Iterator[PolicyRule]:
 
 
 def compact(rules: Iterable[PolicyRule]) -> list[PolicyRule]:
-    """Join rules about one same resource (and name), which differ by verbs only."""
+    """Merge rules for the same resource (and name) that differ only by verbs."""
     joined: list[PolicyRule] = []
     by_thing: dict[tuple[str, ...], PolicyRule] = {}
     for rule in rules:
@@ -100,7 +100,7 @@ def compact(rules: Iterable[PolicyRule]) -> list[PolicyRule]:
 
 
 def refusal(user: User, missing: Iterable[PolicyRule]) -> str:
-    """Say which rules ``user`` grants without holding them, in Kubernetes' words."""
+    """Return Kubernetes' message about rules that `user` grants without holding them."""
     lines = sorted({_shown(rule) for rule in compact(missing)})
     return (
         f"user {quoted(user.name)} (groups={_list(user.groups)}) is attempting to grant RBAC "
@@ -109,7 +109,7 @@ def refusal(user: User, missing: Iterable[PolicyRule]) -> str:
 
 
 def quoted(text: str) -> str:
-    """Quote text as messages show it."""
+    """Quote a text for messages."""
     return json.dumps(text, ensure_ascii=False)
 
 

@@ -1,7 +1,8 @@
-"""The roles and bindings that a fresh server holds, and how a server brings old ones up to date.
+"""Default roles and bindings of a new server, and their update at start.
 
-Names and meaning of the general ones are Kubernetes' (Default Roles and Role Bindings), cut down
-to what is served here. Gatehouse's own parts get what their code asks for.
+The general ones have the names and meaning of Kubernetes (Default Roles and Role Bindings), limited
+to resources that this server serves. Roles of Gatehouse's own components contain the permissions
+that their code uses.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def _and(resources: str, subresource: str) -> str:
 
 
 _EVENTS_WRITER = _rule("create patch", (_CORE, _EVENTS), "events")
-"""Patched to count a note that repeats itself."""
+"""Includes patch: a repeated Event is counted by a patch."""
 
 _VIEW = (
     _rule(_READ, _CORE, _and("namespaces pods services", "status")),
@@ -91,7 +92,7 @@ _VIEW = (
     _rule(_READ, _GATEWAY_API, "referencegrants"),
     _rule(_READ, (_NGINX, _GATEHOUSE), ALL),
 )
-"""No Secrets: reading those is as good as being whoever they belong to."""
+"""Excludes Secrets: reading a token there gives the rights of its owner."""
 
 _EDIT = (
     _rule(_READ, _CORE, "secrets"),
@@ -105,12 +106,12 @@ _EDIT = (
     _rule(_BOTH, _COORDINATION, "leases"),
     _rule(_WRITE, _GATEWAY_API, f"{_OF_GATEWAYS} referencegrants"),
 )
-"""No Endpoints and EndpointSlices: who writes those reaches other namespaces' Pods."""
+"""Excludes Endpoints and EndpointSlices: writing them gives access to Pods of other namespaces."""
 
 _ADMIN = (
     _rule("create", _AUTHORIZATION, "localsubjectaccessreviews"),
     _rule(_BOTH, GROUP, "roles rolebindings"),
-    # These reach past the namespace: raw proxy configuration, and upstreams with credentials.
+    # These reach beyond the namespace: raw proxy configuration, and upstreams with credentials.
     _rule(_WRITE, (_NGINX, _GATEHOUSE), ALL),
     _rule(_BOTH, _PROXY, ALL),
 )
@@ -156,7 +157,7 @@ _CONTROLLER = (
     _rule("create", _AUTHENTICATION, "tokenreviews"),
     _EVENTS_WRITER,
 )
-"""Held to what the controller's own tables say by a test, which knows both."""
+"""A test compares this list with the tables of the controller."""
 
 _NODE = (
     _rule(_READ, _CORE, "pods services"),
@@ -193,7 +194,7 @@ _AGGREGATED: dict[str, tuple[tuple[PolicyRule, ...], str]] = {
     "edit": (_EDIT, "admin"),
     "view": (_VIEW, "edit"),
 }
-"""By name: what the role adds, and the role that gathers it."""
+"""By name: the rules that the role adds, and the role that collects them."""
 
 _BINDINGS: dict[str, tuple[tuple[str, str], ...]] = {
     "cluster-admin": (("Group", MASTERS),),
@@ -207,11 +208,11 @@ _BINDINGS: dict[str, tuple[tuple[str, str], ...]] = {
     CONTROLLER: (("User", CONTROLLER),),
     NODE: (("User", NODE),),
 }
-"""By name, which is also that of the ClusterRole."""
+"""Subjects by name of the binding, which is also the name of the ClusterRole."""
 
 
 def objects() -> list[Object]:
-    """Give the default objects, roles first; those that aggregate have no rules yet."""
+    """Return the default objects, roles first. Aggregated roles have no rules yet."""
     roles = [_object("ClusterRole", name, rules=list(rules)) for name, rules in _ROLES.items()]
     for name, (rules, gatherer) in _AGGREGATED.items():
         roles.append(_aggregated(name, gatherer))
@@ -231,11 +232,11 @@ def objects() -> list[Object]:
 
 
 def reconcile(current: Object | None, wanted: Object) -> Object | None:
-    """Give a default object as it is to be written at start; None: nothing to do.
+    """Return a default object as it must be written at start; None if nothing changes.
 
-    What an administrator added stays; what is missing comes back, unless the object says
-    ``autoupdate: "false"``. When the roleRef differs, ``wanted`` is given as it is: roleRefs do
-    not change, so the old binding is to be deleted first.
+    Additions of an administrator stay. Missing items are restored, unless the object has
+    `autoupdate: "false"`. If the roleRef differs, `wanted` is returned unchanged: a roleRef is
+    immutable, so the caller must delete the old binding first.
     """
     if current is None:
         return copy.deepcopy(wanted)

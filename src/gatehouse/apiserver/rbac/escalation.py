@@ -1,6 +1,7 @@
-"""Who may write roles and bindings: only who holds what they grant, or may escalate or bind.
+"""Prevention of privilege escalation by writes to roles and bindings.
 
-Otherwise whoever may write a RoleBinding could make themselves administrator.
+A writer must hold all granted permissions, or have the verb `escalate` or `bind`. Otherwise a user
+with write access to RoleBindings could become administrator.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from gatehouse.apiserver.rbac.rules import (
 PLURALS = {kind: f"{kind.lower()}s" for kind in ROLES | BINDINGS}
 
 _HOUSEKEEPING = ("ownerReferences", "finalizers", "selfLink", "managedFields")
-"""Metadata that the garbage collector changes, which grants nothing."""
+"""Metadata that the garbage collector changes and that grants nothing."""
 
 
 def check_write(
     authorizer: Authorizer, user: User, kind: str, obj: Object, old: Object | None = None
 ) -> None:
-    """Pass when ``user`` may create ``obj`` or make it of ``old``; else raise ApiError 403 or 404.
+    """Check that `user` may create `obj`, or write it in place of `old`.
 
-    ``obj`` has its defaults filled in, and its namespace.
+    `obj` must have its defaults and its namespace. Raises ApiError 403 or 404.
     """
     if MASTERS in user.groups or (old is not None and _only_housekeeping(obj, old)):
         return
@@ -51,7 +52,7 @@ def _check_role(
         return
     held = authorizer.rules_for(user, namespace)
     _confirm(user, kind, obj, held, values(obj, "rules"))
-    # Selectors gather whatever comes to bear their labels, so they are worth everything.
+    # Selectors also match roles that get their labels later, so they count as all permissions.
     if _aggregates(obj) or (old is not None and _aggregates(old)):
         message = "must have cluster-admin privileges to use the aggregationRule"
         if not covers(held, EVERYTHING):

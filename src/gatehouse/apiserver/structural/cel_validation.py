@@ -1,4 +1,4 @@
-"""Evaluation of ``x-kubernetes-validations`` over a value.
+"""Evaluation of `x-kubernetes-validations` over a value.
 
 https://kubernetes.io/docs/reference/using-api/cel
 """
@@ -15,7 +15,7 @@ _ABSENT = cel.NO_OLD_VALUE
 
 
 class Rule:
-    """One rule, compiled."""
+    """A compiled rule."""
 
     def __init__(self, rule: Schema) -> None:
         self.text: str = rule["rule"].strip()
@@ -29,7 +29,7 @@ class Rule:
         self.words = cel.compile_rule(expression) if expression else None
 
     def cause(self, node: Node, activation: Any, path: str) -> Cause | None:
-        """Give the violation, if it is one."""
+        """Return the violation; None if the rule holds."""
         result = self.program.run(activation)
         kind = node.type or "object"
         if result is True:
@@ -63,7 +63,7 @@ _RULES: dict[int, tuple[Node, list[Rule]]] = {}
 
 
 def rules_of(node: Node) -> list[Rule]:
-    """Give the compiled rules of a node. Raises ValueError for one that does not compile."""
+    """Return the compiled rules of a node. Raises ValueError if one does not compile."""
     found = _RULES.get(id(node))
     if found is None or found[0] is not node:
         found = _RULES[id(node)] = (node, [Rule(rule) for rule in node.rules])
@@ -71,7 +71,7 @@ def rules_of(node: Node) -> list[Rule]:
 
 
 def evaluate(node: Node, new: Any, old: Any) -> list[Cause]:
-    """Give the violations of all rules of an object."""
+    """Return the violations of all rules of an object."""
     causes: list[Cause] = []
     before = _ABSENT if old is None else old
     _walk(node, new, before, "", causes, unchanged=False)

@@ -1,4 +1,4 @@
-"""Judging a value by the keywords of its schema, in the words of Kubernetes."""
+"""Validation of values by the keywords of their schema, with Kubernetes' messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ABSENT = object()
 
 
 def validate(node: Node, new: dict[str, Any], old: dict[str, Any] | None) -> list[Cause]:
-    """Give the violations of a whole object."""
+    """Return the violations of a complete object."""
     causes: list[Cause] = []
     body = {key: value for key, value in new.items() if key not in _HEAD}
     before = _ABSENT
@@ -30,7 +30,7 @@ def validate(node: Node, new: dict[str, Any], old: dict[str, Any] | None) -> lis
 
 def _value(node: Node, value: Any, old: Any, path: str, causes: list[Cause]) -> None:
     if old is not _ABSENT and value == old:
-        # What did not change is not judged anew: a schema may have become stricter meanwhile.
+        # Unchanged values are not validated again: the schema may have become stricter since.
         return
     if value is None:
         if node.type and not node.nullable:
@@ -71,7 +71,7 @@ def _fits(node: Node, value: Any) -> bool:
 
 
 def json_type(value: Any) -> str:
-    """Name the type of a JSON value as OpenAPI does."""
+    """Return the OpenAPI name of the type of a JSON value."""
     names = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer"}
     return names.get(value.__class__, "number")
 
@@ -131,7 +131,7 @@ def _number(node: Node, value: float, path: str, causes: list[Cause]) -> None:
 
 
 def _limit(value: float) -> str:
-    """Give a limit as Go prints a float64 with %v: an exponent from 1e+21 on."""
+    """Format a limit as Go prints a float64 with %v: with an exponent from 1e+21 on."""
     text = f"{value:g}" if abs(value) >= 1e21 else repr(float(value))
     return text.removesuffix(".0")
 
@@ -172,7 +172,7 @@ def _too_many(path: str, count: int, most: int) -> Cause:
 
 
 def _correlated(node: Node, old: Any) -> Any:
-    """Give the function from an item to its old state, which only associative lists know."""
+    """Return the function from an item to its old state. Only associative lists have one."""
     if node.list_type != "map" or not isinstance(old, list):
         return lambda _: _ABSENT
 
@@ -230,13 +230,13 @@ def _combined(node: Node, value: Any, path: str, causes: list[Cause]) -> None:
 
 
 def _nearest(nodes: list[Node], failures: list[list[Cause]], value: Any) -> list[Cause]:
-    """Give the failures of the schema that had most to say of the value, the first of equals."""
+    """Return the failures of the schema with most checks of the value; the first of equals."""
     said = [_checks(node, value) for node in nodes]
     return failures[said.index(max(said))]
 
 
 def _checks(node: Node, value: Any) -> int:
-    """Count the schemas that apply somewhere in a value."""
+    """Return the number of schemas that apply within a value."""
     found = 1 + sum(_checks(inner, value) for inner in (*node.any_of, *node.one_of, *node.all_of))
     if isinstance(value, dict):
         for name, item in value.items():

@@ -1,4 +1,4 @@
-"""Objects in etcd as they lie there, for backups and moves."""
+"""Stored form of objects in etcd, for backup and migration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gatehouse.apiserver.storage.etcd.store import OBJECTS, OFFSET, PROGRESS_KEY
 
 
 async def read(text: str) -> tuple[int, list[tuple[str, int, bytes]]]:
-    """Give the revision, and key, revision and value of every object."""
+    """Return the revision, and key, revision and value of every object."""
     address = addresses.parse(text)
     root = address.prefix.encode()
     async with Client(address) as client:
@@ -27,7 +27,7 @@ async def read(text: str) -> tuple[int, list[tuple[str, int, bytes]]]:
 
 
 async def write(text: str, offset: int, objects: list[tuple[str, bytes]], together: int) -> bool:
-    """Write objects, whose versions begin behind ``offset``; False if there are some already."""
+    """Write objects with revisions above `offset`. Return False if the prefix is not empty."""
     address = addresses.parse(text)
     root = address.prefix.encode()
     async with Client(address) as client:

@@ -1,4 +1,4 @@
-"""A thin client of etcd's v3 protocol on gRPC."""
+"""Minimal client of etcd's v3 protocol over gRPC."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = structlog.get_logger("gatehouse.apiserver")
 
 PAGE = 500
 RPC_TIMEOUT_SECONDS = 5.0
-"""Longest time that a request may take."""
+"""Timeout in seconds of a request."""
 
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
@@ -31,7 +31,7 @@ _OPTIONS = [
 
 
 class CompactedError(Exception):
-    """What was asked for is older than what etcd remembers."""
+    """The requested revision is older than the history that etcd retains."""
 
     def __init__(self, revision: int) -> None:
         super().__init__(f"compacted at {revision}")
@@ -47,7 +47,7 @@ class Item(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A change of a key. ``value`` None: deleted."""
+    """A change of a key. `value` is None for a deletion."""
 
     key: bytes
     value: bytes | None
@@ -57,7 +57,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Client:
-    """Requests to one etcd, at whichever of its endpoints answers."""
+    """Client of one etcd. Uses another endpoint if one does not respond."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -77,12 +77,12 @@ class Client:
             await channel.close(None)
 
     async def revision(self) -> int:
-        """Give the newest revision, as a majority of members knows it."""
+        """Return the newest revision, confirmed by a majority of members."""
         request = rpc.RangeRequest(key=b"\0", keys_only=True, limit=1)
         return int((await self._call("KV/Range", request, rpc.RangeResponse)).header.revision)
 
     async def list_all(self, prefix: bytes) -> tuple[int, list[Item]]:
-        """Give everything under a prefix as of one revision, and that revision."""
+        """Return one revision, and all keys under a prefix as of this revision."""
         revision, found, start = 0, list[Item](), prefix
         while True:
             request = rpc.RangeRequest(
@@ -96,12 +96,12 @@ class Client:
             start = page.kvs[-1].key + b"\0"
 
     async def put(self, key: bytes, value: bytes, expected: int) -> int | None:
-        """Write if the key is of revision ``expected`` (0: not there); None if it is not."""
+        """Write if the key has revision `expected` (0: does not exist); else return None."""
         operation = rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=value))
         return await self._if(key, expected, operation)
 
     async def delete(self, key: bytes, expected: int) -> int | None:
-        """Remove if the key is of revision ``expected``; None if it is not."""
+        """Remove if the key has revision `expected`; else return None."""
         operation = rpc.RequestOp(request_delete_range=rpc.DeleteRangeRequest(key=key))
         return await self._if(key, expected, operation)
 
@@ -114,13 +114,13 @@ class Client:
         return int(answer.header.revision) if answer.succeeded else None
 
     async def touch(self, key: bytes) -> int:
-        """Write a key whatever it holds; gives the revision."""
+        """Write a key unconditionally. Return the revision."""
         operation = rpc.RequestOp(request_put=rpc.PutRequest(key=key))
         request = rpc.TxnRequest(success=[operation])
         return int((await self._call("KV/Txn", request, rpc.TxnResponse)).header.revision)
 
     async def compact(self, revision: int) -> None:
-        """Forget what was superseded at ``revision``; nothing if that was done already."""
+        """Compact the history before `revision`. Does nothing if it is compacted already."""
         try:
             request = rpc.CompactionRequest(revision=revision)
             await self._call("KV/Compact", request, rpc.CompactionResponse)
@@ -128,7 +128,7 @@ class Client:
             return
 
     def watch(self, prefix: bytes, revision: int) -> Watching:
-        """Watch everything under a prefix from ``revision`` on."""
+        """Watch all keys under a prefix from `revision` on."""
         call = self._channels[self._current].stream_stream(
             "/etcdserverpb.Watch/Watch",
             request_serializer=rpc.WatchRequest.SerializeToString,
@@ -137,14 +137,16 @@ class Client:
         return Watching(call, prefix, revision, self._turn)
 
     def _turn(self) -> None:
-        """Use the next endpoint from now on."""
+        """Switch to the next endpoint."""
         self._current = (self._current + 1) % len(self._channels)
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         return (("token", self._token),) if self._token else ()
 
     async def _call(self, method: str, request: Any, answer: Any, *, again: bool = True) -> Any:
-        """Ask; reads are asked of every endpoint, writes of one: twice might be once too often."""
+        """Send a request. Reads are retried on every endpoint; writes are not, as they could
+        repeat.
+        """
         if self._address.user and not self._token:
             await self._authenticate()
         error: grpc.RpcError | None = None
@@ -202,7 +204,7 @@ class Watching:
         self._request = rpc.WatchRequest(create_request=create)
 
     async def batches(self) -> AsyncIterator[list[Change]]:
-        """Give changes in order. Raises CompactedError, UnavailableError."""
+        """Yield changes in order. Raises CompactedError, UnavailableError."""
         try:
             await self._call.write(self._request)
             while True:
@@ -235,7 +237,7 @@ def _change(event: Any) -> Change:
 
 
 def after(prefix: bytes) -> bytes:
-    """Give the end of the range of all keys with a prefix."""
+    """Return the end of the range of all keys with a prefix."""
     return prefix[:-1] + bytes([prefix[-1] + 1])
 
 

@@ -1,8 +1,8 @@
-"""Objects written through to the log.
+"""Store that writes through to the log.
 
-A write gets its revision at once, so that writes order themselves without locks; readers and
-watches see it when it is on disk, and its caller is answered then. A log that cannot be written
-ends the process: nothing may be acknowledged any more.
+A write gets its revision immediately, so that writes are ordered without locks. Readers and watches
+see it when it is on disk, and its caller is answered then. If the log cannot be written, the
+process exits, because no write may be acknowledged then.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Pending = tuple[Event, "asyncio.Future[None]"]
 
 
 class SqliteStore(Store):
-    """The store over a :class:`Log`."""
+    """Store over a :class:`Log`."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class SqliteStore(Store):
         self._remember()
 
     def latest(self, key: str) -> Entry | None:
-        """Give an object as the write before left it, be that on disk or not."""
+        """Return an object after its latest write, whether that is on disk or not."""
         if key in self._latest:
             return self._latest[key]
         return self.get(key)
@@ -72,7 +72,7 @@ class SqliteStore(Store):
         return entry
 
     async def delete(self, key: str, expected: int) -> Entry:
-        """Remove an object, and wait until that is durable and visible."""
+        """Remove an object, and wait until the removal is durable and visible."""
         current = self.latest(key)
         if current is None or current.revision != expected:
             raise MismatchError(key)
@@ -82,12 +82,12 @@ class SqliteStore(Store):
         return entries.removed(current, revision)
 
     async def close(self) -> None:
-        """End, with everything written."""
+        """Complete queued writes and close the log."""
         await asyncio.to_thread(self._log.close)
         self._on_close()
 
     async def check(self) -> None:
-        """Nothing to ask: a log that fails ends the process."""
+        """Do nothing: a failing log ends the process."""
 
     def _entry(self, row: Row) -> Entry:
         assert row.value is not None
@@ -95,14 +95,14 @@ class SqliteStore(Store):
         return Entry(row.revision, msgspec.json.decode(data), data)
 
     def _remember(self) -> None:
-        """Load the recent past, so that watches go on across a restart."""
+        """Load the recent history, so that watches continue across a restart."""
         start = max(self._compacted, self.revision - HISTORY)
         known: dict[str, Entry] = {}
         for row in self._log.since(0):
             try:
                 now = None if row.value is None else self._entry(row)
             except EncryptionError:
-                # Sealed with a key that is gone: the past begins after it.
+                # Encrypted with a removed key, so history starts after it.
                 start = max(start, row.revision)
                 self._history.clear()
                 known.pop(row.key, None)
@@ -123,7 +123,7 @@ class SqliteStore(Store):
         value = self._cipher.encrypt(event.key, event.now.data) if event.now else None
         done: asyncio.Future[None] = self._loop.create_future()
         self._log.append(Row(event.revision, event.key, created, value), (event, done))
-        # A caller that goes away must not make a write that is on its way look undone.
+        # Cancellation of the caller must not interrupt a write in progress.
         await asyncio.shield(done)
 
     def _committed(self, pending: list[Pending], error: Exception | None) -> None:

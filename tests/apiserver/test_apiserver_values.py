@@ -48,7 +48,7 @@ OBJECT = {
 )
 def test_json_paths(path: str, expected: list[Any] | None) -> None:
     if expected is None:
-        with pytest.raises(ValueError, match="not understood"):
+        with pytest.raises(ValueError, match="not supported"):
             jsonpath.find(path, OBJECT)
     else:
         assert jsonpath.find(path, OBJECT) == expected

@@ -167,7 +167,7 @@ class Server:
 
     async def _is_started(self) -> None:
         if not self._started:
-            raise RuntimeError("not finished")
+            raise RuntimeError("not complete")
 
 
 async def run(

@@ -32,14 +32,14 @@ Wire = tuple[int, int | bytes]
 def decode(data: bytes) -> Object:
     """Decode an object. Raises ApiError 415 for an unknown kind, 400 for malformed data."""
     if not data.startswith(MAGIC):
-        raise bad_request("the body does not begin as Kubernetes' protobuf does")
+        raise bad_request("the body does not start with the prefix of Kubernetes' protobuf")
     try:
         envelope = dict(_fields(data[len(MAGIC) :]))
         meta = dict(_fields(_bytes(envelope.get(1, b""))))
         version, kind = _bytes(meta.get(1, b"")).decode(), _bytes(meta.get(2, b"")).decode()
         type_ = type_of(version, kind)
         if type_ is None:
-            message = f"{kind} of {version} is not taken as protobuf: send application/json"
+            message = f"{kind} of {version} is not supported as protobuf; send application/json"
             raise ApiError(415, "UnsupportedMediaType", message)
         obj = _message(type_, _bytes(envelope.get(2, b"")))
     except (ValueError, IndexError, struct.error, TypeError, OverflowError) as error:

@@ -80,7 +80,7 @@ async def _define(context: Context, definition: Object) -> None:
     try:
         await context.verbs.change(context.call(served, definition, MANAGER), change)
     except ApiError as error:
-        log.warning("definition not brought up to date", name=name, error=str(error))
+        log.warning("bundled CRD not updated", name=name, error=str(error))
 
 
 def follow_keys(context: Context, keys: Keys) -> None:
@@ -114,4 +114,4 @@ async def rotate_keys(context: Context, keys: Keys, pem: bytes | None = None) ->
         await context.verbs.change(
             call, lambda obj: token_keys.with_new_key(obj, now) if keys.due(now) else obj
         )
-    log.info("token key made", keys=len(keys.jwks()["keys"]))
+    log.info("token key created", keys=len(keys.jwks()["keys"]))

@@ -30,7 +30,7 @@ UNSCHEDULABLE = {
     "type": "PodScheduled",
     "status": "False",
     "reason": "Unschedulable",
-    "message": "no node runs this Pod: its image is none of those named by --images",
+    "message": "no node runs this Pod: its image is not listed in --images",
 }
 
 

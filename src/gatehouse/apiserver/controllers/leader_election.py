@@ -41,10 +41,10 @@ class Leadership:
             while True:
                 held = await self._hold()
                 if held and task is None:
-                    log.info("leading", lease=f"{NAMESPACE}/{NAME}")
+                    log.info("became leader", lease=f"{NAMESPACE}/{NAME}")
                     task = asyncio.ensure_future(lead())
                 elif not held and task is not None:
-                    log.warning("no longer leading")
+                    log.warning("lost leadership")
                     task.cancel()
                     await asyncio.gather(task, return_exceptions=True)
                     task = None

@@ -66,11 +66,11 @@ class WorkQueue:
             await self._work(key)
         except ApiError as error:
             if error.reason != "NotFound":
-                log.debug("work interrupted", worker=self._name, key=key, error=str(error))
+                log.debug("reconcile interrupted", worker=self._name, key=key, error=str(error))
                 self._retry(key)
         except Exception:
             # One failing object must not block all others.
-            log.exception("work failed", worker=self._name, key=key)
+            log.exception("reconcile failed", worker=self._name, key=key)
             self._retry(key)
         else:
             self._failures.pop(key, None)

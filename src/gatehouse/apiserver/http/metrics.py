@@ -30,26 +30,26 @@ class Metrics:
         )
         self._seconds = Histogram(
             "apiserver_request_duration_seconds",
-            "Time from the request to the end of its answer; watches and logs are left out.",
+            "Request duration in seconds, without watches and logs.",
             labels,
             buckets=_SECONDS,
             registry=self.registry,
         )
         self.in_flight = Gauge(
             "apiserver_current_inflight_requests",
-            "Requests being answered now.",
+            "Requests in flight.",
             ("request_kind",),
             registry=self.registry,
         )
         self.rejected = Counter(
             "apiserver_request_terminations",
-            "Requests refused because too many were being answered.",
+            "Requests rejected because too many were in flight.",
             ("code",),
             registry=self.registry,
         )
         self.long_running = Gauge(
             "apiserver_longrunning_requests",
-            "Watches and logs being followed now.",
+            "Open watches and followed logs.",
             ("verb",),
             registry=self.registry,
         )

@@ -63,7 +63,7 @@ class Resources:
         body = await requests.body(request)
         options = requests.options(request)
         if not isinstance(body, dict):
-            raise errors.bad_request("the object provided is no JSON object")
+            raise errors.bad_request("the object provided is not a JSON object")
         _kind_matches(body, target)
         await _no_duplicates(request, target, options.validation)
         body = _stored(body, target)
@@ -76,7 +76,7 @@ class Resources:
         body = await requests.body(request)
         options = requests.options(request)
         if not isinstance(body, dict):
-            raise errors.bad_request("the object provided is no JSON object")
+            raise errors.bad_request("the object provided is not a JSON object")
         _kind_matches(body, target)
         await _no_duplicates(request, target, options.validation)
         if not isinstance(body.get("metadata"), dict) or not body["metadata"].get("name"):
@@ -99,7 +99,7 @@ class Resources:
             if not request.query.get("fieldManager"):
                 raise _manager_needed()
             if not isinstance(body, dict):
-                raise errors.bad_request("the object provided is no object")
+                raise errors.bad_request("the object provided is not an object")
             _kind_matches(body, target, required=True)
             if self._store.latest(target.key) is None:
                 may_create()
@@ -195,7 +195,7 @@ def _patched(kind: str, current: Object, body: Any, target: Target) -> Object:
         )
         raise ApiError(415, "UnsupportedMediaType", message)
     if not isinstance(result, dict) or not isinstance(result.get("metadata"), dict):
-        raise errors.bad_request("the patch leaves no object")
+        raise errors.bad_request("the result of the patch is not an object")
     if kind == JSON_PATCH and depth.exceeds_limit(result):
         raise depth.too_deep("the patched object")
     return result

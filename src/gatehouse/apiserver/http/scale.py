@@ -96,5 +96,7 @@ def _wanted(request: web.BaseRequest, current: Object, body: Any) -> Object:
         if "resourceVersion" not in (body.get("metadata") or {}):
             found["metadata"].pop("resourceVersion", None)
     else:
-        raise errors.ApiError(415, "UnsupportedMediaType", "patches of scales are JSON or merge")
+        raise errors.ApiError(
+            415, "UnsupportedMediaType", "scale supports JSON patches and merge patches only"
+        )
     return found if isinstance(found, dict) else {}

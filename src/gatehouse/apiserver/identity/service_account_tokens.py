@@ -103,7 +103,7 @@ class Tokens:
         own = claims.get("kubernetes.io") or {}
         namespace, account = own.get("namespace", ""), own.get("serviceaccount") or {}
         if not self._alive("serviceaccounts", namespace, account):
-            return "the token's ServiceAccount does not exist any more"
+            return "the ServiceAccount of the token does not exist"
         extra: dict[str, list[str]] = {
             "authentication.kubernetes.io/credential-id": [f"JTI={claims.get('jti', '')}"]
         }
@@ -112,7 +112,7 @@ class Tokens:
             if bound is None:
                 continue
             if not self._alive(plural, namespace, bound):
-                return f"the {kind} that the token is bound to does not exist any more"
+                return f"the {kind} that the token is bound to does not exist"
             if kind != "Secret":
                 label = f"authentication.kubernetes.io/{kind.lower()}"
                 extra |= {f"{label}-name": [bound["name"]], f"{label}-uid": [bound["uid"]]}
@@ -134,7 +134,7 @@ class Tokens:
         header = jwt.get_unverified_header(token)
         key = self._keys.find(str(header.get("kid", "")))
         if key is None:
-            raise jwt.InvalidTokenError("signed with a key that is not known")
+            raise jwt.InvalidTokenError("unknown signing key")
         claims: Object = jwt.decode(
             token,
             key.public,

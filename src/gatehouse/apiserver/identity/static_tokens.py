@@ -64,16 +64,16 @@ def bootstrap(store: Store, token: str) -> User | str:
     identity, secret = parts[1], parts[2]
     entry = store.get(f"/core/secrets/kube-system/bootstrap-token-{identity}")
     if entry is None or entry.value.get("type") != BOOTSTRAP_TYPE:
-        return "the bootstrap token is not known"
+        return "bootstrap token not found"
     if entry.value["metadata"].get("deletionTimestamp"):
         return "the bootstrap token is being deleted"
     data = {key: base64.b64decode(v) for key, v in (entry.value.get("data") or {}).items()}
     if data.get("token-id", b"").decode() != identity or not hmac.compare_digest(
         data.get("token-secret", b""), secret.encode()
     ):
-        return "the bootstrap token is not right"
+        return "the bootstrap token is invalid"
     if data.get("usage-bootstrap-authentication") != b"true":
-        return "the bootstrap token is not for authentication"
+        return "the bootstrap token is not allowed for authentication"
     ends = data.get("expiration")
     if ends:
         moment = timestamps.parse_time(ends.decode(errors="replace"))

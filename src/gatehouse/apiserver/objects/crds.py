@@ -147,7 +147,7 @@ def check(definition: Object, old: Object | None) -> Iterator[Cause]:
         yield from structural.check(schema, f"{field}.schema.openAPIV3Schema")
         yield from _check_columns(version, field)
     if (spec.get("conversion") or {}).get("strategy") == "Webhook":
-        yield invalid("spec.conversion.strategy", "Webhook", "only None is supported here")
+        yield invalid("spec.conversion.strategy", "Webhook", "only None is supported")
     if old is not None:
         yield from _check_change(spec, old["spec"])
 

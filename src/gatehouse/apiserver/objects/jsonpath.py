@@ -53,7 +53,7 @@ def _steps(path: str) -> tuple[Step, ...]:
     while place < len(text):
         found = _TOKEN.match(text, place)
         if found is None:
-            raise ValueError(f"not understood: {path!r} from {text[place:]!r} on")
+            raise ValueError(f"JSONPath not supported: {path!r} at {text[place:]!r}")
         if not found["root"]:
             steps.append(_step(found))
         place = found.end()

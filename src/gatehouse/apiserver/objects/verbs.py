@@ -226,7 +226,7 @@ class Verbs:
 def metadata_of(obj: Any) -> Object:
     """Return an object's metadata, added if absent. Raises ApiError 400."""
     if not isinstance(obj, dict):
-        raise errors.bad_request("the object provided is no JSON object")
+        raise errors.bad_request("the object provided is not a JSON object")
     metadata = obj.get("metadata")
     if metadata is None:
         metadata = obj["metadata"] = {}

@@ -89,9 +89,9 @@ def _get(value: Any, steps: list[str]) -> Any:
 def _index(step: str, most: int) -> int:
     """Parse an array index (RFC 6901) of at most `most`. Raises ValueError, IndexError."""
     if not step.isascii() or not step.isdecimal() or (step[0] == "0" and step != "0"):
-        raise ValueError(f"{step!r} is no index")
+        raise ValueError(f"{step!r} is not an array index")
     if int(step) > most:
-        raise IndexError(f"there is no index {step}")
+        raise IndexError(f"array index {step} is out of range")
     return int(step)
 
 
@@ -109,7 +109,7 @@ def _set(document: Any, steps: list[str], value: Any, *, insert: bool) -> Any:
     elif isinstance(parent, dict):
         parent[last] = value
     else:
-        raise TypeError("nothing can be put into a plain value")
+        raise TypeError("cannot add to a scalar value")
     return document
 
 

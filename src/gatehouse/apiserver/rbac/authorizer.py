@@ -60,7 +60,7 @@ class Authorizer:
     def set(self, kind: str, namespace: str, name: str, obj: Object | None) -> None:
         """Add or replace an object; None removes it."""
         if kind not in ROLES | BINDINGS or kind.startswith("Cluster") == bool(namespace):
-            raise ValueError(f"no {kind} in namespace {namespace!r}")
+            raise ValueError(f"{kind} must not be in namespace {namespace!r}")
         self._decisions.clear()
         key = (namespace, name)
         if kind in BINDINGS:

@@ -47,7 +47,7 @@ async def read(address: str) -> tuple[int, list[Record]]:
         return revision, [Record(*item) for item in items]
     path = Path(address) / FILE
     if not path.exists():
-        raise TransferError(f"{path}: no database there")
+        raise TransferError(f"{path}: database not found")
     return await asyncio.to_thread(_read_sqlite, path)
 
 
@@ -113,7 +113,7 @@ def load(path: Path) -> tuple[int, Iterator[Record]]:
         lines = path.read_bytes().splitlines()
         head = msgspec.json.decode(lines[0])
         if head["format"] != FORMAT:
-            raise TransferError(f"{path}: a backup of another format: {head['format']}")
+            raise TransferError(f"{path}: backup format not supported: {head['format']}")
         return int(head["revision"]), iter([_record(line) for line in lines[1:]])
     except (OSError, IndexError, KeyError, TypeError, msgspec.DecodeError) as error:
         raise TransferError(f"{path}: not a backup: {error}") from error

@@ -37,7 +37,7 @@ class IdentityTransformer:
     def decrypt(self, key: str, data: bytes) -> bytes:
         """Return the value of stored data. Raises EncryptionError."""
         if data.startswith(MARK):
-            raise EncryptionError(f"{key} is sealed, and no key file was given")
+            raise EncryptionError(f"{key} is encrypted, but no key file is configured")
         return data
 
     def needs_reencryption(self, key: str, data: bytes) -> bool:  # noqa: ARG002
@@ -67,11 +67,13 @@ class AESGCMTransformer(IdentityTransformer):
         name, _, rest = data[len(MARK) :].partition(b":")
         cipher = self._ciphers.get(name.decode(errors="replace"))
         if cipher is None:
-            raise EncryptionError(f"{key} is sealed with a key that the key file lacks: {name!r}")
+            raise EncryptionError(
+                f"{key} is encrypted with key {name!r}, which is not in the key file"
+            )
         try:
             return cipher.decrypt(rest[:NONCE], rest[NONCE:], key.encode())
         except InvalidTag as error:
-            raise EncryptionError(f"{key} cannot be opened with key {name!r}") from error
+            raise EncryptionError(f"{key} cannot be decrypted with key {name!r}") from error
 
     def needs_reencryption(self, key: str, data: bytes) -> bool:
         """Return whether a value is not encrypted with the first key, but should be."""
@@ -100,7 +102,7 @@ def load(path: Path) -> AESGCMTransformer:
             raise EncryptionError(f"{path}, line {number}: {message}")
         keys[name] = key
     if not keys:
-        raise EncryptionError(f"{path} holds no key")
+        raise EncryptionError(f"{path} contains no key")
     return AESGCMTransformer(keys)
 
 

@@ -67,5 +67,5 @@ async def reencrypt(store: Store) -> None:
         except MismatchError:
             continue
     if stale:
-        log.info("sealed anew", values=len(stale))
+        log.info("values encrypted with the first key", values=len(stale))
     store.stale = []

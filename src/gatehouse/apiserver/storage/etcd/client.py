@@ -168,7 +168,7 @@ class Client:
                     raise UnavailableError(f"etcd: {words}") from failure
                 self._turn()
         words = str(error.details()) if isinstance(error, aio.AioRpcError) else ""
-        raise UnavailableError(f"etcd does not answer: {words}") from error
+        raise UnavailableError(f"etcd not reachable: {words}") from error
 
     async def _once(self, method: str, request: Any, answer: Any) -> Any:
         call = self._channels[self._current].unary_unary(
@@ -184,7 +184,7 @@ class Client:
         try:
             answer = await self._once("Auth/Authenticate", request, rpc.AuthenticateResponse)
         except aio.AioRpcError as error:
-            raise UnavailableError(f"etcd refuses the user: {error.details()}") from error
+            raise UnavailableError(f"etcd rejected the user: {error.details()}") from error
         self._token = answer.token
 
 
@@ -210,11 +210,11 @@ class Watching:
             while True:
                 answer = await self._call.read()
                 if answer is aio.EOF:
-                    raise UnavailableError("etcd ended the watch")
+                    raise UnavailableError("etcd closed the watch")
                 if answer.canceled:
                     if answer.compact_revision:
                         raise CompactedError(answer.compact_revision)
-                    raise UnavailableError(f"etcd ended the watch: {answer.cancel_reason}")
+                    raise UnavailableError(f"etcd closed the watch: {answer.cancel_reason}")
                 if not answer.created:
                     yield [_change(event) for event in answer.events]
         except aio.AioRpcError as error:

@@ -159,7 +159,7 @@ class EtcdStore(Store):
             async with asyncio.timeout(VISIBLE_SECONDS):
                 await future
         except TimeoutError as error:
-            raise UnavailableError("etcd's watch is behind") from error
+            raise UnavailableError("timeout waiting for the watch of etcd") from error
 
     def _reach(self, revision: int) -> None:
         self.revision = max(self.revision, revision)
@@ -212,10 +212,10 @@ class EtcdStore(Store):
                 if start <= loaded:
                     start = error.revision
                     continue
-                log.warning("etcd forgot what was not seen yet; loading anew")
+                log.warning("etcd compacted unseen revisions, reloading all objects")
                 start = await self._reload()
             except UnavailableError as error:
-                log.warning("watch of etcd interrupted", error=str(error))
+                log.warning("etcd watch interrupted", error=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
 
     def _take(self, change: Change) -> None:
@@ -235,7 +235,7 @@ class EtcdStore(Store):
         except EncryptionError as error:
             if revision > self.revision:
                 # Another server has a key that this one lacks, so its writes cannot be served.
-                log.critical("a change cannot be read", error=str(error))
+                log.critical("change cannot be decrypted, exiting", error=str(error))
                 os._exit(1)
             self._history.clear()
             self._horizon = revision

@@ -131,7 +131,7 @@ class SqliteStore(Store):
 
     def _written(self, pending: list[Pending], error: Exception | None) -> None:
         if error is not None:
-            log.critical("log not writable", error=str(error))
+            log.critical("storage log not writable, exiting", error=str(error))
             sys.stderr.flush()
             os._exit(1)
         for event, done in pending:
@@ -149,4 +149,4 @@ class SqliteStore(Store):
         self._since_compaction = 0
         target = self.revision - HISTORY
         self._log.compact(target)
-        log.info("compacted", revision=target)
+        log.info("storage compacted", revision=target)

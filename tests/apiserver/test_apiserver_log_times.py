@@ -39,11 +39,11 @@ def test_lines_are_stamped_in_whatever_pieces_they_are_read(log: Path) -> None:
 
 def test_what_is_noted_later_is_found_and_what_is_not_noted_is_of_now(log: Path) -> None:
     times = LogTimes(log)
-    assert times.written(13) == 103.0
-    assert times.written(14) == pytest.approx(time.time(), abs=5)
+    assert times.written_at(13) == 103.0
+    assert times.written_at(14) == pytest.approx(time.time(), abs=5)
     with log.with_name("log.index").open("a") as file:
         file.write("104.000 20\n105.0")
-    assert times.written(14) == 104.0
+    assert times.written_at(14) == 104.0
 
 
 def test_a_log_without_times_is_given_whole(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ async def test_a_body_that_is_too_large_is_refused(server: Server) -> None:
 async def test_a_watcher_that_reads_nothing_is_cut(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watches, "SLOW_SECONDS", 0.3)
+    monkeypatch.setattr(watches, "WRITE_TIMEOUT_SECONDS", 0.3)
     context_of = server.raw()
     connector = context_of.connector
     assert isinstance(connector, aiohttp.TCPConnector)

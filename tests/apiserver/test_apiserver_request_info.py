@@ -214,7 +214,7 @@ def test_a_target_is_what_the_attributes_name() -> None:
         target = requests.target(registry, info) if info.is_resource else None
         if target is not None:
             found[path] = target
-            resource = target.shown.resource
+            resource = target.requested.resource
             assert (resource.group, resource.plural) == (info.group, info.resource)
             assert (target.namespace, target.subresource) == (info.namespace, info.subresource)
             assert target.name == (info.parts[1] if len(info.parts) > 1 else "")

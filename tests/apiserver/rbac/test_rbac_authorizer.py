@@ -213,7 +213,7 @@ def test_objects_of_another_scope_or_kind_are_refused(kind: str, namespace: str)
 
 
 def test_decisions_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    authorizer, asked = Authorizer(remembered=2), list[Attributes]()
+    authorizer, asked = Authorizer(cache_size=2), list[Attributes]()
     decide = Authorizer._decide
 
     def counted(self: Authorizer, user: User, wanted: Attributes) -> tuple[bool, str]:

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatehouse.apiserver.identity.users import User
-from gatehouse.apiserver.rbac.coverage import MAX_ATOMS, atoms, compact, covers, refusal, uncovered
+from gatehouse.apiserver.rbac.coverage import (
+    MAX_ATOMS,
+    atoms,
+    compact,
+    covers,
+    escalation_message,
+    uncovered,
+)
 from gatehouse.apiserver.rbac.rules import EVERYTHING, Attributes, any_allows
 
 Rule = dict[str, Any]
@@ -97,7 +104,7 @@ def test_the_message_is_that_of_kubernetes() -> None:
         rule("list", "apps", "deployments"),
         urls("get", '/"'),
     ]
-    assert refusal(user, missing).splitlines() == [
+    assert escalation_message(user, missing).splitlines() == [
         'user "u" (groups=["g" "h"]) is attempting to grant RBAC permissions not currently held:',
         '{APIGroups:["apps"], Resources:["deployments"], ResourceNames:["a"], Verbs:["delete"]}',
         '{APIGroups:["apps"], Resources:["deployments"], Verbs:["get" "list"]}',

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gatehouse.apiserver.identity.users import User
-from gatehouse.apiserver.rbac.aggregation import settled
+from gatehouse.apiserver.rbac.aggregation import changed_roles
 from gatehouse.apiserver.rbac.authorizer import Authorizer
 from gatehouse.apiserver.rbac.coverage import covers
 from gatehouse.apiserver.rbac.defaults import AUTOUPDATE, CONTROLLER, NODE, objects, reconcile
@@ -22,7 +22,7 @@ GATEWAY_API = "gateway.networking.k8s.io"
 def server() -> Authorizer:
     """Make what a fresh server decides by, with somebody for each role of people."""
     held, roles = Authorizer(), [one for one in objects() if one["kind"] == "ClusterRole"]
-    for one in [*objects(), *settled(roles)]:
+    for one in [*objects(), *changed_roles(roles)]:
         held.set(one["kind"], "", one["metadata"]["name"], one)
     for name in ("admin", "edit", "view"):
         ref = {"apiGroup": GROUP, "kind": "ClusterRole", "name": name}

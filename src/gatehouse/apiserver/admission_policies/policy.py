@@ -28,8 +28,8 @@ class _Validation:
     def __init__(self, spec: Object) -> None:
         self.text = spec["expression"].strip()
         self.program = cel.compile_rule(self.text)
-        words = spec.get("messageExpression")
-        self.words = cel.compile_rule(words) if words else None
+        expression = spec.get("messageExpression")
+        self.message_program = cel.compile_rule(expression) if expression else None
         self.message, self.reason = spec.get("message") or "", spec.get("reason") or "Invalid"
 
     def denial(self, activation: Any) -> Denial | cel.EvaluationError | None:
@@ -38,8 +38,12 @@ class _Validation:
             return None
         if isinstance(found, cel.EvaluationError):
             return cel.EvaluationError(f"expression '{self.text}' resulted in error: {found.text}")
-        said = self.words.run(activation) if self.words is not None else None
-        message = said.strip() if isinstance(said, str) and said.strip() else self.message
+        rendered = (
+            self.message_program.run(activation) if self.message_program is not None else None
+        )
+        message = (
+            rendered.strip() if isinstance(rendered, str) and rendered.strip() else self.message
+        )
         return Denial(message.strip() or f"failed expression: {self.text}", self.reason)
 
 
@@ -107,15 +111,15 @@ def check(obj: Object, _: Object | None) -> Iterator[Cause]:
     )
     for field, name in fields:
         for index, each in enumerate(spec.get(field) or ()):
-            text, place = each.get(name) or "", f"spec.{field}[{index}].{name}"
+            text, field_path = each.get(name) or "", f"spec.{field}[{index}].{name}"
             if not text.strip():
                 if name != "messageExpression":
-                    yield Cause("FieldValueRequired", "Required value", place)
+                    yield Cause("FieldValueRequired", "Required value", field_path)
                 continue
             if cel.mentions(text, "authorizer"):
-                yield invalid(place, text, "the variable authorizer is not supported")
+                yield invalid(field_path, text, "the variable authorizer is not supported")
                 continue
             try:
                 cel.compile_rule(text)
             except ValueError as error:
-                yield invalid(place, text, f"compilation failed: {error}")
+                yield invalid(field_path, text, f"compilation failed: {error}")

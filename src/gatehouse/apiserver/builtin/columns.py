@@ -77,12 +77,12 @@ def _selecting(selector: Object) -> str:
     return ",".join(parts) or NONE
 
 
-def few(items: Iterable[str], most: int = 3) -> str:
+def few(items: Iterable[str], maximum: int = 3) -> str:
     """Return the first items, and the number of the others."""
     found = list(items)
-    if len(found) <= most:
+    if len(found) <= maximum:
         return ",".join(found) or NONE
-    return f"{','.join(found[:most])} + {len(found) - most} more..."
+    return f"{','.join(found[:maximum])} + {len(found) - maximum} more..."
 
 
 def _containers(field: str) -> Callable[[Object], str]:

@@ -15,7 +15,7 @@ from gatehouse.apiserver.errors import Cause
 Object = dict[str, Any]
 
 KEY = re.compile(r"[-._a-zA-Z0-9]+")
-MOST_DATA = 1024 * 1024
+MAX_DATA_BYTES = 1024 * 1024
 
 
 def invalid(field: str, value: Any, why: str) -> Cause:
@@ -51,7 +51,7 @@ def _data_keys(obj: Object, field: str) -> Iterator[Cause]:
             yield invalid(f"{field}[{key}]", key, why)
 
 
-def _frozen(obj: Object, old: Object | None, fields: tuple[str, ...]) -> Iterator[Cause]:
+def _check_immutable(obj: Object, old: Object | None, fields: tuple[str, ...]) -> Iterator[Cause]:
     """Yield the violations of immutability: neither the data nor `immutable` may change."""
     if old is None or not old.get("immutable"):
         return
@@ -70,9 +70,11 @@ def config_map(obj: Object, old: Object | None) -> Iterator[Cause]:
     for key in sorted(twice):
         yield invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
     size = sum(len(value.encode()) for value in (obj.get("data") or {}).values())
-    if size > MOST_DATA:
-        yield Cause("FieldValueTooLong", f"Too long: may not be more than {MOST_DATA} bytes", "")
-    yield from _frozen(obj, old, ("data", "binaryData"))
+    if size > MAX_DATA_BYTES:
+        yield Cause(
+            "FieldValueTooLong", f"Too long: may not be more than {MAX_DATA_BYTES} bytes", ""
+        )
+    yield from _check_immutable(obj, old, ("data", "binaryData"))
 
 
 _NEEDED = {
@@ -94,7 +96,7 @@ def secret(obj: Object, old: Object | None) -> Iterator[Cause]:
             yield invalid(f"data[{key}]", value, "must be base64")
     if old is not None:
         yield from _unchanged("type", obj.get("type"), old.get("type"))
-    yield from _frozen(obj, old, ("data",))
+    yield from _check_immutable(obj, old, ("data",))
 
 
 def service(obj: Object, old: Object | None) -> Iterator[Cause]:
@@ -172,8 +174,8 @@ def _pod_spec(spec: Object, at: str) -> Iterator[Cause]:
             for number, mount in enumerate(container.get("volumeMounts") or ()):
                 if mount.get("name") not in volumes:
                     message = f'Not found: "{mount.get("name")}"'
-                    place = f"{field}.volumeMounts[{number}].name"
-                    yield Cause("FieldValueNotFound", message, place)
+                    field_path = f"{field}.volumeMounts[{number}].name"
+                    yield Cause("FieldValueNotFound", message, field_path)
 
 
 def pod(obj: Object, old: Object | None) -> Iterator[Cause]:
@@ -183,7 +185,7 @@ def pod(obj: Object, old: Object | None) -> Iterator[Cause]:
     if old is None:
         return
     before = old.get("spec") or {}
-    if _fixed(spec) != _fixed(before):
+    if _immutable_spec(spec) != _immutable_spec(before):
         why = (
             "pod updates may not change fields other than "
             "`spec.containers[*].image`,`spec.initContainers[*].image`,"
@@ -197,7 +199,7 @@ def pod(obj: Object, old: Object | None) -> Iterator[Cause]:
 _CHANGEABLE = ("activeDeadlineSeconds", "tolerations", "nodeName", "schedulingGates")
 
 
-def _fixed(spec: Object) -> Object:
+def _immutable_spec(spec: Object) -> Object:
     fixed = {key: value for key, value in spec.items() if key not in _CHANGEABLE}
     for kind in ("containers", "initContainers"):
         if kind in fixed:

@@ -68,14 +68,14 @@ async def _define(context: Context, definition: Object) -> None:
         await context.create(crds.GROUP, crds.PLURAL, definition, MANAGER)
         return
     annotations = entry.value["metadata"].get("annotations") or {}
-    theirs = annotations.get(BUNDLED) != _digest(entry.value)
-    if theirs or annotations[BUNDLED] == definition["metadata"]["annotations"][BUNDLED]:
+    changed_by_user = annotations.get(BUNDLED) != _digest(entry.value)
+    if changed_by_user or annotations[BUNDLED] == definition["metadata"]["annotations"][BUNDLED]:
         return
 
     def change(current: Object) -> Object:
-        wanted = dict(current["metadata"])
-        wanted["annotations"] = {**annotations, **definition["metadata"]["annotations"]}
-        return {**current, "metadata": wanted, "spec": {**definition["spec"]}}
+        metadata = dict(current["metadata"])
+        metadata["annotations"] = {**annotations, **definition["metadata"]["annotations"]}
+        return {**current, "metadata": metadata, "spec": {**definition["spec"]}}
 
     try:
         await context.verbs.change(context.call(served, definition, MANAGER), change)

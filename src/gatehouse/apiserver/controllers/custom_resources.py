@@ -54,14 +54,14 @@ class Cleanup:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.worker = WorkQueue(
+        self.queue = WorkQueue(
             "definitions", self._work, lambda: [key for key, _ in context.store.list(PREFIX)]
         )
         context.store.listen(PREFIX, self._changed)
 
     def _changed(self, event: Event) -> None:
         if event.now is not None and event.now.value["metadata"].get("deletionTimestamp"):
-            self.worker.add(event.key)
+            self.queue.add(event.key)
 
     async def _work(self, key: str) -> None:
         context = self._context
@@ -76,7 +76,7 @@ class Cleanup:
                 await context.delete(each)
                 left |= context.store.latest(each) is not None
         if left:
-            self.worker.add_after(key, 1.0)
+            self.queue.add_after(key, 1.0)
             return
         call = context.call_for(key)
         if call is not None:

@@ -39,7 +39,7 @@ class Deployments:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.worker = WorkQueue("deployments", self._work, self._all)
+        self.queue = WorkQueue("deployments", self._work, self._all)
         for group, plural in (("apps", "deployments"), ("apps", "replicasets"), ("", "pods")):
             prefix = context.kind(group, plural).prefix
             context.store.listen(prefix, self._changed)
@@ -51,24 +51,24 @@ class Deployments:
     def _changed(self, event: Event) -> None:
         plural = event.key.split("/")[2]
         if plural != "pods":
-            self.worker.add(event.key)
+            self.queue.add(event.key)
         entry = event.now or event.before
         for owner in entry.value["metadata"].get("ownerReferences") or () if entry else ():
             owners = {"Deployment": "deployments", "ReplicaSet": "replicasets"}
             if owner.get("controller") and owner.get("kind") in owners:
                 served = self._context.kind("apps", owners[owner["kind"]])
                 key = served.key(event.key.split("/")[3], owner["name"])
-                self.worker.add(key)
+                self.queue.add(key)
                 if event.now is None:
-                    self._tell_above(key)
+                    self._queue_deployment(key)
 
-    def _tell_above(self, key: str) -> None:
+    def _queue_deployment(self, key: str) -> None:
         """Queue the Deployment of a ReplicaSet that lost a Pod, which it may be waiting for."""
         entry = self._context.store.get(key)
         for owner in (entry.value["metadata"].get("ownerReferences") or ()) if entry else ():
             if owner.get("controller") and owner.get("kind") == "Deployment":
                 served = self._context.kind("apps", "deployments")
-                self.worker.add(served.key(key.split("/")[3], owner["name"]))
+                self.queue.add(served.key(key.split("/")[3], owner["name"]))
 
     async def _work(self, key: str) -> None:
         entry = self._context.store.get(key)
@@ -92,21 +92,21 @@ class Deployments:
             )
             wanted["spec"]["replicas"] = 0
             await context.create("apps", "replicasets", wanted, MANAGER)
-        held = [self._held(one) for one in self._sets(deployment)]
-        newest = next(one for one in held if one.name == name)
-        older = [one for one in held if one.name != name]
+        states = [self._state(one) for one in self._sets(deployment)]
+        newest = next(one for one in states if one.name == name)
+        older = [one for one in states if one.name != name]
         sets = context.kind("apps", "replicasets")
         if not deployment["spec"].get("paused"):
             for one, replicas in rolling_update.scales(deployment["spec"], newest, older).items():
                 await self._scale(sets.key(namespace, one), replicas)
         await self._report(deployment, name)
-        await self._forget(deployment, name)
+        await self._delete_obsolete(deployment, name)
 
     def _sets(self, deployment: Object) -> list[Object]:
         """Return the ReplicaSets of a Deployment, oldest first."""
         return sorted(self._owned("apps", "replicasets", deployment), key=_revision)
 
-    def _held(self, one: Object) -> rolling_update.ReplicaSetState:
+    def _state(self, one: Object) -> rolling_update.ReplicaSetState:
         pods = self._owned("", "pods", one)
         available = sum(_available_in(one, pod) == 0 for pod in pods if not _ends(pod))
         replicas = one["spec"].get("replicas", 1)
@@ -114,13 +114,13 @@ class Deployments:
             one["metadata"]["name"], replicas, len(pods), available
         )
 
-    async def _forget(self, deployment: Object, newest: str) -> None:
+    async def _delete_obsolete(self, deployment: Object, newest: str) -> None:
         """Delete the oldest ReplicaSets without Pods, beyond `revisionHistoryLimit`."""
         sets = self._context.kind("apps", "replicasets")
         done = [
             one["metadata"]["name"]
             for one in self._sets(deployment)
-            if one["metadata"]["name"] != newest and not self._held(one).pods
+            if one["metadata"]["name"] != newest and not self._state(one).pods
         ]
         for name in done[: max(0, len(done) - deployment["spec"].get("revisionHistoryLimit", 10))]:
             await self._context.delete(sets.key(deployment["metadata"]["namespace"], name))
@@ -191,9 +191,9 @@ class Deployments:
         if available:
             status["availableReplicas"] = available
         await self._status("replicasets", obj, status, None)
-        if soon := [seconds for seconds in waits if seconds]:
+        if pending := [seconds for seconds in waits if seconds]:
             key = context.kind("apps", "replicasets").key(metadata["namespace"], metadata["name"])
-            self.worker.add_after(key, min(soon))
+            self.queue.add_after(key, min(pending))
 
     def _active(self, replica_set: Object) -> list[Object]:
         """Return the Pods that are not being deleted."""

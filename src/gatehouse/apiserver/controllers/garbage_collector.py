@@ -17,7 +17,7 @@ class GarbageCollector:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.worker = WorkQueue("garbage", self._work, self._all)
+        self.queue = WorkQueue("garbage", self._work, self._all)
         self._keys: dict[str, str] = {}
         """Store key by UID of every object."""
         self._dependents: dict[str, set[str]] = {}
@@ -47,20 +47,20 @@ class GarbageCollector:
                 self._dependents.pop(uid, None)
             # A foreground deletion may have waited for this dependent.
             if uid in self._keys:
-                self.worker.add(self._keys[uid])
+                self.queue.add(self._keys[uid])
         for uid in has - had:
             self._dependents.setdefault(uid, set()).add(event.key)
         if event.now is None:
             uid = before.get("uid", "")
             self._keys.pop(uid, None)
             for key in self._dependents.get(uid, ()):
-                self.worker.add(key)
+                self.queue.add(key)
             return
         self._keys[now["uid"]] = event.key
         if now.get("deletionTimestamp") and {FOREGROUND, ORPHAN} & set(now.get("finalizers") or ()):
-            self.worker.add(event.key)
+            self.queue.add(event.key)
         if has - had:
-            self.worker.add(event.key)
+            self.queue.add(event.key)
 
     async def _work(self, key: str) -> None:
         entry = self._context.store.get(key)
@@ -134,7 +134,7 @@ class GarbageCollector:
         try:
             await self._context.verbs.change(call, change)
         except MismatchError:
-            self.worker.add(key)
+            self.queue.add(key)
 
 
 def _owners(metadata: Object) -> set[str]:

@@ -23,7 +23,7 @@ DURATION_SECONDS = 15
 RENEW_SECONDS = 2.0
 
 
-class Leadership:
+class LeaderElector:
     """Runs a task while this server holds the Lease."""
 
     def __init__(self, context: Context) -> None:
@@ -39,11 +39,11 @@ class Leadership:
         task: asyncio.Future[None] | None = None
         try:
             while True:
-                held = await self._hold()
-                if held and task is None:
+                is_leader = await self._try_acquire()
+                if is_leader and task is None:
                     log.info("became leader", lease=f"{NAMESPACE}/{NAME}")
                     task = asyncio.ensure_future(lead())
-                elif not held and task is not None:
+                elif not is_leader and task is not None:
                     log.warning("lost leadership")
                     task.cancel()
                     await asyncio.gather(task, return_exceptions=True)
@@ -57,15 +57,15 @@ class Leadership:
                 await asyncio.gather(task, return_exceptions=True)
                 await self._release()
 
-    async def _hold(self) -> bool:
+    async def _try_acquire(self) -> bool:
         """Acquire or renew the Lease. Return whether this server holds it."""
         try:
-            return await self._try()
+            return await self._acquire()
         except (ApiError, UnavailableError, TimeoutError) as error:
             log.debug("lease not renewed", error=str(error))
             return False
 
-    async def _try(self) -> bool:
+    async def _acquire(self) -> bool:
         context = self._context
         served = context.kind(GROUP, PLURAL)
         wanted: Object = {"metadata": {"name": NAME, "namespace": NAMESPACE}}

@@ -47,13 +47,13 @@ class Aggregation:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.worker = WorkQueue("roles", self._work, lambda: ["all"])
-        context.store.listen(f"/{GROUP}/clusterroles/", lambda _: self.worker.add("all"))
+        self.queue = WorkQueue("roles", self._work, lambda: ["all"])
+        context.store.listen(f"/{GROUP}/clusterroles/", lambda _: self.queue.add("all"))
 
     async def _work(self, _: str) -> None:
         context = self._context
         served = context.kind(GROUP, "clusterroles")
-        for role in aggregation.settled(context.all(GROUP, "clusterroles")):
+        for role in aggregation.changed_roles(context.all(GROUP, "clusterroles")):
             rules = role["rules"]
 
             def change(obj: Object, rules: list[Object] = rules) -> Object:

@@ -60,19 +60,19 @@ def scales(
             newest.name: replicas if ended else newest.replicas,
         }
     allowed = bounds(spec)
-    asked = newest.replicas + sum(each.replicas for each in older)
-    grown = min(replicas, newest.replicas + max(0, allowed.most - asked))
+    desired = newest.replicas + sum(each.replicas for each in older)
+    grown = min(replicas, newest.replicas + max(0, allowed.most - desired))
     if grown != newest.replicas:
         return {newest.name: grown, **{each.name: each.replicas for each in older}}
-    return {newest.name: grown, **_shrunk(newest, older, allowed, asked)}
+    return {newest.name: grown, **_shrunk(newest, older, allowed, desired)}
 
 
 def _shrunk(
-    newest: ReplicaSetState, older: Sequence[ReplicaSetState], allowed: RolloutLimits, asked: int
+    newest: ReplicaSetState, older: Sequence[ReplicaSetState], allowed: RolloutLimits, desired: int
 ) -> dict[str, int]:
     """Reduce older ReplicaSets: first by unavailable Pods, then by surplus ones."""
     left = {each.name: each.replicas for each in older}
-    spare = asked - allowed.least - max(0, newest.replicas - newest.available)
+    spare = desired - allowed.least - max(0, newest.replicas - newest.available)
     for each in older:
         taken = max(0, min(spare, each.replicas - each.available))
         left[each.name] -= taken

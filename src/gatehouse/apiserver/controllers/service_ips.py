@@ -28,7 +28,7 @@ class ServiceIPAllocator:
         store.listen(PREFIX, self._changed)
         for key, entry in store.list(PREFIX):
             self._changed(Event(entry.revision, key, None, entry))
-        admission.mutating.setdefault("services", []).append(self._give)
+        admission.mutating.setdefault("services", []).append(self._allocate)
 
     def _changed(self, event: Event) -> None:
         if event.before is not None:
@@ -42,7 +42,7 @@ class ServiceIPAllocator:
             for port in _node_ports(event.now.value):
                 self._ports[port] = event.key
 
-    def _give(self, call: WriteRequest, obj: Object, old: Object | None) -> None:
+    def _allocate(self, call: WriteRequest, obj: Object, old: Object | None) -> None:
         spec = obj.get("spec")
         if not isinstance(spec, dict):
             return
@@ -62,14 +62,14 @@ class ServiceIPAllocator:
         elif spec["clusterIP"] != "None" and spec["clusterIP"] != before.get("clusterIP"):
             self._check(obj, key, spec["clusterIP"])
         spec["clusterIPs"] = [spec["clusterIP"], *(spec.get("clusterIPs") or [])[1:]]
-        self._give_ports(spec, before, key, wanted=kind in ("NodePort", "LoadBalancer"))
+        self._allocate_ports(spec, before, key, wanted=kind in ("NodePort", "LoadBalancer"))
 
-    def _give_ports(self, spec: Object, before: Object, key: str, *, wanted: bool) -> None:
+    def _allocate_ports(self, spec: Object, before: Object, key: str, *, wanted: bool) -> None:
         kept = {
             (port.get("name"), port.get("port")): port.get("nodePort")
             for port in before.get("ports") or ()
         }
-        mine: set[int] = set()
+        allocated: set[int] = set()
         for port in spec.get("ports") or ():
             if not isinstance(port, dict):
                 continue
@@ -79,10 +79,10 @@ class ServiceIPAllocator:
                 port["nodePort"] = kept.get((port.get("name"), port.get("port"))) or next(
                     number
                     for number in random.sample(NODE_PORTS, len(NODE_PORTS))
-                    if number not in mine and self._ports.get(number, key) == key
+                    if number not in allocated and self._ports.get(number, key) == key
                 )
             if port.get("nodePort"):
-                mine.add(port["nodePort"])
+                allocated.add(port["nodePort"])
 
     def _free(self, key: str) -> str:
         size = min(self._network.num_addresses - 2, 1 << 20)

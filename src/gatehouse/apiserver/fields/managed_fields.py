@@ -79,7 +79,7 @@ class Entry(msgspec.Struct, frozen=True):
         return (self.manager, self.operation, version, self.subresource)
 
     @property
-    def shown(self) -> str:
+    def description(self) -> str:
         """Name of the manager in conflicts."""
         text = f'"{self.manager}"'
         if self.subresource:
@@ -108,15 +108,15 @@ def update(
     found = typed.compare(_tracked(before or {}), _tracked(after), _whole(schema))
     if not found.changed and not found.removed:
         return known or []
-    mine = Entry(manager, "Update", api_version, subresource, now, {})
-    books = _without(entries, found, mine)
-    own = next((entry for entry in books if entry.identity == mine.identity), None)
+    own_entry = Entry(manager, "Update", api_version, subresource, now, {})
+    updated = _without(entries, found, own_entry)
+    own = next((entry for entry in updated if entry.identity == own_entry.identity), None)
     owned = sets.join(own.owned, found.changed) if own else found.changed
     if own is None or owned != own.owned:
-        books = [entry for entry in books if entry is not own]
+        updated = [entry for entry in updated if entry is not own]
         if owned:
-            books.append(msgspec.structs.replace(mine, owned=owned))
-    return write(books, now, entries)
+            updated.append(msgspec.structs.replace(own_entry, owned=owned))
+    return write(updated, now, entries)
 
 
 def apply(
@@ -134,27 +134,27 @@ def apply(
     if applied.get("metadata", {}).get("managedFields"):
         raise ValueError("metadata.managedFields must be nil")
     whole = _whole(schema)
-    entries = _tracking(live, whole, api_version, now) if live is not None else []
+    entries = _current_entries(live, whole, api_version, now) if live is not None else []
     config = _tracked(applied)
     owned = typed.fields_of(config, whole) or {}
-    mine = Entry(manager, "Apply", api_version, subresource, now, owned)
-    last = next((entry for entry in entries if entry.identity == mine.identity), None)
+    own_entry = Entry(manager, "Apply", api_version, subresource, now, owned)
+    last = next((entry for entry in entries if entry.identity == own_entry.identity), None)
     others = [entry for entry in entries if entry is not last]
     merged = typed.merge(_tracked(live or {}), config, whole)
     if last is not None:
-        everyone = owned
+        all_owned = owned
         for entry in others:
-            everyone = sets.join(everyone, entry.owned)
-        merged = typed.prune(merged, last.owned, everyone, whole)
+            all_owned = sets.join(all_owned, entry.owned)
+        merged = typed.prune(merged, last.owned, all_owned, whole)
     found = typed.compare(_tracked(live or {}), merged, whole)
     conflicts = _conflicts(others, found.changed)
     if conflicts and not force:
         raise ConflictsError(conflicts)
-    books = _without(others, found, mine)
+    updated = _without(others, found, own_entry)
     if last is not None and last.owned == owned and last.version == api_version:
-        mine = last
+        own_entry = last
     result = _rebuilt(live, applied, merged)
-    result["metadata"]["managedFields"] = write([*books, mine], now, entries)
+    result["metadata"]["managedFields"] = write([*updated, own_entry], now, entries)
     return result
 
 
@@ -190,16 +190,16 @@ def read(managed: Iterable[Object] | None) -> list[Entry]:
     ]
 
 
-def write(books: list[Entry], now: str, before: list[Entry]) -> list[Object]:
+def write(entries: list[Entry], now: str, before: list[Entry]) -> list[Object]:
     """Format managedFields. The time of an entry is that of its last change."""
     known = {entry.identity: entry for entry in before}
     written: list[tuple[tuple[Any, ...], Object]] = []
-    for entry in books:
+    for entry in entries:
         if not entry.owned and entry.operation == "Update":
             continue
         old = known.get(entry.identity)
         time = old.time if old is not None and old.owned == entry.owned else now
-        shown: Object = {
+        formatted: Object = {
             "manager": entry.manager,
             "operation": entry.operation,
             "apiVersion": entry.version,
@@ -208,35 +208,35 @@ def write(books: list[Entry], now: str, before: list[Entry]) -> list[Object]:
             "fieldsV1": sets.sorted_tree(entry.owned),
         }
         if entry.subresource:
-            shown["subresource"] = entry.subresource
+            formatted["subresource"] = entry.subresource
         order = (entry.operation, time, entry.manager, entry.version, entry.subresource)
-        written.append((order, shown))
-    return [shown for _, shown in sorted(written, key=lambda pair: pair[0])]
+        written.append((order, formatted))
+    return [formatted for _, formatted in sorted(written, key=lambda pair: pair[0])]
 
 
-def _without(entries: list[Entry], found: typed.Comparison, mine: Entry) -> list[Entry]:
+def _without(entries: list[Entry], found: typed.Comparison, own_entry: Entry) -> list[Entry]:
     """Remove changed fields from other managers, and removed fields from all."""
-    books = []
+    updated = []
     for entry in entries:
         owned = sets.difference(entry.owned, found.removed)
-        if entry.identity != mine.identity:
+        if entry.identity != own_entry.identity:
             owned = sets.difference(owned, found.changed)
         if owned:
-            books.append(
+            updated.append(
                 entry if owned == entry.owned else msgspec.structs.replace(entry, owned=owned)
             )
-    return books
+    return updated
 
 
 def _conflicts(others: list[Entry], changed: Tree) -> tuple[Conflict, ...]:
     return tuple(
-        Conflict(entry.shown, path)
+        Conflict(entry.description, path)
         for entry in others
         for path in sets.paths(sets.intersection(entry.owned, changed))
     )
 
 
-def _tracking(live: Object, schema: Schema, api_version: str, now: str) -> list[Entry]:
+def _current_entries(live: Object, schema: Schema, api_version: str, now: str) -> list[Entry]:
     """Return the entries of an object.
 
     Fields of an object without managedFields belong to the manager `BEFORE_FIRST_APPLY`.

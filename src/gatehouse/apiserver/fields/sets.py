@@ -64,8 +64,8 @@ def subtract(one: Tree, other: Tree) -> Tree | None:
     for step, inner in one.items():
         if step == SELF:
             continue
-        theirs = other.get(step)
-        left = inner if theirs is None else subtract(inner, theirs)
+        counterpart = other.get(step)
+        left = inner if counterpart is None else subtract(inner, counterpart)
         if left is not None:
             children[step] = left
     return tree(children, member=member)
@@ -76,9 +76,9 @@ def common(one: Tree, other: Tree) -> Tree | None:
     member = contains_self(one) and contains_self(other)
     children: Tree = {}
     for step, inner in one.items():
-        theirs = other.get(step) if step != SELF else None
-        if theirs is not None:
-            found = common(inner, theirs)
+        counterpart = other.get(step) if step != SELF else None
+        if counterpart is not None:
+            found = common(inner, counterpart)
             if found is not None:
                 children[step] = found
     return tree(children, member=member)
@@ -104,13 +104,13 @@ def paths(found: Tree, prefix: str = "") -> Iterator[str]:
     for step, inner in found.items():
         if step == SELF:
             continue
-        path = prefix + _shown(step)
+        path = prefix + _format_step(step)
         if contains_self(inner):
             yield path
         yield from paths(inner, path)
 
 
-def _shown(step: str) -> str:
+def _format_step(step: str) -> str:
     kind, text = step[:2], step[2:]
     if kind == "f:":
         return f".{text}"

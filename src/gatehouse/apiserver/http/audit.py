@@ -21,7 +21,7 @@ from gatehouse.apiserver.objects import uids
 
 log = structlog.get_logger("gatehouse.apiserver")
 
-MOST_BYTES, FILES = 100 * 1024 * 1024, 10
+MAX_FILE_BYTES, MAX_FILES = 100 * 1024 * 1024, 10
 """Size in bytes at which a file is rotated, and number of files, the current one included."""
 
 WRITE_SECONDS = 0.2
@@ -36,51 +36,51 @@ class Audit:
     def __init__(self, path: Path, *, reads: bool = False) -> None:
         self._path, self._reads = path, reads
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._waiting: deque[bytes] = deque()
-        self._ending = threading.Event()
-        self._file = self._opened()
+        self._queue: deque[bytes] = deque()
+        self._closing = threading.Event()
+        self._file = self._open_file()
         self._thread = threading.Thread(target=self._work, name="audit", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Write the queued records and close the file."""
-        self._ending.set()
+        self._closing.set()
         self._thread.join()
         self._file.close()
 
-    def _opened(self) -> BinaryIO:
+    def _open_file(self) -> BinaryIO:
         file = self._path.open("ab")
         self._path.chmod(0o600)
         return file
 
     def _work(self) -> None:
-        while not self._ending.wait(WRITE_SECONDS):
+        while not self._closing.wait(WRITE_SECONDS):
             self._write()
         self._write()
 
     def _write(self) -> None:
         lines = []
-        while self._waiting:
-            lines.append(self._waiting.popleft())
+        while self._queue:
+            lines.append(self._queue.popleft())
         if not lines:
             return
         try:
             self._file.write(b"".join(lines))
             self._file.flush()
-            if self._file.tell() > MOST_BYTES:
-                self._put_aside()
+            if self._file.tell() > MAX_FILE_BYTES:
+                self._rotate()
         except OSError as error:
             log.critical("audit log not written", records=len(lines), error=str(error))
 
-    def _put_aside(self) -> None:
+    def _rotate(self) -> None:
         self._file.close()
-        for number in range(FILES - 1, 0, -1):
+        for number in range(MAX_FILES - 1, 0, -1):
             older = self._path.with_name(f"{self._path.name}.{number}")
             newer = self._path.with_name(f"{self._path.name}.{number - 1}")
             source = newer if number > 1 else self._path
             if source.exists():
                 source.replace(older)
-        self._file = self._opened()
+        self._file = self._open_file()
 
     def record(
         self,
@@ -104,7 +104,7 @@ class Audit:
             "stage": "ResponseComplete",
             "requestURI": request.path_qs,
             "verb": verb,
-            "user": user.shown() if user else {},
+            "user": user.user_info() if user else {},
             "sourceIPs": [request.remote or ""],
             "userAgent": request.headers.get("User-Agent", ""),
             "responseStatus": {"metadata": {}, "code": code},
@@ -112,7 +112,7 @@ class Audit:
             "stageTimestamp": _time(datetime.now(UTC)),
         }
         if acting is not None and acting is not user:
-            event["impersonatedUser"] = acting.shown()
+            event["impersonatedUser"] = acting.user_info()
         if target is not None:
             event["objectRef"] = _reference(target)
         if reason:
@@ -121,7 +121,7 @@ class Audit:
                 "authorization.k8s.io/decision": decision,
                 "authorization.k8s.io/reason": reason,
             }
-        self._waiting.append(msgspec.json.encode(event) + b"\n")
+        self._queue.append(msgspec.json.encode(event) + b"\n")
 
 
 def _reference(target: Target) -> dict[str, str]:

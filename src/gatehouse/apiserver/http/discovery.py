@@ -17,22 +17,22 @@ class Discovery:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._made = -1
-        self._known: Groups = {}
+        self._generation = -1
+        self._groups_cache: Groups = {}
 
     @property
     def _groups(self) -> Groups:
-        if self._made != self._registry.generation:
+        if self._generation != self._registry.generation:
             groups: Groups = {}
             for served in self._registry.all():
                 versions = groups.setdefault(served.resource.group, {})
                 versions.setdefault(served.resource.version, []).append(served)
-            self._known = {
+            self._groups_cache = {
                 name: dict(sorted(versions.items(), key=lambda item: _rank(item[0])))
                 for name, versions in groups.items()
             }
-            self._made = self._registry.generation
-        return self._known
+            self._generation = self._registry.generation
+        return self._groups_cache
 
     @staticmethod
     def core_versions(server: str) -> Object:

@@ -13,7 +13,7 @@ INDEX = "log.index"
 Lengths increase.
 """
 
-_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
+_LINE_PATTERN = re.compile(rb"[^\n]*\n|[^\n]+")
 
 
 class LogTimes:
@@ -23,21 +23,21 @@ class LogTimes:
         self._log = log
         self._index = log.with_name(INDEX)
         self._read = 0
-        self._moments: list[float] = []
+        self._timestamps: list[float] = []
         self._lengths: list[int] = []
 
-    def line_at(self, moment: float) -> int:
-        """Return the offset of the first line that was incomplete at `moment`."""
+    def line_at(self, timestamp: float) -> int:
+        """Return the offset of the first line that was incomplete at `timestamp`."""
         self._follow()
-        count = bisect.bisect_right(self._moments, moment)
+        count = bisect.bisect_right(self._timestamps, timestamp)
         return self._line_start(self._lengths[count - 1]) if count else 0
 
-    def written(self, place: int) -> float:
-        """Return the time at which the byte at `place` was written; now, if not in the index."""
-        if not self._lengths or place >= self._lengths[-1]:
+    def written_at(self, offset: int) -> float:
+        """Return the time at which the byte at `offset` was written; now, if not in the index."""
+        if not self._lengths or offset >= self._lengths[-1]:
             self._follow()
-        count = bisect.bisect_right(self._lengths, place)
-        return self._moments[count] if count < len(self._moments) else time.time()
+        count = bisect.bisect_right(self._lengths, offset)
+        return self._timestamps[count] if count < len(self._timestamps) else time.time()
 
     def _follow(self) -> None:
         try:
@@ -50,45 +50,45 @@ class LogTimes:
         whole = data[: data.rfind(b"\n") + 1]
         self._read += len(whole)
         for line in whole.splitlines():
-            moment, _, length = line.partition(b" ")
+            timestamp, _, length = line.partition(b" ")
             try:
-                entry = float(moment), int(length)
+                entry = float(timestamp), int(length)
             except ValueError:
                 continue
-            self._moments.append(entry[0])
+            self._timestamps.append(entry[0])
             self._lengths.append(entry[1])
 
-    def _line_start(self, place: int) -> int:
-        """Return the offset of the line that contains `place`. A line may be written in several
+    def _line_start(self, offset: int) -> int:
+        """Return the offset of the line that contains `offset`. A line may be written in several
         parts.
         """
         with self._log.open("rb") as file:
-            begin = max(0, place - 64 * 1024)
+            begin = max(0, offset - 64 * 1024)
             file.seek(begin)
-            found = file.read(place - begin).rfind(b"\n")
+            found = file.read(offset - begin).rfind(b"\n")
         return begin + found + 1
 
 
 class TimestampWriter:
-    """Prefixes each line of a log with its timestamp, starting at offset `place`."""
+    """Prefixes each line of a log with its timestamp, starting at offset `offset`."""
 
-    def __init__(self, times: LogTimes, place: int) -> None:
-        self._times, self._place = times, place
-        self._begins = True
+    def __init__(self, times: LogTimes, offset: int) -> None:
+        self._times, self._offset = times, offset
+        self._at_line_start = True
 
     def stamp(self, data: bytes) -> bytes:
         """Return the next part of the log with timestamps. It may end within a line."""
         found = []
-        for line in _LINE.findall(data):
-            if self._begins:
-                found.append(_written(self._times.written(self._place)))
+        for line in _LINE_PATTERN.findall(data):
+            if self._at_line_start:
+                found.append(_format_timestamp(self._times.written_at(self._offset)))
             found.append(line)
-            self._place += len(line)
-            self._begins = line.endswith(b"\n")
+            self._offset += len(line)
+            self._at_line_start = line.endswith(b"\n")
         return b"".join(found)
 
 
-def _written(moment: float) -> bytes:
+def _format_timestamp(timestamp: float) -> bytes:
     """Format a time as the kubelet does, in nanoseconds. The node records milliseconds."""
-    whole = datetime.fromtimestamp(moment, UTC)
+    whole = datetime.fromtimestamp(timestamp, UTC)
     return f"{whole:%Y-%m-%dT%H:%M:%S}.{whole.microsecond // 1000:03d}000000Z ".encode()

@@ -11,7 +11,7 @@ import gatehouse
 from gatehouse.apiserver.http import responses
 from gatehouse.apiserver.http.discovery import Discovery
 from gatehouse.apiserver.http.metrics import CONTENT_TYPE, Metrics
-from gatehouse.apiserver.http.openapi_v2 import ASKED, MEDIA_TYPE, OpenApi2
+from gatehouse.apiserver.http.openapi_v2 import MEDIA_TYPE, REQUESTED_MEDIA_TYPE, OpenApi2
 from gatehouse.apiserver.http.openapi_v3 import OpenApi
 from gatehouse.apiserver.identity.service_account_tokens import ISSUER
 from gatehouse.apiserver.identity.signing_keys import Keys
@@ -54,20 +54,22 @@ class NonResourceHandlers:
             if not checks:
                 return web.Response(status=404, text="404 page not found\n")
         excluded = request.query.getall("exclude", [])
-        lines, well = [], True
-        for each, check in checks.items():
-            if each in excluded:
-                lines.append(f"[+]{each} excluded: ok")
+        lines, healthy = [], True
+        for check_name, check in checks.items():
+            if check_name in excluded:
+                lines.append(f"[+]{check_name} excluded: ok")
                 continue
             try:
                 await check()
-                lines.append(f"[+]{each} ok")
+                lines.append(f"[+]{check_name} ok")
             except Exception as error:
-                lines.append(f"[-]{each} failed: {error}")
-                well = False
-        verdict = f"{base} check {'passed' if well else 'failed'}"
-        if "verbose" in request.query or not well:
-            return web.Response(status=200 if well else 500, text="\n".join([*lines, verdict, ""]))
+                lines.append(f"[-]{check_name} failed: {error}")
+                healthy = False
+        verdict = f"{base} check {'passed' if healthy else 'failed'}"
+        if "verbose" in request.query or not healthy:
+            return web.Response(
+                status=200 if healthy else 500, text="\n".join([*lines, verdict, ""])
+            )
         return web.Response(text="ok")
 
     def find(self, request: web.BaseRequest, path: str) -> web.Response | None:
@@ -88,7 +90,11 @@ class NonResourceHandlers:
                 data = self._openapi.document("/".join(rest))
                 return None if data is None else responses.raw(data)
             case ["openapi", "v2"] | ["swagger-2.0.0.pb-v1"]:
-                protobuf = ASKED in accepted or MEDIA_TYPE in accepted or path.endswith("pb-v1")
+                protobuf = (
+                    REQUESTED_MEDIA_TYPE in accepted
+                    or MEDIA_TYPE in accepted
+                    or path.endswith("pb-v1")
+                )
                 kind = MEDIA_TYPE if protobuf else "application/json"
                 return responses.raw(self._openapi2.document(protobuf=protobuf), 200, kind)
             case ["openid", "v1", "jwks"]:

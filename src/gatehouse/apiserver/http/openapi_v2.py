@@ -18,7 +18,7 @@ from gatehouse.apiserver.objects.served_resource import ServedResource
 
 Object = dict[str, Any]
 
-ASKED = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+REQUESTED_MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 """Media type of the response. The one that clients request is not a well-formed media type."""
 
@@ -28,16 +28,16 @@ class OpenApi2:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._made = -1
+        self._generation = -1
         self._json = self._protobuf = b""
 
     def document(self, *, protobuf: bool) -> bytes:
         """Return the document of `/openapi/v2`."""
-        if self._made != self._registry.generation:
+        if self._generation != self._registry.generation:
             whole = _document(self._registry)
             self._json = msgspec.json.encode(whole)
             self._protobuf = _encode(whole)
-            self._made = self._registry.generation
+            self._generation = self._registry.generation
         return self._protobuf if protobuf else self._json
 
 
@@ -76,7 +76,7 @@ def _patch(served: ServedResource) -> Object:
     }
 
 
-_KEPT = ("$ref", "type", "format", "required", "additionalProperties", "items", "properties")
+_KEYWORDS = ("$ref", "type", "format", "required", "additionalProperties", "items", "properties")
 
 
 def _plain(schema: Any) -> Object:
@@ -92,7 +92,7 @@ def _plain(schema: Any) -> Object:
         # A client with a partial list of fields would reject all other fields.
         kinds = {k: v for k, v in schema.items() if k == "x-kubernetes-group-version-kind"}
         return {**({"type": schema["type"]} if "type" in schema else {}), **kinds}
-    found = {key: value for key, value in schema.items() if key in _KEPT or key[:2] == "x-"}
+    found = {key: value for key, value in schema.items() if key in _KEYWORDS or key[:2] == "x-"}
     found.pop("x-kubernetes-validations", None)
     if "properties" in found:
         found["properties"] = {n: _plain(inner) for n, inner in found["properties"].items()}

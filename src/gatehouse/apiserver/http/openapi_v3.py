@@ -25,7 +25,7 @@ class OpenApi:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._made = -1
+        self._generation = -1
         self._documents: dict[str, bytes] = {}
 
     def index(self) -> Object:
@@ -41,7 +41,7 @@ class OpenApi:
         return self._all().get(path)
 
     def _all(self) -> dict[str, bytes]:
-        if self._made != self._registry.generation:
+        if self._generation != self._registry.generation:
             groups: dict[str, list[ServedResource]] = {}
             for served in self._registry.all():
                 groups.setdefault(_path(served), []).append(served)
@@ -49,7 +49,7 @@ class OpenApi:
                 path: msgspec.json.encode(_document(served), order="sorted")
                 for path, served in sorted(groups.items())
             }
-            self._made = self._registry.generation
+            self._generation = self._registry.generation
         return self._documents
 
 

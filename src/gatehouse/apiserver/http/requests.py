@@ -31,7 +31,7 @@ class Target(msgspec.Struct, frozen=True):
 
     served: ServedResource
     """The resource that is stored."""
-    shown: ServedResource
+    requested: ServedResource
     """The requested resource. It differs from `served` for aliases only."""
     namespace: str
     name: str

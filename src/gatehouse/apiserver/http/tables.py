@@ -13,7 +13,7 @@ _META = "meta.k8s.io/v1"
 
 
 def table(
-    served: ServedResource, found: Iterable[Object], metadata: Object, *, headed: bool = True
+    served: ServedResource, result: Iterable[Object], metadata: Object, *, headed: bool = True
 ) -> Object:
     """Build a Table of rows."""
     columns = [
@@ -31,13 +31,13 @@ def table(
         "apiVersion": _META,
         "metadata": metadata,
         "columnDefinitions": columns if headed else [],
-        "rows": list(found),
+        "rows": list(result),
     }
 
 
 def rows(served: ServedResource, objects: Iterable[Object], include: str) -> list[Object]:
     """Return objects as rows. `include` is Metadata, Object or None."""
-    found = []
+    result = []
     for obj in objects:
         row: Object = {"cells": [column.cell(obj) for column in served.columns]}
         if include == "Object":
@@ -46,8 +46,8 @@ def rows(served: ServedResource, objects: Iterable[Object], include: str) -> lis
             row["object"] = partial(obj)
         else:
             row["object"] = None
-        found.append(row)
-    return found
+        result.append(row)
+    return result
 
 
 def partial(obj: Object) -> Object:

@@ -26,10 +26,10 @@ from gatehouse.apiserver.storage.store import Store
 Object = dict[str, Any]
 
 BOOKMARK_SECONDS = 60.0
-LONGEST_WATCH = (1800, 3600)
+DEFAULT_TIMEOUT_SECONDS = (1800, 3600)
 """Range in seconds of the random default duration of a watch, as in kube-apiserver."""
 
-SLOW_SECONDS = 30.0
+WRITE_TIMEOUT_SECONDS = 30.0
 """Timeout in seconds of a write to a watcher. Slower watchers are disconnected."""
 
 INITIAL_END = "k8s.io/initial-events-end"
@@ -44,21 +44,21 @@ class Encoded:
     def line(self, kind: str, form: Representation, entry: Entry) -> bytes:
         """Return the watch line with an event of type `kind` for `entry`."""
         key = (entry.revision, kind, form.kind, form.rows_with, form.api_version)
-        found = self._lines.get(key)
-        if found is None:
+        encoded = self._lines.get(key)
+        if encoded is None:
             if len(self._lines) > 4096:
                 self._lines.clear()
             data = form.encode(entry)
-            found = b'{"type":"' + kind.encode() + b'","object":' + data + b"}\n"
-            self._lines[key] = found
-        return found
+            encoded = b'{"type":"' + kind.encode() + b'","object":' + data + b"}\n"
+            self._lines[key] = encoded
+        return encoded
 
 
 class View(msgspec.Struct, frozen=True):
     """Selection and representation of one watcher."""
 
     form: Representation
-    chosen: Callable[[Object], bool]
+    selects: Callable[[Object], bool]
     bookmarks: bool
     encoded: Encoded
 
@@ -67,7 +67,7 @@ class View(msgspec.Struct, frozen=True):
         return [
             self.encoded.line("ADDED", self.form, entry)
             for entry in entries
-            if self.chosen(entry.value)
+            if self.selects(entry.value)
         ]
 
     def lines(self, events: Iterable[Event]) -> Iterable[bytes]:
@@ -76,8 +76,8 @@ class View(msgspec.Struct, frozen=True):
         An object that enters the selection is reported as added, one that leaves it as deleted.
         """
         for event in events:
-            before = event.before is not None and self.chosen(event.before.value)
-            now = event.now is not None and self.chosen(event.now.value)
+            before = event.before is not None and self.selects(event.before.value)
+            now = event.now is not None and self.selects(event.now.value)
             if now and event.now is not None:
                 yield self.encoded.line("MODIFIED" if before else "ADDED", self.form, event.now)
             elif before and event.before is not None:
@@ -104,28 +104,28 @@ async def watch_objects(
     """Stream changes until disconnect, timeout or `stop`. Raises ApiError."""
     initial = _initial(request)
     view = View(
-        form_of(request, target.shown),
+        form_of(request, target.requested),
         selection(request, target),
         flag(request, "allowWatchBookmarks"),
         encoded,
     )
-    wanted = number(request, "resourceVersion")
-    if initial or not wanted:
+    requested = number(request, "resourceVersion")
+    if initial or not requested:
         await store.read_fresh()
-    if wanted is not None and wanted > store.revision:
+    if requested is not None and requested > store.revision:
         await store.read_fresh()
-        if wanted > store.revision:
-            raise errors.too_large_version(wanted, store.revision)
-    seconds = number(request, "timeoutSeconds") or random.randint(*LONGEST_WATCH)  # noqa: S311
-    from_now = initial or not wanted
+        if requested > store.revision:
+            raise errors.too_large_version(requested, store.revision)
+    seconds = number(request, "timeoutSeconds") or random.randint(*DEFAULT_TIMEOUT_SECONDS)  # noqa: S311
+    from_now = initial or not requested
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     response.enable_chunked_encoding()
     try:
-        watch = store.watch(target.prefix, store.revision if from_now else wanted or 0)
+        watch = store.watch(target.prefix, store.revision if from_now else requested or 0)
     except CompactedError:
         await response.prepare(request)
         gone = errors.expired(
-            f"too old resource version: {wanted} ({store.compacted_revision})"
+            f"too old resource version: {requested} ({store.compacted_revision})"
         ).status()
         line = b'{"type":"ERROR","object":' + msgspec.json.encode(gone) + b"}\n"
         await response.write(line)
@@ -151,7 +151,7 @@ async def watch_objects(
 
 
 async def _send(response: web.StreamResponse, chunk: bytes) -> None:
-    async with asyncio.timeout(SLOW_SECONDS):
+    async with asyncio.timeout(WRITE_TIMEOUT_SECONDS):
         await response.write(chunk)
 
 
@@ -177,17 +177,17 @@ async def _changes(
     stopping = asyncio.ensure_future(stop.wait())
     try:
         while not watch.cut and not stop.is_set() and loop.time() < deadline:
-            coming = asyncio.ensure_future(watch.next())
-            patience = min(deadline - loop.time(), BOOKMARK_SECONDS)
+            next_events = asyncio.ensure_future(watch.next())
+            timeout = min(deadline - loop.time(), BOOKMARK_SECONDS)
             await asyncio.wait(
-                {coming, stopping}, timeout=patience, return_when=asyncio.FIRST_COMPLETED
+                {next_events, stopping}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
             )
-            if coming.done():
-                chunk = b"".join(view.lines(coming.result()))
+            if next_events.done():
+                chunk = b"".join(view.lines(next_events.result()))
                 if chunk:
                     yield chunk
                 continue
-            coming.cancel()
+            next_events.cancel()
             # A bookmark must not overtake an event: a client that resumes from it would miss the
             # event.
             if view.bookmarks and not watch.waiting and not stop.is_set():

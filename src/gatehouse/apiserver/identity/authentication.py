@@ -17,7 +17,7 @@ from gatehouse.apiserver.identity.users import ANONYMOUS, AUTHENTICATED, UNAUTHE
 from gatehouse.apiserver.rbac.rules import Attributes
 from gatehouse.apiserver.storage.store import Store
 
-_NOBODY = User(ANONYMOUS, groups=(UNAUTHENTICATED,))
+_ANONYMOUS_USER = User(ANONYMOUS, groups=(UNAUTHENTICATED,))
 
 
 class Authenticator:
@@ -57,7 +57,7 @@ class Authenticator:
                 self._by_connection[tls] = known
                 return known
         if self._anonymous:
-            return _NOBODY
+            return _ANONYMOUS_USER
         raise _unauthorized()
 
     def bearer(self, token: str) -> User:

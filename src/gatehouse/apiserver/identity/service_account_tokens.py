@@ -20,7 +20,7 @@ from gatehouse.apiserver.storage.store import Store
 
 ISSUER = "https://kubernetes.default.svc"
 API_AUDIENCE = ISSUER
-DEFAULT_SECONDS, LEAST_SECONDS = 3600, 600
+DEFAULT_SECONDS, MIN_SECONDS = 3600, 600
 LEEWAY = 5
 CACHE_SIZE = 10_000
 """Maximum number of verified tokens in the cache. Their signatures are not verified again."""
@@ -43,13 +43,13 @@ class Tokens:
         Return the token and its expiry in seconds since 1970. Raises ApiError.
         """
         metadata, now = account["metadata"], clock()
-        asked = spec.get("expirationSeconds") or DEFAULT_SECONDS
-        if not isinstance(asked, int) or asked < LEAST_SECONDS:
-            message = f"Invalid value: {asked}: may not specify a duration less than 10 minutes"
+        requested = spec.get("expirationSeconds") or DEFAULT_SECONDS
+        if not isinstance(requested, int) or requested < MIN_SECONDS:
+            message = f"Invalid value: {requested}: may not specify a duration less than 10 minutes"
             cause = Cause("FieldValueInvalid", message, "spec.expirationSeconds")
             kind, group = "TokenRequest", "authentication.k8s.io"
             raise errors.invalid(kind, group, metadata["name"], [cause])
-        ends = now + min(asked, MOST_SECONDS)
+        expires = now + min(requested, MOST_SECONDS)
         claims: Object = {
             "namespace": metadata["namespace"],
             "serviceaccount": {"name": metadata["name"], "uid": metadata["uid"]},
@@ -63,14 +63,14 @@ class Tokens:
             "iss": ISSUER,
             "sub": f"system:serviceaccount:{metadata['namespace']}:{metadata['name']}",
             "aud": spec.get("audiences") or [API_AUDIENCE],
-            "exp": ends,
+            "exp": expires,
             "iat": now,
             "nbf": now,
             "jti": str(uuid.uuid4()),
             "kubernetes.io": claims,
         }
         key = self._keys.signing
-        return jwt.encode(body, key.private, algorithm="ES256", headers={"kid": key.id}), ends
+        return jwt.encode(body, key.private, algorithm="ES256", headers={"kid": key.id}), expires
 
     def _bound(self, namespace: str, bound: Object) -> Entry:
         """Return the object to which a token shall be bound. Raises ApiError."""
@@ -96,19 +96,22 @@ class Tokens:
             claims = self._claims(token)
         except jwt.PyJWTError as error:
             return f"the token is not valid: {error}"
-        asked = audiences or [API_AUDIENCE]
-        common = [audience for audience in claims["aud"] if audience in asked]
+        accepted = audiences or [API_AUDIENCE]
+        common = [audience for audience in claims["aud"] if audience in accepted]
         if not common:
-            return f"token audiences {claims['aud']} is invalid for the target audiences {asked}"
-        own = claims.get("kubernetes.io") or {}
-        namespace, account = own.get("namespace", ""), own.get("serviceaccount") or {}
+            return f"token audiences {claims['aud']} is invalid for the target audiences {accepted}"
+        kubernetes_claims = claims.get("kubernetes.io") or {}
+        namespace, account = (
+            kubernetes_claims.get("namespace", ""),
+            kubernetes_claims.get("serviceaccount") or {},
+        )
         if not self._alive("serviceaccounts", namespace, account):
             return "the ServiceAccount of the token does not exist"
         extra: dict[str, list[str]] = {
             "authentication.kubernetes.io/credential-id": [f"JTI={claims.get('jti', '')}"]
         }
         for kind, plural in _BINDABLE.items():
-            bound = own.get(kind.lower())
+            bound = kubernetes_claims.get(kind.lower())
             if bound is None:
                 continue
             if not self._alive(plural, namespace, bound):

@@ -17,7 +17,7 @@ class User(msgspec.Struct, frozen=True):
     groups: tuple[str, ...] = ()
     extra: dict[str, list[str]] = msgspec.field(default_factory=dict)
 
-    def shown(self) -> dict[str, object]:
+    def user_info(self) -> dict[str, object]:
         """Return the user in the form of reviews and audit records."""
         found: dict[str, object] = {"username": self.name, "groups": list(self.groups)}
         if self.uid:

@@ -48,7 +48,7 @@ class Admission:
 
     def prepare(self, call: WriteRequest, obj: Object, old: Object | None) -> tuple[str, ...]:
         """Prune `obj` and set its defaults, in place. Return warnings. Raises ApiError."""
-        _place(call, obj["metadata"], old)
+        _check_location(call, obj["metadata"], old)
         if old is None:
             self._namespace(call)
         warnings = self.known_fields(call, obj)
@@ -138,7 +138,7 @@ def deletion_blocked(served: ServedResource, obj: Object) -> bool:
     return bool(obj["metadata"].get("deletionGracePeriodSeconds"))
 
 
-def _place(call: WriteRequest, metadata: Object, old: Object | None) -> None:
+def _check_location(call: WriteRequest, metadata: Object, old: Object | None) -> None:
     """Check name and namespace of the object against the request. Raises ApiError 400."""
     if old is not None and metadata.get("name", call.name) != call.name:
         message = (

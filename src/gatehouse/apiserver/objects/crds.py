@@ -174,24 +174,24 @@ def complete_status(definition: Object, registry: Registry) -> None:
     """Set the status of a CRD: accepted names, unless they conflict, and stored versions."""
     spec, names = definition["spec"], definition["spec"]["names"]
     status = definition["status"] = dict(definition.get("status") or {})
-    taken = _taken(spec["group"], names, registry)
+    conflict = _name_conflict(spec["group"], names, registry)
     status["acceptedNames"] = (
-        dict(names) if not taken else status.get("acceptedNames") or {"plural": "", "kind": ""}
+        dict(names) if not conflict else status.get("acceptedNames") or {"plural": "", "kind": ""}
     )
     storage = next(v["name"] for v in spec["versions"] if v.get("storage"))
     status["storedVersions"] = list(dict.fromkeys([*(status.get("storedVersions") or ()), storage]))
     accepted = {
         "type": "NamesAccepted",
-        "status": "False" if taken else "True",
-        "reason": taken[0] if taken else "NoConflicts",
-        "message": taken[1] if taken else "no conflicts found",
+        "status": "False" if conflict else "True",
+        "reason": conflict[0] if conflict else "NoConflicts",
+        "message": conflict[1] if conflict else "no conflicts found",
     }
     established = {
         "type": "Established",
-        "status": "False" if taken else "True",
-        "reason": "NotAccepted" if taken else "InitialNamesAccepted",
+        "status": "False" if conflict else "True",
+        "reason": "NotAccepted" if conflict else "InitialNamesAccepted",
         "message": (
-            "not all names are accepted" if taken else "the initial names have been accepted"
+            "not all names are accepted" if conflict else "the initial names have been accepted"
         ),
     }
     conditions = list(status.get("conditions") or ())
@@ -206,7 +206,7 @@ def established(definition: Object) -> bool:
     return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
 
-def _taken(group: str, names: Object, registry: Registry) -> tuple[str, str] | None:
+def _name_conflict(group: str, names: Object, registry: Registry) -> tuple[str, str] | None:
     """Return reason and message of the condition if another resource has one of the names."""
     wanted = {names["plural"], names.get("singular", ""), *(names.get("shortNames") or ())} - {""}
     for served in registry.all():

@@ -164,12 +164,12 @@ def _grace(call: WriteRequest, options: Object, obj: Object) -> int:
     """Return the grace period in seconds of a Pod on a node; 0 for everything else."""
     if call.served.resource.plural != "pods" or call.served.resource.group:
         return 0
-    asked = options.get("gracePeriodSeconds")
+    seconds = options.get("gracePeriodSeconds")
     spec = obj.get("spec") or {}
-    if asked is None:
-        asked = spec.get("terminationGracePeriodSeconds", 30)
-    if not isinstance(asked, int) or asked < 0:
-        asked = 1
-    asked = min(asked, MAX_GRACE_SECONDS)
+    if seconds is None:
+        seconds = spec.get("terminationGracePeriodSeconds", 30)
+    if not isinstance(seconds, int) or seconds < 0:
+        seconds = 1
+    seconds = min(seconds, MAX_GRACE_SECONDS)
     ended = (obj.get("status") or {}).get("phase") in ("Failed", "Succeeded")
-    return asked if spec.get("nodeName") and not ended else 0
+    return seconds if spec.get("nodeName") and not ended else 0

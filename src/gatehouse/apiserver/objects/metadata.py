@@ -50,7 +50,7 @@ _NAME_RULES: dict[str, tuple[re.Pattern[str], int, str]] = {
     "path": (re.compile(r"(?!\.{1,2}\Z)[^/%]+"), 253, "may not be '.' or '..' or contain '/', '%'"),
 }
 
-MOST_ANNOTATIONS = 256 * 1024
+MAX_ANNOTATIONS_BYTES = 256 * 1024
 """Maximum total size of annotations in bytes."""
 
 
@@ -146,9 +146,9 @@ def _name(served: ServedResource, metadata: Object) -> Iterator[Cause]:
         message = "Required value: name or generateName is required"
         yield Cause("FieldValueRequired", message, "metadata.name")
         return
-    pattern, most, why = _NAME_RULES[served.name_rule]
-    if len(name) > most:
-        message = f'Invalid value: "{name}": must be no more than {most} characters'
+    pattern, max_length, why = _NAME_RULES[served.name_rule]
+    if len(name) > max_length:
+        message = f'Invalid value: "{name}": must be no more than {max_length} characters'
         yield Cause("FieldValueInvalid", message, "metadata.name")
     if not pattern.fullmatch(name):
         yield Cause("FieldValueInvalid", f'Invalid value: "{name}": {why}', "metadata.name")
@@ -191,6 +191,6 @@ def _annotations(annotations: dict[str, str]) -> Iterator[Cause]:
     for key, value in annotations.items():
         yield from _qualified(key.lower(), "metadata.annotations")
         size += len(key) + len(value)
-    if size > MOST_ANNOTATIONS:
-        message = f"Too long: may not be more than {MOST_ANNOTATIONS} bytes"
+    if size > MAX_ANNOTATIONS_BYTES:
+        message = f"Too long: may not be more than {MAX_ANNOTATIONS_BYTES} bytes"
         yield Cause("FieldValueTooLong", message, "metadata.annotations")

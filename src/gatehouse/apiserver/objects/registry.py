@@ -49,7 +49,7 @@ class Registry:
         """Iterate over every version of every resource."""
         return iter(tuple(self._served.values()))
 
-    def kept(self) -> Iterator[ServedResource]:
+    def persisted(self) -> Iterator[ServedResource]:
         """Iterate once over every resource whose objects are stored."""
         found = self._storage.values()
         return iter([served for served in found if served.persisted and served.alias is None])

@@ -27,7 +27,7 @@ ATTEMPTS = 10
 
 _CONFLICT = 409
 
-_KEPT = (
+_SYSTEM_METADATA = (
     "uid",
     "creationTimestamp",
     "generation",
@@ -72,7 +72,7 @@ class Verbs:
             obj.pop("status", None)
         warnings = self._admission.prepare(call, obj, None)
         if not applied:
-            _own(call, None, obj)
+            _record_ownership(call, None, obj)
         warnings += self._admission.run_admission_policies(call, obj, None)
         name = metadata["name"]
         metadata["uid"] = uids.new()
@@ -167,12 +167,12 @@ class Verbs:
             raise errors.bad_request(message)
         tracked = metadata.get("managedFields")
         obj = self._part(call, new, before)
-        _keep_metadata(obj["metadata"], before["metadata"])
+        _restore_system_metadata(obj["metadata"], before["metadata"])
         warnings = self._admission.prepare(call, obj, before)
         if tracked and tracked != before["metadata"].get("managedFields"):
             obj["metadata"]["managedFields"] = tracked
         else:
-            _own(call, before, obj, cleared=tracked == [])
+            _record_ownership(call, before, obj, cleared=tracked == [])
         warnings += self._admission.run_admission_policies(call, obj, before)
         if served.generation and _spec(served, obj) != _spec(served, before):
             obj["metadata"]["generation"] = before["metadata"].get("generation", 0) + 1
@@ -267,23 +267,25 @@ def _part_owned(call: WriteRequest, obj: Object) -> Object:
     return {key: value for key, value in obj.items() if key != "status"}
 
 
-def _keep_metadata(metadata: Object, old: Object) -> None:
-    for field in _KEPT:
+def _restore_system_metadata(metadata: Object, old: Object) -> None:
+    for field in _SYSTEM_METADATA:
         if field in old:
             metadata[field] = old[field]
         else:
             metadata.pop(field, None)
 
 
-def _own(call: WriteRequest, before: Object | None, obj: Object, *, cleared: bool = False) -> None:
+def _record_ownership(
+    call: WriteRequest, before: Object | None, obj: Object, *, cleared: bool = False
+) -> None:
     """Record the owner of the fields that the write changed."""
     metadata = obj["metadata"]
     if before is not None and not cleared and "managedFields" not in metadata:
-        kept = before["metadata"].get("managedFields")
-        if kept is not None:
-            metadata["managedFields"] = kept
+        previous = before["metadata"].get("managedFields")
+        if previous is not None:
+            metadata["managedFields"] = previous
     subresource = call.subresource if call.subresource in ("status", "scale") else ""
-    found = fields.update(
+    managed_fields = fields.update(
         _part_owned(call, before) if before is not None else None,
         _part_owned(call, obj),
         call.served.schema,
@@ -292,8 +294,8 @@ def _own(call: WriteRequest, before: Object | None, obj: Object, *, cleared: boo
         now=timestamps.now(),
         subresource=subresource,
     )
-    if found:
-        metadata["managedFields"] = found
+    if managed_fields:
+        metadata["managedFields"] = managed_fields
     else:
         metadata.pop("managedFields", None)
 

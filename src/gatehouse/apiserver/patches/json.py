@@ -8,8 +8,8 @@ import msgspec
 
 from gatehouse.apiserver.errors import ApiError, bad_request
 
-MOST_OPERATIONS = 10_000
-MOST_COPIED = 3 * 1024 * 1024
+MAX_OPERATIONS = 10_000
+MAX_COPIED_BYTES = 3 * 1024 * 1024
 """Maximum number of bytes that one patch copies. A short patch could fill the memory by doubling.
 """
 
@@ -31,16 +31,16 @@ def patch(current: Any, operations: Any) -> Any:
     """Apply a JSON patch. Neither argument is changed. Raises ApiError."""
     if not isinstance(operations, list):
         raise bad_request("a JSON patch is a list of operations")
-    if len(operations) > MOST_OPERATIONS:
-        message = f"the allowed maximum of operations in a JSON patch is {MOST_OPERATIONS}"
+    if len(operations) > MAX_OPERATIONS:
+        message = f"the allowed maximum of operations in a JSON patch is {MAX_OPERATIONS}"
         raise ApiError(413, "RequestEntityTooLarge", message)
     result, copied = _copy(current), 0
     for operation in operations:
         try:
             if operation["op"] == "copy":
                 copied += len(msgspec.json.encode(_get(result, _pointer(operation["from"]))))
-                if copied > MOST_COPIED:
-                    message = f"the JSON patch copies more than {MOST_COPIED} bytes"
+                if copied > MAX_COPIED_BYTES:
+                    message = f"the JSON patch copies more than {MAX_COPIED_BYTES} bytes"
                     raise ApiError(413, "RequestEntityTooLarge", message)
             result = _operate(result, operation)
         except (KeyError, IndexError, ValueError, TypeError, RecursionError) as error:
@@ -86,11 +86,11 @@ def _get(value: Any, steps: list[str]) -> Any:
     return value
 
 
-def _index(step: str, most: int) -> int:
-    """Parse an array index (RFC 6901) of at most `most`. Raises ValueError, IndexError."""
+def _index(step: str, maximum: int) -> int:
+    """Parse an array index (RFC 6901) of at most `maximum`. Raises ValueError, IndexError."""
     if not step.isascii() or not step.isdecimal() or (step[0] == "0" and step != "0"):
         raise ValueError(f"{step!r} is not an array index")
-    if int(step) > most:
+    if int(step) > maximum:
         raise IndexError(f"array index {step} is out of range")
     return int(step)
 

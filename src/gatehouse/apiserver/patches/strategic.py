@@ -31,8 +31,8 @@ def merge(current: Any, patch: Any, schema: Schema) -> Any:
         return {}
     result = dict(current) if isinstance(current, dict) else {}
     if _RETAIN in patch:
-        kept = set(patch[_RETAIN])
-        result = {key: value for key, value in result.items() if key in kept}
+        retained = set(patch[_RETAIN])
+        result = {key: value for key, value in result.items() if key in retained}
     for key, value in patch.items():
         if key.startswith(_DELETE):
             name = key[len(_DELETE) :]
@@ -93,13 +93,13 @@ def _ordered(items: list[Any], order: list[Any], schema: Schema) -> list[Any]:
     def identity(item: Any) -> Any:
         return item.get(key) if key and isinstance(item, dict) else item
 
-    wanted = [identity(item) for item in order]
-    named = [item for item in items if identity(item) in wanted]
-    named.sort(key=lambda item: wanted.index(identity(item)))
+    expected = [identity(item) for item in order]
+    named = [item for item in items if identity(item) in expected]
+    named.sort(key=lambda item: expected.index(identity(item)))
     sequence = iter(named)
     if len(named) == len(items):
         return named
-    others = [item for item in items if identity(item) not in wanted]
+    others = [item for item in items if identity(item) not in expected]
     return [*sequence, *others]
 
 

@@ -35,22 +35,22 @@ def union(role: Object, roles: Iterable[Object]) -> list[PolicyRule] | None:
     return gathered
 
 
-def settled(roles: Iterable[Object]) -> list[Object]:
+def changed_roles(roles: Iterable[Object]) -> list[Object]:
     """Return the ClusterRoles whose rules change by complete aggregation.
 
     One pass is not enough: `admin` collects `edit`, which collects `view`.
     """
-    now = {role["metadata"]["name"]: role for role in roles}
+    current = {role["metadata"]["name"]: role for role in roles}
     changed: dict[str, Object] = {}
     # Each pass carries rules one step further, and no path is longer than the number of roles.
-    for _ in range(len(now)):
-        still = True
-        for name, role in now.items():
-            rules = union(role, now.values())
+    for _ in range(len(current)):
+        stable = True
+        for name, role in current.items():
+            rules = union(role, current.values())
             if rules is not None and rules != values(role, "rules"):
-                now[name] = changed[name] = {**role, "rules": rules}
-                still = False
-        if still:
+                current[name] = changed[name] = {**role, "rules": rules}
+                stable = False
+        if stable:
             break
     return list(changed.values())
 

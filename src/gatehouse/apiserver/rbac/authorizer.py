@@ -47,15 +47,15 @@ class Grant(msgspec.Struct, frozen=True):
 class Authorizer:
     """Index of the four kinds, and decisions based on it."""
 
-    def __init__(self, remembered: int = 10_000) -> None:
-        """Cache up to `remembered` decisions. Any change of an object clears the cache."""
+    def __init__(self, cache_size: int = 10_000) -> None:
+        """Cache up to `cache_size` decisions. Any change of an object clears the cache."""
         self._roles: dict[Key, list[PolicyRule]] = {}
         self._grants: dict[Subject, dict[str, Grant]] = {}
         """By subject, then by the name of the binding."""
         self._subjects: dict[Key, tuple[Subject, ...]] = {}
         """Subjects under which each binding is indexed."""
         self._decisions: dict[tuple[str, tuple[str, ...], Attributes], tuple[bool, str]] = {}
-        self._remembered = remembered
+        self._cache_size = cache_size
 
     def set(self, kind: str, namespace: str, name: str, obj: Object | None) -> None:
         """Add or replace an object; None removes it."""
@@ -82,7 +82,7 @@ class Authorizer:
         decision = self._decisions.get(key)
         if decision is None:
             decision = self._decide(user, wanted)
-            if len(self._decisions) >= self._remembered:
+            if len(self._decisions) >= self._cache_size:
                 self._decisions.clear()
             self._decisions[key] = decision
         return decision
@@ -93,7 +93,7 @@ class Authorizer:
         """
         if MASTERS in user.groups:
             return list(EVERYTHING)
-        grants = self._reaching(user, namespace)
+        grants = self._grants_for(user, namespace)
         return [rule for grant in grants for rule in self._roles.get(grant.role, ())]
 
     def rules_of(self, role_ref: Object, namespace: str) -> list[PolicyRule] | None:
@@ -104,7 +104,7 @@ class Authorizer:
     def _decide(self, user: User, wanted: Attributes) -> tuple[bool, str]:
         missing: dict[str, None] = {}
         # A URL has no namespace, so only ClusterRoleBindings apply.
-        for grant in self._reaching(user, "" if wanted.path else wanted.namespace):
+        for grant in self._grants_for(user, "" if wanted.path else wanted.namespace):
             rules = self._roles.get(grant.role)
             if rules is None:
                 what = f"{grant.kind.lower()}.{GROUP} {quoted(grant.role[1])} not found"
@@ -115,7 +115,7 @@ class Authorizer:
             return False, ""
         return False, f"RBAC: {next(iter(missing)) if len(missing) == 1 else _joined(missing)}"
 
-    def _reaching(self, user: User, namespace: str) -> Iterator[Grant]:
+    def _grants_for(self, user: User, namespace: str) -> Iterator[Grant]:
         seen: set[Key] = set()
         subjects = [("User", user.name), *(("Group", group) for group in user.groups)]
         for scope in ("", namespace) if namespace else ("",):

@@ -28,7 +28,7 @@ A small request can ask for billions of atoms. A rule beyond the limit counts as
 one rule of the owner contains it completely. Real roles have some hundreds.
 """
 
-_SHOWN = (
+_FIELD_LABELS = (
     ("APIGroups", "apiGroups"),
     ("Resources", "resources"),
     ("NonResourceURLs", "nonResourceURLs"),
@@ -44,16 +44,16 @@ def covers(owner: Iterable[PolicyRule], wanted: Iterable[PolicyRule]) -> bool:
 
 def uncovered(owner: Iterable[PolicyRule], wanted: Iterable[PolicyRule]) -> list[PolicyRule]:
     """Return the atoms of `wanted` that `owner` does not contain, in the order of `wanted`."""
-    held, missing, left = list(owner), list[PolicyRule](), MAX_ATOMS
+    owned, missing, left = list(owner), list[PolicyRule](), MAX_ATOMS
     for rule in wanted:
-        if any(contains(one, rule) for one in held):
+        if any(contains(one, rule) for one in owned):
             continue
         count = _count(rule)
         if count > left:
             missing.append(rule)
             continue
         left -= count
-        missing += (atom for atom in atoms(rule) if not any(contains(one, atom) for one in held))
+        missing += (atom for atom in atoms(rule) if not any(contains(one, atom) for one in owned))
     return missing
 
 
@@ -99,9 +99,9 @@ def compact(rules: Iterable[PolicyRule]) -> list[PolicyRule]:
     return joined
 
 
-def refusal(user: User, missing: Iterable[PolicyRule]) -> str:
+def escalation_message(user: User, missing: Iterable[PolicyRule]) -> str:
     """Return Kubernetes' message about rules that `user` grants without holding them."""
-    lines = sorted({_shown(rule) for rule in compact(missing)})
+    lines = sorted({_format(rule) for rule in compact(missing)})
     return (
         f"user {quoted(user.name)} (groups={_list(user.groups)}) is attempting to grant RBAC "
         "permissions not currently held:\n" + "\n".join(lines)
@@ -113,8 +113,8 @@ def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _includes(held: Sequence[str], wanted: Sequence[str]) -> bool:
-    return ALL in held or set(wanted) <= set(held)
+def _includes(owned: Sequence[str], wanted: Sequence[str]) -> bool:
+    return ALL in owned or set(wanted) <= set(owned)
 
 
 def _count(rule: PolicyRule) -> int:
@@ -134,8 +134,10 @@ def _one_thing(rule: PolicyRule) -> tuple[str, ...] | None:
     return (groups[0], resources[0], *names)
 
 
-def _shown(rule: PolicyRule) -> str:
-    parts = [f"{label}:{_list(values(rule, field))}" for label, field in _SHOWN if rule.get(field)]
+def _format(rule: PolicyRule) -> str:
+    parts = [
+        f"{label}:{_list(values(rule, field))}" for label, field in _FIELD_LABELS if rule.get(field)
+    ]
     return f"{{{', '.join(parts)}}}"
 
 

@@ -121,12 +121,12 @@ _OF_NGINX = (
     "ratelimitpolicies snippetsfilters snippetspolicies upstreamsettingspolicies"
 )
 
-_MADE = "configmaps secrets serviceaccounts services"
+_OWNED = "configmaps secrets serviceaccounts services"
 
 _CONTROLLER = (
     _rule(_FOLLOW, _CORE, "namespaces nodes"),
     _rule(_FOLLOW, _DEFINITIONS, "customresourcedefinitions"),
-    _rule(_READ, _CORE, _MADE),
+    _rule(_READ, _CORE, _OWNED),
     _rule(_READ, _APPS, "daemonsets deployments"),
     _rule(_READ, _AUTOSCALING, "horizontalpodautoscalers"),
     _rule(_READ, _POLICY, "poddisruptionbudgets"),
@@ -139,7 +139,7 @@ _CONTROLLER = (
     _rule(_FOLLOW, _GATEHOUSE, "dataplanes externalloadbalancers"),
     _rule(_READ, _GATEHOUSE, "hostedapiservers"),
     _rule(_READ, _PROXY, "upstreamclusters"),
-    _rule("create update delete", _CORE, _MADE),
+    _rule("create update delete", _CORE, _OWNED),
     _rule("create update delete", _APPS, "daemonsets deployments"),
     _rule("create update delete", _AUTOSCALING, "horizontalpodautoscalers"),
     _rule("create update delete", _POLICY, "poddisruptionbudgets"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gatehouse.apiserver.errors import ApiError, bad_request, not_found
 from gatehouse.apiserver.rbac.authorizer import BINDINGS, MASTERS, ROLES, Authorizer
-from gatehouse.apiserver.rbac.coverage import covers, refusal, uncovered
+from gatehouse.apiserver.rbac.coverage import covers, escalation_message, uncovered
 from gatehouse.apiserver.rbac.rules import (
     EVERYTHING,
     GROUP,
@@ -21,7 +21,7 @@ from gatehouse.apiserver.rbac.rules import (
 
 PLURALS = {kind: f"{kind.lower()}s" for kind in ROLES | BINDINGS}
 
-_HOUSEKEEPING = ("ownerReferences", "finalizers", "selfLink", "managedFields")
+_UNPRIVILEGED_METADATA = ("ownerReferences", "finalizers", "selfLink", "managedFields")
 """Metadata that the garbage collector changes and that grants nothing."""
 
 
@@ -32,7 +32,7 @@ def check_write(
 
     `obj` must have its defaults and its namespace. Raises ApiError 403 or 404.
     """
-    if MASTERS in user.groups or (old is not None and _only_housekeeping(obj, old)):
+    if MASTERS in user.groups or (old is not None and _only_unprivileged_changes(obj, old)):
         return
     if kind in ROLES:
         _check_role(authorizer, user, kind, obj, old)
@@ -50,12 +50,12 @@ def _check_role(
     escalate = Attributes("escalate", GROUP, PLURALS[kind], namespace=namespace, name=name)
     if authorizer.authorize(user, escalate)[0]:
         return
-    held = authorizer.rules_for(user, namespace)
-    _confirm(user, kind, obj, held, values(obj, "rules"))
+    owned = authorizer.rules_for(user, namespace)
+    _check_covered(user, kind, obj, owned, values(obj, "rules"))
     # Selectors also match roles that get their labels later, so they count as all permissions.
     if _aggregates(obj) or (old is not None and _aggregates(old)):
         message = "must have cluster-admin privileges to use the aggregationRule"
-        if not covers(held, EVERYTHING):
+        if not covers(owned, EVERYTHING):
             raise _forbidden(kind, obj, message)
 
 
@@ -71,15 +71,15 @@ def _check_binding(authorizer: Authorizer, user: User, kind: str, obj: Object) -
     wanted = authorizer.rules_of(ref, namespace)
     if wanted is None:
         raise not_found(plural, GROUP, name)
-    _confirm(user, kind, obj, authorizer.rules_for(user, namespace), wanted)
+    _check_covered(user, kind, obj, authorizer.rules_for(user, namespace), wanted)
 
 
-def _confirm(
-    user: User, kind: str, obj: Object, held: list[PolicyRule], wanted: list[PolicyRule]
+def _check_covered(
+    user: User, kind: str, obj: Object, owned: list[PolicyRule], wanted: list[PolicyRule]
 ) -> None:
-    missing = uncovered(held, wanted)
+    missing = uncovered(owned, wanted)
     if missing:
-        raise _forbidden(kind, obj, refusal(user, missing))
+        raise _forbidden(kind, obj, escalation_message(user, missing))
 
 
 def _forbidden(kind: str, obj: Object, why: str) -> ApiError:
@@ -93,10 +93,12 @@ def _aggregates(role: Object) -> bool:
     return bool((role.get("aggregationRule") or {}).get("clusterRoleSelectors"))
 
 
-def _only_housekeeping(obj: Object, old: Object) -> bool:
-    return _substance(obj) == _substance(old)
+def _only_unprivileged_changes(obj: Object, old: Object) -> bool:
+    return _privileged_part(obj) == _privileged_part(old)
 
 
-def _substance(obj: Object) -> Object:
-    kept = {key: value for key, value in obj["metadata"].items() if key not in _HOUSEKEEPING}
+def _privileged_part(obj: Object) -> Object:
+    kept = {
+        key: value for key, value in obj["metadata"].items() if key not in _UNPRIVILEGED_METADATA
+    }
     return {**obj, "metadata": kept}

@@ -40,7 +40,7 @@ class Store(abc.ABC):
         self._horizon = 0
         self._watches: dict[str, set[Watch]] = {}
         self._listeners: dict[str, tuple[Listener, ...]] = {}
-        self._everything: tuple[Listener, ...] = ()
+        self._global_listeners: tuple[Listener, ...] = ()
 
     # Writes, implemented by engines.
 
@@ -154,7 +154,7 @@ class Store(abc.ABC):
         """
         if revision < self.compacted_revision:
             raise CompactedError
-        watch = Watch(prefix, self._closed)
+        watch = Watch(prefix, self._remove_watch)
         if revision < self.revision:
             for event in self._history:
                 if event.revision > revision and event.key.startswith(prefix):
@@ -169,14 +169,14 @@ class Store(abc.ABC):
 
     def listen_all(self, listener: Listener) -> None:
         """Call `listener` with every change of any resource."""
-        self._everything = (*self._everything, listener)
+        self._global_listeners = (*self._global_listeners, listener)
 
     # Shared by engines.
 
     def _load(self, key: str, loaded: Entry) -> None:
         self._bucket(key)[key] = loaded
 
-    def _show(self, event: Event) -> None:
+    def _publish(self, event: Event) -> None:
         """Make a durable change visible to readers and watches."""
         bucket = self._bucket(event.key)
         if event.now is None:
@@ -186,7 +186,7 @@ class Store(abc.ABC):
         self.revision = event.revision
         self._history.append(event)
         resource = _resource(event.key)
-        for listener in (*self._listeners.get(resource, ()), *self._everything):
+        for listener in (*self._listeners.get(resource, ()), *self._global_listeners):
             listener(event)
         namespace = event.key.rpartition("/")[0]
         for prefix in {f"{resource}/", f"{namespace}/"}:
@@ -200,7 +200,7 @@ class Store(abc.ABC):
             found = self._entries[resource] = {}
         return found
 
-    def _closed(self, watch: Watch) -> None:
+    def _remove_watch(self, watch: Watch) -> None:
         watching = self._watches.get(watch.prefix)
         if watching is not None:
             watching.discard(watch)

@@ -127,8 +127,8 @@ _NAMED = {
 
 
 def _validate(named: dict[str, str], text: str) -> list[str] | None:
-    pattern, most = _NAMED[named["text"]]
-    if len(text) <= most and re.fullmatch(pattern, text):
+    pattern, max_length = _NAMED[named["text"]]
+    if len(text) <= max_length and re.fullmatch(pattern, text):
         return None
     return [f"must be a {named['text']}"]
 

@@ -26,7 +26,7 @@ class Rule:
         self.program = cel.compile_rule(self.text, optional_old=self.optional_old)
         self.transition = cel.mentions(self.text, "oldSelf")
         expression = rule.get("messageExpression")
-        self.words = cel.compile_rule(expression) if expression else None
+        self.message_program = cel.compile_rule(expression) if expression else None
 
     def cause(self, node: Node, activation: Any, path: str) -> Cause | None:
         """Return the violation; None if the rule holds."""
@@ -37,12 +37,12 @@ class Rule:
         if isinstance(result, cel.EvaluationError):
             why = f"{result.text} evaluating rule: {self.message or self.text}"
             return Cause("FieldValueInvalid", f'Invalid value: "{kind}": {why}', path or "<nil>")
-        place = f"{path}{self.field}" if self.field.startswith("[") else path + self.field
-        return _cause(self.reason, kind, self._words(activation), place.lstrip(".") or "<nil>")
+        field = f"{path}{self.field}" if self.field.startswith("[") else path + self.field
+        return _cause(self.reason, kind, self._message(activation), field.lstrip(".") or "<nil>")
 
-    def _words(self, activation: Any) -> str:
-        if self.words is not None:
-            found = self.words.run(activation)
+    def _message(self, activation: Any) -> str:
+        if self.message_program is not None:
+            found = self.message_program.run(activation)
             if isinstance(found, str) and found.strip() and "\n" not in found.strip():
                 return found.strip()
         return self.message or f"failed rule: {self.text}"
@@ -94,13 +94,13 @@ def _walk(
         for name, item in value.items():
             inner_node = node.property(name)
             if inner_node is not None:
-                place = f"{path}.{name}" if path else name
+                field = f"{path}.{name}" if path else name
             elif node.additional is not None:
-                inner_node, place = node.additional, f"{path}[{name}]"
+                inner_node, field = node.additional, f"{path}[{name}]"
             else:
                 continue
             gone = before.get(name, _ABSENT)
-            _walk(inner_node, item, gone, place, causes, unchanged=unchanged)
+            _walk(inner_node, item, gone, field, causes, unchanged=unchanged)
     elif isinstance(value, list) and node.items is not None and node.items.ruled:
         known = _by_keys(node, old)
         for index, item in enumerate(value):

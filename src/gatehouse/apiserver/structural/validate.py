@@ -197,12 +197,12 @@ def _object(node: Node, value: dict[str, Any], old: Any, path: str, causes: list
             continue
         inner = children.get(name) or node.property(name) or additional
         if inner is not None:
-            place = f"{path}.{name}" if path else name
-            _value(inner, item, before.get(name, _ABSENT), place, causes)
+            field = f"{path}.{name}" if path else name
+            _value(inner, item, before.get(name, _ABSENT), field, causes)
     for name in node.required:
         if name not in value:
-            place = f"{path}.{name}" if path else name
-            causes.append(Cause("FieldValueRequired", "Required value", place))
+            field = f"{path}.{name}" if path else name
+            causes.append(Cause("FieldValueRequired", "Required value", field))
 
 
 def _combined(node: Node, value: Any, path: str, causes: list[Cause]) -> None:
@@ -231,8 +231,8 @@ def _combined(node: Node, value: Any, path: str, causes: list[Cause]) -> None:
 
 def _nearest(nodes: list[Node], failures: list[list[Cause]], value: Any) -> list[Cause]:
     """Return the failures of the schema with most checks of the value; the first of equals."""
-    said = [_checks(node, value) for node in nodes]
-    return failures[said.index(max(said))]
+    counts = [_checks(node, value) for node in nodes]
+    return failures[counts.index(max(counts))]
 
 
 def _checks(node: Node, value: Any) -> int:

@@ -26,7 +26,9 @@ async def read(text: str) -> tuple[int, list[tuple[str, int, bytes]]]:
     return revision + offset, objects
 
 
-async def write(text: str, offset: int, objects: list[tuple[str, bytes]], together: int) -> bool:
+async def write(
+    text: str, offset: int, objects: list[tuple[str, bytes]], max_concurrent: int
+) -> bool:
     """Write objects with revisions above `offset`. Return False if the prefix is not empty."""
     address = addresses.parse(text)
     root = address.prefix.encode()
@@ -35,13 +37,13 @@ async def write(text: str, offset: int, objects: list[tuple[str, bytes]], togeth
             return False
         if await client.put(root + OFFSET, str(offset).encode(), 0) is None:
             return False
-        slots = asyncio.Semaphore(together)
+        slots = asyncio.Semaphore(max_concurrent)
 
-        async def one(key: str, value: bytes) -> None:
+        async def put(key: str, value: bytes) -> None:
             async with slots:
                 await client.put(root + OBJECTS + key.encode(), value, 0)
 
         async with asyncio.TaskGroup() as group:
             for key, value in objects:
-                group.create_task(one(key, value))
+                group.create_task(put(key, value))
     return True

@@ -110,8 +110,8 @@ class Client:
             target=rpc.Compare.MOD, result=rpc.Compare.EQUAL, key=key, mod_revision=expected
         )
         request = rpc.TxnRequest(compare=[compare], success=[operation])
-        answer = await self._call("KV/Txn", request, rpc.TxnResponse, again=False)
-        return int(answer.header.revision) if answer.succeeded else None
+        response = await self._call("KV/Txn", request, rpc.TxnResponse, retry=False)
+        return int(response.header.revision) if response.succeeded else None
 
     async def touch(self, key: bytes) -> int:
         """Write a key unconditionally. Return the revision."""
@@ -134,47 +134,47 @@ class Client:
             request_serializer=rpc.WatchRequest.SerializeToString,
             response_deserializer=rpc.WatchResponse.FromString,
         )(metadata=self._metadata())
-        return Watching(call, prefix, revision, self._turn)
+        return Watching(call, prefix, revision, self._next_endpoint)
 
-    def _turn(self) -> None:
+    def _next_endpoint(self) -> None:
         """Switch to the next endpoint."""
         self._current = (self._current + 1) % len(self._channels)
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         return (("token", self._token),) if self._token else ()
 
-    async def _call(self, method: str, request: Any, answer: Any, *, again: bool = True) -> Any:
+    async def _call(self, method: str, request: Any, response: Any, *, retry: bool = True) -> Any:
         """Send a request. Reads are retried on every endpoint; writes are not, as they could
         repeat.
         """
         if self._address.user and not self._token:
             await self._authenticate()
         error: grpc.RpcError | None = None
-        for _ in range(len(self._channels) if again else 1):
+        for _ in range(len(self._channels) if retry else 1):
             try:
-                return await self._once(method, request, answer)
+                return await self._once(method, request, response)
             except aio.AioRpcError as failure:
                 error = failure
-                code, words = failure.code(), str(failure.details())
-                if code == grpc.StatusCode.OUT_OF_RANGE and "compacted" in words:
+                code, details = failure.code(), str(failure.details())
+                if code == grpc.StatusCode.OUT_OF_RANGE and "compacted" in details:
                     raise CompactedError(0) from failure
                 if code == grpc.StatusCode.UNAUTHENTICATED and self._token:
                     await self._authenticate()
-                    return await self._once(method, request, answer)
+                    return await self._once(method, request, response)
                 if code not in (
                     grpc.StatusCode.UNAVAILABLE,
                     grpc.StatusCode.DEADLINE_EXCEEDED,
                 ):
-                    raise UnavailableError(f"etcd: {words}") from failure
-                self._turn()
-        words = str(error.details()) if isinstance(error, aio.AioRpcError) else ""
-        raise UnavailableError(f"etcd not reachable: {words}") from error
+                    raise UnavailableError(f"etcd: {details}") from failure
+                self._next_endpoint()
+        details = str(error.details()) if isinstance(error, aio.AioRpcError) else ""
+        raise UnavailableError(f"etcd not reachable: {details}") from error
 
-    async def _once(self, method: str, request: Any, answer: Any) -> Any:
+    async def _once(self, method: str, request: Any, response: Any) -> Any:
         call = self._channels[self._current].unary_unary(
             f"/etcdserverpb.{method}",
             request_serializer=type(request).SerializeToString,
-            response_deserializer=answer.FromString,
+            response_deserializer=response.FromString,
         )
         return await call(request, timeout=RPC_TIMEOUT_SECONDS, metadata=self._metadata())
 
@@ -182,10 +182,10 @@ class Client:
         self._token = ""
         request = rpc.AuthenticateRequest(name=self._address.user, password=self._address.password)
         try:
-            answer = await self._once("Auth/Authenticate", request, rpc.AuthenticateResponse)
+            response = await self._once("Auth/Authenticate", request, rpc.AuthenticateResponse)
         except aio.AioRpcError as error:
             raise UnavailableError(f"etcd rejected the user: {error.details()}") from error
-        self._token = answer.token
+        self._token = response.token
 
 
 class Watching:
@@ -208,15 +208,15 @@ class Watching:
         try:
             await self._call.write(self._request)
             while True:
-                answer = await self._call.read()
-                if answer is aio.EOF:
+                response = await self._call.read()
+                if response is aio.EOF:
                     raise UnavailableError("etcd closed the watch")
-                if answer.canceled:
-                    if answer.compact_revision:
-                        raise CompactedError(answer.compact_revision)
-                    raise UnavailableError(f"etcd closed the watch: {answer.cancel_reason}")
-                if not answer.created:
-                    yield [_change(event) for event in answer.events]
+                if response.canceled:
+                    if response.compact_revision:
+                        raise CompactedError(response.compact_revision)
+                    raise UnavailableError(f"etcd closed the watch: {response.cancel_reason}")
+                if not response.created:
+                    yield [_change(event) for event in response.events]
         except aio.AioRpcError as error:
             self._on_failure()
             raise UnavailableError(f"etcd: {error.details()}") from error

@@ -57,10 +57,10 @@ class EtcdStore(Store):
         self._offset = 0
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
         self._count = 0
-        self._asking: asyncio.Task[int] | None = None
-        self._next: asyncio.Task[int] | None = None
+        self._revision_request: asyncio.Task[int] | None = None
+        self._next_revision_request: asyncio.Task[int] | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     @classmethod
     async def open(cls, text: str, cipher: IdentityTransformer) -> Self:
@@ -105,9 +105,9 @@ class EtcdStore(Store):
     @contextlib.asynccontextmanager
     async def sync(self, key: str) -> AsyncIterator[None]:
         """Lock the key within this process: of concurrent writers etcd would reject all but one."""
-        lock = self._turns.get(key)
+        lock = self._locks.get(key)
         if lock is None:
-            lock = self._turns[key] = asyncio.Lock()
+            lock = self._locks[key] = asyncio.Lock()
         async with lock:
             yield
 
@@ -117,15 +117,17 @@ class EtcdStore(Store):
         """Read the newest revision and wait until it is visible. Concurrent callers share a
         request.
         """
-        if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(self._client.revision())
-            asked = self._asking
+        if self._revision_request is None or self._revision_request.done():
+            self._revision_request = asyncio.create_task(self._client.revision())
+            request = self._revision_request
         else:
             # The request in flight may have been answered before this call, so send another one.
-            if self._next is None or self._next.done():
-                self._next = asyncio.create_task(self._request_progress(self._asking))
-            asked = self._next
-        await self._visible(await asyncio.shield(asked) + self._offset)
+            if self._next_revision_request is None or self._next_revision_request.done():
+                self._next_revision_request = asyncio.create_task(
+                    self._request_progress(self._revision_request)
+                )
+            request = self._next_revision_request
+        await self._visible(await asyncio.shield(request) + self._offset)
 
     async def _request_progress(self, earlier: asyncio.Task[int]) -> int:
         await asyncio.wait({earlier})
@@ -161,7 +163,7 @@ class EtcdStore(Store):
         except TimeoutError as error:
             raise UnavailableError("timeout waiting for the watch of etcd") from error
 
-    def _reach(self, revision: int) -> None:
+    def _advance(self, revision: int) -> None:
         self.revision = max(self.revision, revision)
         while self._waiters and self._waiters[0][0] <= self.revision:
             future = heapq.heappop(self._waiters)[2]
@@ -205,9 +207,9 @@ class EtcdStore(Store):
             try:
                 async for changes in self._client.watch(self._root + OBJECTS, start).batches():
                     for change in changes:
-                        self._take(change)
+                        self._process_change(change)
                         start = change.revision + 1
-                    self._reach(start - 1 + self._offset)
+                    self._advance(start - 1 + self._offset)
             except CompactedError as error:
                 if start <= loaded:
                     start = error.revision
@@ -218,7 +220,7 @@ class EtcdStore(Store):
                 log.warning("etcd watch interrupted", error=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
 
-    def _take(self, change: Change) -> None:
+    def _process_change(self, change: Change) -> None:
         key = change.key[len(self._root + OBJECTS) :].decode()
         if key == PROGRESS_KEY.decode():
             return
@@ -226,7 +228,7 @@ class EtcdStore(Store):
         try:
             now = None if change.value is None else self._entry(key, change.value, change.revision)
             if revision > self.revision:
-                self._show(Event(revision, key, self.get(key), now))
+                self._publish(Event(revision, key, self.get(key), now))
                 return
             # History from before the objects were loaded.
             before = None
@@ -255,7 +257,7 @@ class EtcdStore(Store):
         for watching in list(self._watches.values()):
             for watch in list(watching):
                 watch.end()
-        self._reach(self.revision)
+        self._advance(self.revision)
         return self.revision - self._offset + 1
 
     async def _compact(self) -> None:

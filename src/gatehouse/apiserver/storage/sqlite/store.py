@@ -53,7 +53,7 @@ class SqliteStore(Store):
                     self.stale.append(row.key)
                 self._load(row.key, self._entry(row))
         self._horizon = self.revision
-        self._remember()
+        self._load_history()
 
     def latest(self, key: str) -> Entry | None:
         """Return an object after its latest write, whether that is on disk or not."""
@@ -94,7 +94,7 @@ class SqliteStore(Store):
         data = self._cipher.decrypt(row.key, row.value)
         return Entry(row.revision, msgspec.json.decode(data), data)
 
-    def _remember(self) -> None:
+    def _load_history(self) -> None:
         """Load the recent history, so that watches continue across a restart."""
         start = max(self._compacted, self.revision - HISTORY)
         known: dict[str, Entry] = {}
@@ -137,7 +137,7 @@ class SqliteStore(Store):
         for event, done in pending:
             if self._latest.get(event.key) is event.now:
                 self._latest.pop(event.key, None)
-            self._show(event)
+            self._publish(event)
             if not done.done():
                 done.set_result(None)
         self._compact_sometimes(len(pending))

@@ -1,4 +1,4 @@
-"""Request attributes: the API server authorizes a request as Kubernetes does, and serves that."""
+"""Request attributes: the API server authorizes the request that it serves, as Kubernetes does."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ TABLE: dict[tuple[str, str], Attributes] = {
     ("GET", f"{NS}/nodes"): row("list", "nodes", "ns"),
     ("GET", f"{NS}/nodes/n"): row("get", "nodes", "ns", "n"),
     ("GET", f"{NS}/unheard"): row("list", "unheard", "ns"),
-    # Resources that nothing serves.
+    # Resources that are not served.
     ("GET", "/apis/unheard.io/v1/things/a"): row("get", "things", "", "a", group="unheard.io"),
     # Watches.
     ("GET", f"{NS}/pods?watch=1"): row("watch", "pods", "ns"),
@@ -112,7 +112,7 @@ TABLE: dict[tuple[str, str], Attributes] = {
     ),
     ("PUT", f"{NS}/pods/q?fieldSelector=metadata.name%3Dp"): row("update", "pods", "ns", "q"),
     ("PATCH", f"{NS}/pods?fieldSelector=metadata.name%3Dp"): row("patch", "pods", "ns"),
-    # Other URLs, by their method.
+    # Non-resource URLs, by their method.
     ("GET", "/metrics"): Attributes("get", path="/metrics"),
     ("POST", "/metrics"): Attributes("post", path="/metrics"),
     ("GET", "/api"): Attributes("get", path="/api"),

@@ -1,4 +1,4 @@
-"""ClusterRoles that gather the rules of others."""
+"""Aggregated ClusterRoles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether rules contain rules, and how what is missing is told."""
+"""Containment of rules, and the message about missing rules."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ RULES = st.lists(st.one_of(RESOURCE_RULES, URL_RULES), max_size=4)
 
 
 def concrete(atom: Rule) -> list[Attributes]:
-    """Give requests that an atom allows, with `*` standing for something never named."""
+    """Return requests that an atom allows. `*` becomes a name that occurs nowhere else."""
     verb = atom["verbs"][0].replace("*", "frobnicate")
     if "nonResourceURLs" in atom:
         return [Attributes(verb, path=atom["nonResourceURLs"][0].replace("*", "zzz"))]
@@ -152,7 +152,7 @@ def concrete(atom: Rule) -> list[Attributes]:
 
 @given(RULES, RULES)
 def test_coverage_agrees_with_authorization(owner: list[Rule], wanted: list[Rule]) -> None:
-    """What is covered is allowed; every atom not covered has a request that is not."""
+    """Covered rules are allowed; every uncovered atom has a request that is not."""
     missing = uncovered(owner, wanted)
     for atom in (atom for rule in wanted for atom in atoms(rule)):
         allowed = all(any_allows(owner, request) for request in concrete(atom))

@@ -286,7 +286,7 @@ def test_a_new_key_signs_and_the_old_one_verifies_until_its_tokens_end() -> None
     keys.load(second)
     assert keys.signing.id != old.id
     assert keys.find(old.id) is not None
-    third = token_keys.with_new_key(second, later + token_keys.MOST_SECONDS + 1)
+    third = token_keys.with_new_key(second, later + token_keys.MAX_TOKEN_SECONDS + 1)
     keys.load(third)
     assert keys.find(old.id) is None
     assert len(keys.jwks()["keys"]) == 2

@@ -121,13 +121,13 @@ def _read(type_: Type, data: bytes, outer: tuple[int, ...], result: Object) -> N
             key, item = _entry(field.type[2:], _bytes(value))
             result.setdefault(field.name, {})[key] = item
         else:
-            found = _value(field.type, value)
+            decoded = _value(field.type, value)
             if (
-                found
-                or isinstance(found, dict)
-                or (found is not None and (field.pointer or field.required))
+                decoded
+                or isinstance(decoded, dict)
+                or (decoded is not None and (field.pointer or field.required))
             ):
-                result[field.name] = found
+                result[field.name] = decoded
 
 
 _PATHS: dict[str, dict[tuple[int, ...], Field]] = {}

@@ -83,20 +83,20 @@ def _field(field: Field) -> Schema:
 
 def _merging(field: Field) -> Schema:
     """Return the keywords for the merge of lists and maps."""
-    found: Schema = {}
+    keywords: Schema = {}
     if field.list_keys:
-        found["x-kubernetes-list-map-keys"] = list(field.list_keys)
+        keywords["x-kubernetes-list-map-keys"] = list(field.list_keys)
     if field.merge:
         lists = field.type.startswith("[]")
-        found["x-kubernetes-list-type" if lists else "x-kubernetes-map-type"] = field.merge
+        keywords["x-kubernetes-list-type" if lists else "x-kubernetes-map-type"] = field.merge
     if field.patch_key is not None:
-        found["x-kubernetes-patch-strategy"] = "merge"
+        keywords["x-kubernetes-patch-strategy"] = "merge"
         if field.patch_key:
-            found["x-kubernetes-patch-merge-key"] = field.patch_key
+            keywords["x-kubernetes-patch-merge-key"] = field.patch_key
     if field.retain_keys:
-        strategy = [found["x-kubernetes-patch-strategy"]] if found else []
-        found["x-kubernetes-patch-strategy"] = ",".join([*strategy, "retainKeys"])
-    return found
+        strategy = [keywords["x-kubernetes-patch-strategy"]] if keywords else []
+        keywords["x-kubernetes-patch-strategy"] = ",".join([*strategy, "retainKeys"])
+    return keywords
 
 
 def _type(text: str) -> Schema:

@@ -49,7 +49,7 @@ class Field(msgspec.Struct, frozen=True):
     list_keys: tuple[str, ...] = ()
     """Keys of an associative list."""
     merge: str = ""
-    """How server-side apply merges lists and maps: `map`, `set` or `atomic`."""
+    """Merge strategy of server-side apply for lists and maps: `map`, `set` or `atomic`."""
     patch_key: str | None = None
     """Key by which a strategic merge patch merges items; empty for lists of scalars."""
     retain_keys: bool = False
@@ -62,14 +62,14 @@ class Type(msgspec.Struct, frozen=True):
     atomic: bool
     fields: dict[str, Field]
     open: bool
-    """Whether the type accepts any value, because only Go code defines it."""
+    """True if the type accepts any value, because only Go code defines it."""
 
 
 @functools.cache
 def table() -> dict[str, Type]:
     """Return all types by name, such as `core.v1.ServicePort`."""
     text = resources.files(__package__).joinpath("kinds.txt").read_text(encoding="utf-8")
-    found: dict[str, Type] = {}
+    result: dict[str, Type] = {}
     name, atomic, fields = "", False, list[Field]()
     for line in [*text.splitlines(), ""]:
         if line.startswith("#"):
@@ -79,10 +79,10 @@ def table() -> dict[str, Type]:
             continue
         if name:
             known = {field.name: field for field in fields if field.name != "*"}
-            found[name] = Type(name, atomic, known, len(known) < len(fields))
+            result[name] = Type(name, atomic, known, len(known) < len(fields))
         name, _, flag = line.partition(" ")
         atomic, fields = flag == "atomic", []
-    return found
+    return result
 
 
 def _field(parts: list[str]) -> Field:

@@ -108,8 +108,8 @@ async def rotate_keys(context: Context, keys: Keys, pem: bytes | None = None) ->
     secret = token_keys.empty_secret()
     call = context.call(served, secret, MANAGER)
     if context.store.latest(call.key) is None:
-        wanted = token_keys.with_new_key(secret, now, pem)
-        await context.create("", "secrets", wanted, MANAGER)
+        desired = token_keys.with_new_key(secret, now, pem)
+        await context.create("", "secrets", desired, MANAGER)
     else:
         await context.verbs.change(
             call, lambda obj: token_keys.with_new_key(obj, now) if keys.due(now) else obj

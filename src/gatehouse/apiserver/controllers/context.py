@@ -29,9 +29,9 @@ class Context(msgspec.Struct, frozen=True):
 
     def kind(self, group: str, plural: str) -> ServedResource:
         """Return the storage version of a built-in kind."""
-        found = self.registry.stored(group, plural)
-        assert found is not None, plural
-        return found
+        served = self.registry.stored(group, plural)
+        assert served is not None, plural
+        return served
 
     def all(self, group: str, plural: str) -> Iterator[Object]:
         """Iterate over all objects of a kind."""

@@ -83,15 +83,15 @@ class Deployments:
 
     async def _deployment(self, deployment: Object) -> None:
         context, namespace = self._context, deployment["metadata"]["namespace"]
-        wanted = replica_set(deployment)
-        name = wanted["metadata"]["name"]
+        desired = replica_set(deployment)
+        name = desired["metadata"]["name"]
         mine = self._owned("apps", "replicasets", deployment)
         if name not in [one["metadata"]["name"] for one in mine]:
-            wanted["metadata"]["annotations"][REVISION] = str(
+            desired["metadata"]["annotations"][REVISION] = str(
                 max(map(_revision, mine), default=0) + 1
             )
-            wanted["spec"]["replicas"] = 0
-            await context.create("apps", "replicasets", wanted, MANAGER)
+            desired["spec"]["replicas"] = 0
+            await context.create("apps", "replicasets", desired, MANAGER)
         states = [self._state(one) for one in self._sets(deployment)]
         newest = next(one for one in states if one.name == name)
         older = [one for one in states if one.name != name]
@@ -170,11 +170,11 @@ class Deployments:
 
     async def _replica_set(self, obj: Object) -> None:
         context, metadata = self._context, obj["metadata"]
-        wanted = obj["spec"].get("replicas", 1)
+        desired = obj["spec"].get("replicas", 1)
         pods = self._active(obj)
-        for _ in range(wanted - len(pods)):
+        for _ in range(desired - len(pods)):
             await context.create("", "pods", pod_of(obj), MANAGER)
-        for pod in sorted(pods, key=_readiness)[: max(0, len(pods) - wanted)]:
+        for pod in sorted(pods, key=_readiness)[: max(0, len(pods) - desired)]:
             key = context.kind("", "pods").key(metadata["namespace"], pod["metadata"]["name"])
             await context.delete(key)
         pods = self._active(obj)

@@ -71,8 +71,8 @@ class EndpointSliceController:
         ]
         for family in ("IPv4", "IPv6"):
             chosen = [pod for pod in pods if _family(pod["status"]["podIP"]) == family]
-            wanted_always = family in (service["spec"].get("ipFamilies") or ["IPv4"])
-            for group, ports in _by_ports(service, chosen) or ([([], [])] if wanted_always else []):
+            required = family in (service["spec"].get("ipFamilies") or ["IPv4"])
+            for group, ports in _by_ports(service, chosen) or ([([], [])] if required else []):
                 await self._write(service, family, group, ports)
         await self._delete_obsolete(service, pods)
 

@@ -29,12 +29,12 @@ class GarbageCollector:
 
     def _all(self) -> set[str]:
         """Return the keys of all objects that have owners or are being deleted."""
-        found = set().union(*self._dependents.values())
+        keys = set().union(*self._dependents.values())
         for key in self._keys.values():
             entry = self._context.store.get(key)
             if entry is not None and entry.value["metadata"].get("deletionTimestamp"):
-                found.add(key)
-        return found
+                keys.add(key)
+        return keys
 
     def _changed(self, event: Event) -> None:
         before = event.before.value["metadata"] if event.before else {}

@@ -68,12 +68,12 @@ class LeaderElector:
     async def _acquire(self) -> bool:
         context = self._context
         served = context.kind(GROUP, PLURAL)
-        wanted: Object = {"metadata": {"name": NAME, "namespace": NAMESPACE}}
-        call = context.call(served, wanted, self._identity)
+        lease: Object = {"metadata": {"name": NAME, "namespace": NAMESPACE}}
+        call = context.call(served, lease, self._identity)
         entry = context.store.get(call.key)
         if entry is None:
-            wanted["spec"] = self._spec(0)
-            return await context.create(GROUP, PLURAL, wanted, self._identity) is not None
+            lease["spec"] = self._spec(0)
+            return await context.create(GROUP, PLURAL, lease, self._identity) is not None
         spec = entry.value.get("spec") or {}
         holder, renewed = spec.get("holderIdentity", ""), str(spec.get("renewTime", ""))
         now = asyncio.get_running_loop().time()
@@ -95,8 +95,8 @@ class LeaderElector:
     async def _release(self) -> None:
         """Release the Lease, so that another server can lead immediately."""
         context = self._context
-        wanted = {"metadata": {"name": NAME, "namespace": NAMESPACE}}
-        call = context.call(context.kind(GROUP, PLURAL), wanted, self._identity)
+        lease = {"metadata": {"name": NAME, "namespace": NAMESPACE}}
+        call = context.call(context.kind(GROUP, PLURAL), lease, self._identity)
 
         def leave(obj: Object) -> Object:
             if obj.get("spec", {}).get("holderIdentity") == self._identity:

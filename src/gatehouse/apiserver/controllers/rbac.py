@@ -66,14 +66,14 @@ class Aggregation:
 async def bootstrap(context: Context) -> None:
     """Create or update the default roles and bindings."""
     plurals = {kind: plural for plural, kind in KINDS.items()}
-    for wanted in defaults.objects():
-        served = context.kind(GROUP, plurals[wanted["kind"]])
-        metadata = wanted["metadata"]
+    for desired in defaults.objects():
+        served = context.kind(GROUP, plurals[desired["kind"]])
+        metadata = desired["metadata"]
         entry = context.store.get(served.key(metadata.get("namespace", ""), metadata["name"]))
-        after = defaults.reconcile(entry.value if entry else None, wanted)
+        after = defaults.reconcile(entry.value if entry else None, desired)
         if after is None:
             continue
-        call = context.call(served, wanted, MANAGER)
+        call = context.call(served, desired, MANAGER)
         if entry is not None and entry.value.get("roleRef") != after.get("roleRef"):
             await context.deletion.delete(call, {})
             entry = None

@@ -105,13 +105,13 @@ def update(
     if known is None and before is not None:
         known = before["metadata"].get("managedFields")
     entries = read(known)
-    found = typed.compare(_tracked(before or {}), _tracked(after), _whole(schema))
-    if not found.changed and not found.removed:
+    comparison = typed.compare(_tracked(before or {}), _tracked(after), _whole(schema))
+    if not comparison.changed and not comparison.removed:
         return known or []
     own_entry = Entry(manager, "Update", api_version, subresource, now, {})
-    updated = _without(entries, found, own_entry)
+    updated = _without(entries, comparison, own_entry)
     own = next((entry for entry in updated if entry.identity == own_entry.identity), None)
-    owned = sets.join(own.owned, found.changed) if own else found.changed
+    owned = sets.join(own.owned, comparison.changed) if own else comparison.changed
     if own is None or owned != own.owned:
         updated = [entry for entry in updated if entry is not own]
         if owned:
@@ -146,11 +146,11 @@ def apply(
         for entry in others:
             all_owned = sets.join(all_owned, entry.owned)
         merged = typed.prune(merged, last.owned, all_owned, whole)
-    found = typed.compare(_tracked(live or {}), merged, whole)
-    conflicts = _conflicts(others, found.changed)
+    comparison = typed.compare(_tracked(live or {}), merged, whole)
+    conflicts = _conflicts(others, comparison.changed)
     if conflicts and not force:
         raise ConflictsError(conflicts)
-    updated = _without(others, found, own_entry)
+    updated = _without(others, comparison, own_entry)
     if last is not None and last.owned == owned and last.version == api_version:
         own_entry = last
     result = _rebuilt(live, applied, merged)
@@ -214,13 +214,13 @@ def write(entries: list[Entry], now: str, before: list[Entry]) -> list[Object]:
     return [formatted for _, formatted in sorted(written, key=lambda pair: pair[0])]
 
 
-def _without(entries: list[Entry], found: typed.Comparison, own_entry: Entry) -> list[Entry]:
+def _without(entries: list[Entry], comparison: typed.Comparison, own_entry: Entry) -> list[Entry]:
     """Remove changed fields from other managers, and removed fields from all."""
     updated = []
     for entry in entries:
-        owned = sets.difference(entry.owned, found.removed)
+        owned = sets.difference(entry.owned, comparison.removed)
         if entry.identity != own_entry.identity:
-            owned = sets.difference(owned, found.changed)
+            owned = sets.difference(owned, comparison.changed)
         if owned:
             updated.append(
                 entry if owned == entry.owned else msgspec.structs.replace(entry, owned=owned)

@@ -109,9 +109,9 @@ def fields_of(value: Any, schema: Schema, path: str = "") -> Tree | None:
 
 def compare(before: Any, after: Any, schema: Schema) -> Comparison:
     """Compare two complete objects."""
-    found = Comparison()
-    found.changed, found.removed = _maps(before, after, schema)
-    return found
+    comparison = Comparison()
+    comparison.changed, comparison.removed = _maps(before, after, schema)
+    return comparison
 
 
 Pair = tuple[Tree, Tree]

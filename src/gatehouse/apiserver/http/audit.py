@@ -126,7 +126,7 @@ class Audit:
 
 def _reference(target: Target) -> dict[str, str]:
     resource = target.served.resource
-    found = {
+    fields = {
         "resource": resource.plural,
         "namespace": target.namespace,
         "name": target.name,
@@ -134,7 +134,7 @@ def _reference(target: Target) -> dict[str, str]:
         "apiVersion": resource.version,
         "subresource": target.subresource,
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in fields.items() if value}
 
 
 def _time(moment: datetime) -> str:

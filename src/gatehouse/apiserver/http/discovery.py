@@ -101,15 +101,15 @@ _VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
 
 def _rank(version: str) -> tuple[int, int, int, str]:
     """Return a sort key for versions: stable before beta before alpha, newest first."""
-    found = _VERSION.fullmatch(version)
-    if found is None:
+    matched = _VERSION.fullmatch(version)
+    if matched is None:
         return (3, 0, 0, version)
-    stage = {None: 0, "beta": 1, "alpha": 2}[found[2]]
-    return (stage, -int(found[1]), -int(found[3] or 0), version)
+    stage = {None: 0, "beta": 1, "alpha": 2}[matched[2]]
+    return (stage, -int(matched[1]), -int(matched[3] or 0), version)
 
 
 def _listed(served: ServedResource) -> list[Object]:
-    found: list[Object] = [
+    entries: list[Object] = [
         {
             "name": served.resource.plural,
             "singularName": served.singular_name,
@@ -121,7 +121,7 @@ def _listed(served: ServedResource) -> list[Object]:
         }
     ]
     for name, verbs, kind in subresources(served):
-        found.append(
+        entries.append(
             {
                 "name": f"{served.resource.plural}/{name}",
                 "singularName": "",
@@ -131,7 +131,7 @@ def _listed(served: ServedResource) -> list[Object]:
                 "verbs": list(verbs),
             }
         )
-    return found
+    return entries
 
 
 def _group_of(kind: str) -> Object:
@@ -170,17 +170,17 @@ def _aggregated(served: ServedResource) -> Object:
 
 def subresources(served: ServedResource) -> list[tuple[str, tuple[str, ...], str]]:
     """Return name, verbs and kind of every subresource."""
-    found: list[tuple[str, tuple[str, ...], str]] = []
+    result: list[tuple[str, tuple[str, ...], str]] = []
     changed = ("get", "patch", "update")
     if served.status:
-        found.append(("status", changed, served.resource.kind))
+        result.append(("status", changed, served.resource.kind))
     if served.scale:
-        found.append(("scale", changed, "Scale"))
+        result.append(("scale", changed, "Scale"))
     match served.resource.group, served.resource.plural:
         case "", "serviceaccounts":
-            found.append(("token", ("create",), "TokenRequest"))
+            result.append(("token", ("create",), "TokenRequest"))
         case "", "pods":
-            found.append(("log", ("get",), "Pod"))
+            result.append(("log", ("get",), "Pod"))
         case "", "namespaces":
-            found.append(("finalize", ("update",), "Namespace"))
-    return found
+            result.append(("finalize", ("update",), "Namespace"))
+    return result

@@ -149,32 +149,32 @@ class Handler:
     async def _nonresource(
         self, request: web.BaseRequest, path: str, user: User
     ) -> web.StreamResponse:
-        wanted = Attributes(request.method.lower(), path=path)
-        if not self._context.authorizer.authorize(user, wanted)[0]:
-            message = f'forbidden: User "{user.name}" cannot {wanted.verb} path "{path}"'
+        requested = Attributes(request.method.lower(), path=path)
+        if not self._context.authorizer.authorize(user, requested)[0]:
+            message = f'forbidden: User "{user.name}" cannot {requested.verb} path "{path}"'
             raise ApiError(403, "Forbidden", message)
-        found = self._context.nonresource.find(request, path)
-        if found is None:
+        response = self._context.nonresource.find(request, path)
+        if response is None:
             raise _not_found()
-        return found
+        return response
 
     def _impersonated_user(self, request: web.BaseRequest, user: User) -> User:
         """Return the impersonated user, or `user`. Raises ApiError."""
-        wanted = impersonated(request)
-        if wanted is None:
+        requested = impersonated(request)
+        if requested is None:
             return user
-        for needed in impersonation_needs(request, wanted):
+        for needed in impersonation_needs(request, requested):
             if not self._context.authorizer.authorize(user, needed)[0]:
                 raise _forbidden(user, needed)
-        return wanted
+        return requested
 
     def _authorize(self, user: User, info: RequestInfo, record: RequestRecord) -> None:
-        wanted = Attributes(
+        requested = Attributes(
             info.verb, info.group, info.resource, info.subresource, info.namespace, info.name
         )
-        allowed, record.reason = self._context.authorizer.authorize(user, wanted)
+        allowed, record.reason = self._context.authorizer.authorize(user, requested)
         if not allowed:
-            raise _forbidden(user, wanted, record.reason)
+            raise _forbidden(user, requested, record.reason)
 
     async def _stream(
         self, request: web.BaseRequest, target: Target, record: RequestRecord
@@ -245,9 +245,9 @@ class Handler:
 
     async def _patch(self, request: web.BaseRequest, target: Target, user: User) -> web.Response:
         def may_create() -> None:
-            wanted = attributes("create", target)
-            if not self._context.authorizer.authorize(user, wanted)[0]:
-                raise _forbidden(user, wanted)
+            requested = attributes("create", target)
+            if not self._context.authorizer.authorize(user, requested)[0]:
+                raise _forbidden(user, requested)
 
         return await self._context.resources.patch(request, target, user, may_create=may_create)
 
@@ -296,13 +296,17 @@ def _not_found() -> ApiError:
     return ApiError(404, "NotFound", "the server could not find the requested resource")
 
 
-def _forbidden(user: User, wanted: Attributes, reason: str = "") -> ApiError:
-    resource = f"{wanted.resource}/{wanted.subresource}".rstrip("/")
-    scope = f'in the namespace "{wanted.namespace}"' if wanted.namespace else "at the cluster scope"
+def _forbidden(user: User, requested: Attributes, reason: str = "") -> ApiError:
+    resource = f"{requested.resource}/{requested.subresource}".rstrip("/")
+    scope = (
+        f'in the namespace "{requested.namespace}"'
+        if requested.namespace
+        else "at the cluster scope"
+    )
     why = (
-        f'User "{user.name}" cannot {wanted.verb} resource "{resource}" in API group '
-        f'"{wanted.group}" {scope}'
+        f'User "{user.name}" cannot {requested.verb} resource "{resource}" in API group '
+        f'"{requested.group}" {scope}'
     )
     if reason:
         why = f"{why}: {reason}"
-    return errors.forbidden(wanted.resource, wanted.group, wanted.name, why)
+    return errors.forbidden(requested.resource, requested.group, requested.name, why)

@@ -78,14 +78,14 @@ class TimestampWriter:
 
     def stamp(self, data: bytes) -> bytes:
         """Return the next part of the log with timestamps. It may end within a line."""
-        found = []
+        chunks = []
         for line in _LINE_PATTERN.findall(data):
             if self._at_line_start:
-                found.append(_format_timestamp(self._times.written_at(self._offset)))
-            found.append(line)
+                chunks.append(_format_timestamp(self._times.written_at(self._offset)))
+            chunks.append(line)
             self._offset += len(line)
             self._at_line_start = line.endswith(b"\n")
-        return b"".join(found)
+        return b"".join(chunks)
 
 
 def _format_timestamp(timestamp: float) -> bytes:

@@ -59,13 +59,13 @@ class Metrics:
     def observe(self, verb: str, target: Target | None, code: int, seconds: float | None) -> None:
         """Count one response. `seconds` is None for streams, which have no duration."""
         labels = (*_labels(verb, target), str(code))
-        found = self._known.get(labels)
-        if found is None:
+        cached = self._known.get(labels)
+        if cached is None:
             children = self._requests.labels(*labels), self._seconds.labels(*labels[:-1])
-            found = self._known[labels] = children
-        found[0].inc()
+            cached = self._known[labels] = children
+        cached[0].inc()
         if seconds is not None:
-            found[1].observe(seconds)
+            cached[1].observe(seconds)
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus text format."""
@@ -73,12 +73,19 @@ class Metrics:
 
 
 def _labels(verb: str, target: Target | None) -> tuple[str, ...]:
-    shown = {"create": "POST", "update": "PUT"}.get(verb, verb.upper())
+    verb_label = {"create": "POST", "update": "PUT"}.get(verb, verb.upper())
     if target is None:
-        return (shown, "", "", "", "", "")
+        return (verb_label, "", "", "", "", "")
     resource = target.served.resource
     scope = "resource" if target.name else "namespace" if target.namespace else "cluster"
-    return (shown, resource.group, resource.version, resource.plural, target.subresource, scope)
+    return (
+        verb_label,
+        resource.group,
+        resource.version,
+        resource.plural,
+        target.subresource,
+        scope,
+    )
 
 
 class _Objects(Collector):

@@ -92,16 +92,16 @@ def _plain(schema: Any) -> Object:
         # A client with a partial list of fields would reject all other fields.
         kinds = {k: v for k, v in schema.items() if k == "x-kubernetes-group-version-kind"}
         return {**({"type": schema["type"]} if "type" in schema else {}), **kinds}
-    found = {key: value for key, value in schema.items() if key in _KEYWORDS or key[:2] == "x-"}
-    found.pop("x-kubernetes-validations", None)
-    if "properties" in found:
-        found["properties"] = {n: _plain(inner) for n, inner in found["properties"].items()}
+    reduced = {key: value for key, value in schema.items() if key in _KEYWORDS or key[:2] == "x-"}
+    reduced.pop("x-kubernetes-validations", None)
+    if "properties" in reduced:
+        reduced["properties"] = {n: _plain(inner) for n, inner in reduced["properties"].items()}
     for key in ("items", "additionalProperties"):
-        if isinstance(found.get(key), dict):
-            found[key] = _plain(found[key])
-        elif key in found:
-            found[key] = {}
-    return found
+        if isinstance(reduced.get(key), dict):
+            reduced[key] = _plain(reduced[key])
+        elif key in reduced:
+            reduced[key] = {}
+    return reduced
 
 
 def _encode(document: Object) -> bytes:

@@ -101,7 +101,7 @@ _ANY, _EXTRA = "impersonate-", "impersonate-extra-"
 
 
 def impersonated(request: web.BaseRequest) -> User | None:
-    """Return the user that a request impersonates; None if it impersonates nobody.
+    """Return the user that a request impersonates; None if it impersonates no user.
 
     Raises ApiError.
     https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation
@@ -131,18 +131,18 @@ def impersonated(request: web.BaseRequest) -> User | None:
     return User(name, uid, groups, extra)
 
 
-def impersonation_needs(request: web.BaseRequest, wanted: User) -> Iterator[Attributes]:
-    """Yield the permissions that the real user needs to impersonate `wanted`."""
-    parts = wanted.name.split(":")
-    if wanted.name.startswith("system:serviceaccount:") and len(parts) == 4:
+def impersonation_needs(request: web.BaseRequest, target: User) -> Iterator[Attributes]:
+    """Yield the permissions that the real user needs to impersonate `target`."""
+    parts = target.name.split(":")
+    if target.name.startswith("system:serviceaccount:") and len(parts) == 4:
         yield Attributes("impersonate", "", "serviceaccounts", "", parts[2], parts[3], "")
     else:
-        yield Attributes("impersonate", "", "users", "", "", wanted.name, "")
+        yield Attributes("impersonate", "", "users", "", "", target.name, "")
     for group in request.headers.getall(_GROUP, []):
         yield Attributes("impersonate", "", "groups", "", "", group, "")
     group = "authentication.k8s.io"
-    if wanted.uid:
-        yield Attributes("impersonate", group, "uids", "", "", wanted.uid, "")
-    for key, values in wanted.extra.items():
+    if target.uid:
+        yield Attributes("impersonate", group, "uids", "", "", target.uid, "")
+    for key, values in target.extra.items():
         for value in values:
             yield Attributes("impersonate", group, "userextras", key, "", value, "")

@@ -13,7 +13,7 @@ import jwt
 
 from gatehouse.apiserver import errors
 from gatehouse.apiserver.errors import Cause
-from gatehouse.apiserver.identity.signing_keys import MOST_SECONDS, Keys, clock
+from gatehouse.apiserver.identity.signing_keys import MAX_TOKEN_SECONDS, Keys, clock
 from gatehouse.apiserver.identity.users import AUTHENTICATED, User
 from gatehouse.apiserver.storage.entries import Entry
 from gatehouse.apiserver.storage.store import Store
@@ -49,7 +49,7 @@ class Tokens:
             cause = Cause("FieldValueInvalid", message, "spec.expirationSeconds")
             kind, group = "TokenRequest", "authentication.k8s.io"
             raise errors.invalid(kind, group, metadata["name"], [cause])
-        expires = now + min(requested, MOST_SECONDS)
+        expires = now + min(requested, MAX_TOKEN_SECONDS)
         claims: Object = {
             "namespace": metadata["namespace"],
             "serviceaccount": {"name": metadata["name"], "uid": metadata["uid"]},

@@ -21,7 +21,7 @@ Object = dict[str, Any]
 
 NAMESPACE, NAME = "kube-system", "gatehouse-token-keys"
 ROTATE_SECONDS = 30 * 86400
-MOST_SECONDS = 86400
+MAX_TOKEN_SECONDS = 86400
 """Maximum lifetime of a token in seconds."""
 
 
@@ -89,7 +89,7 @@ def with_new_key(secret: Object, now: int, pem: bytes | None = None) -> Object:
     created_at = {name: int(age) for name in data if (age := name.partition(".")[0]).isdecimal()}
     for name, created in created_at.items():
         newer = [age for age in created_at.values() if age > created]
-        if newer and now - min(newer) > MOST_SECONDS:
+        if newer and now - min(newer) > MAX_TOKEN_SECONDS:
             del data[name]
     data[f"{now}.pem"] = base64.b64encode(pem or new_key()).decode()
     return {**secret, "data": data}

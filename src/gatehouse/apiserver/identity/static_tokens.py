@@ -31,7 +31,7 @@ class TokenFileError(Exception):
 
 def load(path: Path) -> dict[str, User]:
     """Load `token,user,uid,"group,group"` lines. Raises TokenFileError."""
-    found: dict[str, User] = {}
+    users: dict[str, User] = {}
     try:
         with path.open(newline="", encoding="utf-8") as file:
             for number, row in enumerate(csv.reader(file), 1):
@@ -41,19 +41,19 @@ def load(path: Path) -> dict[str, User]:
                     raise TokenFileError(f'{path}, line {number}: expected token,user,uid,"groups"')
                 groups = [g.strip() for g in row[3].split(",")] if len(row) > 3 and row[3] else []
                 user = User(row[1].strip(), row[2].strip(), (*groups, AUTHENTICATED))
-                found[row[0].strip()] = user
+                users[row[0].strip()] = user
     except OSError as error:
         raise TokenFileError(f"{path}: {error.strerror}") from error
-    return found
+    return users
 
 
 def find(tokens: dict[str, User], token: str) -> User | None:
     """Return the user of a token; None if it is unknown. Compares in constant time."""
-    given, found = token.encode(), None
+    given, result = token.encode(), None
     for known, user in tokens.items():
         if hmac.compare_digest(known.encode(), given):
-            found = user
-    return found
+            result = user
+    return result
 
 
 def bootstrap(store: Store, token: str) -> User | str:

@@ -19,12 +19,12 @@ class User(msgspec.Struct, frozen=True):
 
     def user_info(self) -> dict[str, object]:
         """Return the user in the form of reviews and audit records."""
-        found: dict[str, object] = {"username": self.name, "groups": list(self.groups)}
+        info: dict[str, object] = {"username": self.name, "groups": list(self.groups)}
         if self.uid:
-            found["uid"] = self.uid
+            info["uid"] = self.uid
         if self.extra:
-            found["extra"] = self.extra
-        return found
+            info["extra"] = self.extra
+        return info
 
 
 SYSTEM = User("system:apiserver", groups=(ADMINS, AUTHENTICATED))

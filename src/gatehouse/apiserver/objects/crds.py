@@ -75,21 +75,21 @@ def _version(spec: Object, names: Object, version: Object, storage: str) -> Serv
 
 
 def _columns(version: Object) -> tuple[Column, ...]:
-    wanted = version.get("additionalPrinterColumns")
-    if not wanted:
+    declared = version.get("additionalPrinterColumns")
+    if not declared:
         return (NAME, AGE)
-    return (NAME, *map(_column, wanted))
+    return (NAME, *map(_column, declared))
 
 
-def _column(wanted: Object) -> Column:
-    kind, path = wanted["type"], wanted["jsonPath"]
+def _column(declared: Object) -> Column:
+    kind, path = declared["type"], declared["jsonPath"]
     return Column(
-        wanted["name"],
+        declared["name"],
         _cell(kind, path),
         kind,
-        wide=bool(wanted.get("priority")),
-        format=wanted.get("format", ""),
-        description=wanted.get("description", ""),
+        wide=bool(declared.get("priority")),
+        format=declared.get("format", ""),
+        description=declared.get("description", ""),
     )
 
 
@@ -208,23 +208,25 @@ def established(definition: Object) -> bool:
 
 def _name_conflict(group: str, names: Object, registry: Registry) -> tuple[str, str] | None:
     """Return reason and message of the condition if another resource has one of the names."""
-    wanted = {names["plural"], names.get("singular", ""), *(names.get("shortNames") or ())} - {""}
+    requested = {names["plural"], names.get("singular", ""), *(names.get("shortNames") or ())} - {
+        ""
+    }
     for served in registry.all():
         resource = served.resource
         if resource.group != group or resource.plural == names["plural"]:
             continue
         have = {resource.plural, served.singular_name, *served.short}
-        for name in sorted(wanted & have):
+        for name in sorted(requested & have):
             return "PluralConflict", f'"{name}" is already in use'
         if resource.kind == names["kind"]:
             return "KindConflict", f'"{names["kind"]}" is already in use'
     return None
 
 
-def _set_condition(conditions: list[Object], wanted: Object) -> None:
+def _set_condition(conditions: list[Object], desired: Object) -> None:
     for index, condition in enumerate(conditions):
-        if condition["type"] == wanted["type"]:
-            if condition["status"] != wanted["status"]:
-                conditions[index] = {**wanted, "lastTransitionTime": timestamps.now()}
+        if condition["type"] == desired["type"]:
+            if condition["status"] != desired["status"]:
+                conditions[index] = {**desired, "lastTransitionTime": timestamps.now()}
             return
-    conditions.append({**wanted, "lastTransitionTime": timestamps.now()})
+    conditions.append({**desired, "lastTransitionTime": timestamps.now()})

@@ -120,12 +120,12 @@ class Deletion:
 def _preconditions(call: WriteRequest, options: Object, current: Entry) -> None:
     metadata = current.value["metadata"]
     for field, shown in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
-        wanted = (options.get("preconditions") or {}).get(field)
-        if wanted and wanted != metadata[field]:
+        expected = (options.get("preconditions") or {}).get(field)
+        if expected and expected != metadata[field]:
             resource = call.served.resource
             why = (
-                f"the {shown} in the precondition ({wanted}) does not match the {shown} in record "
-                f"({metadata[field]}). The object might have been deleted and then recreated"
+                f"the {shown} in the precondition ({expected}) does not match the {shown} in "
+                f"record ({metadata[field]}). The object might have been deleted and then recreated"
             )
             raise errors.conflict(resource.plural, resource.group, call.name, why)
 

@@ -68,9 +68,9 @@ class ServedResource:
     list_kind: str = ""
     categories: tuple[str, ...] = ()
     status: bool = False
-    """Whether the resource has a status subresource."""
+    """True if the resource has a status subresource."""
     create_with_status: bool = False
-    """Whether a status in a create is stored. A kubelet creates its Node with one."""
+    """True if a status in a create is stored. A kubelet creates its Node with one."""
     scale: Scale | None = None
     check: Check = nothing_to_check
     complete: Callable[[Object], None] = nothing_to_complete
@@ -82,7 +82,7 @@ class ServedResource:
     """False for reviews, which are created and answered but never stored."""
     generation: bool = True
     builtin: bool = True
-    """Whether the kind is one of Kubernetes itself, with strategic merge patches and protobuf."""
+    """True if the kind is one of Kubernetes itself, with strategic merge patches and protobuf."""
     alias: Alias | None = None
     warning: str = ""
     """Warning to users of a deprecated version."""

@@ -22,7 +22,7 @@ class Options(msgspec.Struct, frozen=True):
     manager: str = "gatehouse"
     """Field manager that owns the written fields."""
     force: bool = False
-    """Whether server-side apply takes over fields of other managers."""
+    """True if server-side apply takes over fields of other managers."""
 
 
 DEFAULTS = Options()

@@ -9,8 +9,8 @@ from gatehouse.apiserver.rbac.rules import Object, PolicyRule, values
 
 def selects(selector: Object, labels: Mapping[str, str]) -> bool:
     """Return whether a LabelSelector matches. An empty one matches everything."""
-    wanted = selector.get("matchLabels") or {}
-    return all(labels.get(key) == value for key, value in wanted.items()) and all(
+    match_labels = selector.get("matchLabels") or {}
+    return all(labels.get(key) == value for key, value in match_labels.items()) and all(
         _meets(expression, labels) for expression in selector.get("matchExpressions") or ()
     )
 

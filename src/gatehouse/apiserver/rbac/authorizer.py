@@ -72,16 +72,16 @@ class Authorizer:
         else:
             self._roles[key] = values(obj, "rules")
 
-    def authorize(self, user: User, wanted: Attributes) -> tuple[bool, str]:
+    def authorize(self, user: User, attributes: Attributes) -> tuple[bool, str]:
         """Return whether a request is allowed, and the reason. The reason is empty if no rule
         matches.
         """
         if MASTERS in user.groups:
             return True, ""
-        key = (user.name, user.groups, wanted)
+        key = (user.name, user.groups, attributes)
         decision = self._decisions.get(key)
         if decision is None:
-            decision = self._decide(user, wanted)
+            decision = self._decide(user, attributes)
             if len(self._decisions) >= self._cache_size:
                 self._decisions.clear()
             self._decisions[key] = decision
@@ -101,15 +101,15 @@ class Authorizer:
         key = _referenced(role_ref, namespace)
         return None if key is None else self._roles.get(key)
 
-    def _decide(self, user: User, wanted: Attributes) -> tuple[bool, str]:
+    def _decide(self, user: User, attributes: Attributes) -> tuple[bool, str]:
         missing: dict[str, None] = {}
         # A URL has no namespace, so only ClusterRoleBindings apply.
-        for grant in self._grants_for(user, "" if wanted.path else wanted.namespace):
+        for grant in self._grants_for(user, "" if attributes.path else attributes.namespace):
             rules = self._roles.get(grant.role)
             if rules is None:
                 what = f"{grant.kind.lower()}.{GROUP} {quoted(grant.role[1])} not found"
                 missing[what] = None
-            elif any_allows(rules, wanted):
+            elif any_allows(rules, attributes):
                 return True, f"RBAC: allowed by {grant.source}"
         if not missing:
             return False, ""

@@ -37,35 +37,37 @@ _FIELD_LABELS = (
 )
 
 
-def covers(owner: Iterable[PolicyRule], wanted: Iterable[PolicyRule]) -> bool:
-    """Return whether the rules `owner` contain all rules `wanted`."""
-    return not uncovered(owner, wanted)
+def covers(owner: Iterable[PolicyRule], requested: Iterable[PolicyRule]) -> bool:
+    """Return whether the rules `owner` contain all rules `requested`."""
+    return not uncovered(owner, requested)
 
 
-def uncovered(owner: Iterable[PolicyRule], wanted: Iterable[PolicyRule]) -> list[PolicyRule]:
-    """Return the atoms of `wanted` that `owner` does not contain, in the order of `wanted`."""
-    owned, missing, left = list(owner), list[PolicyRule](), MAX_ATOMS
-    for rule in wanted:
+def uncovered(owner: Iterable[PolicyRule], requested: Iterable[PolicyRule]) -> list[PolicyRule]:
+    """Return the atoms of `requested` that `owner` does not contain, in their order."""
+    owned, uncovered_rules, remaining = list(owner), list[PolicyRule](), MAX_ATOMS
+    for rule in requested:
         if any(contains(one, rule) for one in owned):
             continue
         count = _count(rule)
-        if count > left:
-            missing.append(rule)
+        if count > remaining:
+            uncovered_rules.append(rule)
             continue
-        left -= count
-        missing += (atom for atom in atoms(rule) if not any(contains(one, atom) for one in owned))
-    return missing
+        remaining -= count
+        uncovered_rules += (
+            atom for atom in atoms(rule) if not any(contains(one, atom) for one in owned)
+        )
+    return uncovered_rules
 
 
-def contains(rule: PolicyRule, wanted: PolicyRule) -> bool:
+def contains(rule: PolicyRule, requested: PolicyRule) -> bool:
     """Return whether one rule contains another rule completely."""
     urls, resources = values(rule, "nonResourceURLs"), values(rule, "resources")
-    names, wanted_names = values(rule, "resourceNames"), values(wanted, "resourceNames")
+    names, wanted_names = values(rule, "resourceNames"), values(requested, "resourceNames")
     return (
-        _includes(values(rule, "verbs"), values(wanted, "verbs"))
-        and _includes(values(rule, "apiGroups"), values(wanted, "apiGroups"))
-        and all(grants_resource(resources, one) for one in values(wanted, "resources"))
-        and all(grants_url(urls, one) for one in values(wanted, "nonResourceURLs"))
+        _includes(values(rule, "verbs"), values(requested, "verbs"))
+        and _includes(values(rule, "apiGroups"), values(requested, "apiGroups"))
+        and all(grants_resource(resources, one) for one in values(requested, "resources"))
+        and all(grants_url(urls, one) for one in values(requested, "nonResourceURLs"))
         # No names means all names, which a list of names never contains.
         and (not names or (bool(wanted_names) and set(wanted_names) <= set(names)))
     )
@@ -99,9 +101,9 @@ def compact(rules: Iterable[PolicyRule]) -> list[PolicyRule]:
     return joined
 
 
-def escalation_message(user: User, missing: Iterable[PolicyRule]) -> str:
+def escalation_message(user: User, uncovered_rules: Iterable[PolicyRule]) -> str:
     """Return Kubernetes' message about rules that `user` grants without holding them."""
-    lines = sorted({_format(rule) for rule in compact(missing)})
+    lines = sorted({_format(rule) for rule in compact(uncovered_rules)})
     return (
         f"user {quoted(user.name)} (groups={_list(user.groups)}) is attempting to grant RBAC "
         "permissions not currently held:\n" + "\n".join(lines)
@@ -113,8 +115,8 @@ def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _includes(owned: Sequence[str], wanted: Sequence[str]) -> bool:
-    return ALL in owned or set(wanted) <= set(owned)
+def _includes(owned: Sequence[str], requested: Sequence[str]) -> bool:
+    return ALL in owned or set(requested) <= set(owned)
 
 
 def _count(rule: PolicyRule) -> int:

@@ -231,47 +231,47 @@ def objects() -> list[Object]:
     return copy.deepcopy(roles + bindings)
 
 
-def reconcile(current: Object | None, wanted: Object) -> Object | None:
+def reconcile(current: Object | None, desired: Object) -> Object | None:
     """Return a default object as it must be written at start; None if nothing changes.
 
     Additions of an administrator stay. Missing items are restored, unless the object has
-    `autoupdate: "false"`. If the roleRef differs, `wanted` is returned unchanged: a roleRef is
+    `autoupdate: "false"`. If the roleRef differs, `desired` is returned unchanged: a roleRef is
     immutable, so the caller must delete the old binding first.
     """
     if current is None:
-        return copy.deepcopy(wanted)
-    kind = wanted["kind"]
+        return copy.deepcopy(desired)
+    kind = desired["kind"]
     before = with_defaults(kind, copy.deepcopy(current))
     if (before["metadata"].get("annotations") or {}).get(AUTOUPDATE) == "false":
         return None
-    if before.get("roleRef") != wanted.get("roleRef"):
-        return copy.deepcopy(wanted)
+    if before.get("roleRef") != desired.get("roleRef"):
+        return copy.deepcopy(desired)
     after = {**before, "metadata": {**before["metadata"]}}
     for field in ("labels", "annotations"):
         own = before["metadata"].get(field) or {}
-        after["metadata"][field] = {**wanted["metadata"].get(field, {}), **own}
+        after["metadata"][field] = {**desired["metadata"].get(field, {}), **own}
     if kind.endswith("Binding"):
-        _add_missing(after, wanted, "subjects")
+        _add_missing(after, desired, "subjects")
     else:
-        _reconcile_rules(after, wanted)
+        _reconcile_rules(after, desired)
     return None if after == before else after
 
 
-def _reconcile_rules(after: Object, wanted: Object) -> None:
-    missing = uncovered(values(after, "rules"), values(wanted, "rules"))
+def _reconcile_rules(after: Object, desired: Object) -> None:
+    missing = uncovered(values(after, "rules"), values(desired, "rules"))
     if missing:
         after["rules"] = values(after, "rules") + compact(missing)
-    if "aggregationRule" not in wanted:
+    if "aggregationRule" not in desired:
         after.pop("aggregationRule", None)
         return
     rule = {**(after.get("aggregationRule") or {})}
-    _add_missing(rule, wanted["aggregationRule"], "clusterRoleSelectors")
+    _add_missing(rule, desired["aggregationRule"], "clusterRoleSelectors")
     after["aggregationRule"] = rule
 
 
-def _add_missing(after: Object, wanted: Object, field: str) -> None:
+def _add_missing(after: Object, desired: Object, field: str) -> None:
     own = values(after, field)
-    missing = [copy.deepcopy(one) for one in values(wanted, field) if one not in own]
+    missing = [copy.deepcopy(one) for one in values(desired, field) if one not in own]
     if missing:
         after[field] = own + missing
 

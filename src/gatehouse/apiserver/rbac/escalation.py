@@ -68,16 +68,16 @@ def _check_binding(authorizer: Authorizer, user: User, kind: str, obj: Object) -
     bind = Attributes("bind", group, plural, namespace=namespace, name=name)
     if authorizer.authorize(user, bind)[0]:
         return
-    wanted = authorizer.rules_of(ref, namespace)
-    if wanted is None:
+    requested = authorizer.rules_of(ref, namespace)
+    if requested is None:
         raise not_found(plural, GROUP, name)
-    _check_covered(user, kind, obj, authorizer.rules_for(user, namespace), wanted)
+    _check_covered(user, kind, obj, authorizer.rules_for(user, namespace), requested)
 
 
 def _check_covered(
-    user: User, kind: str, obj: Object, owned: list[PolicyRule], wanted: list[PolicyRule]
+    user: User, kind: str, obj: Object, owned: list[PolicyRule], requested: list[PolicyRule]
 ) -> None:
-    missing = uncovered(owned, wanted)
+    missing = uncovered(owned, requested)
     if missing:
         raise _forbidden(kind, obj, escalation_message(user, missing))
 

@@ -57,25 +57,25 @@ def values(obj: Object, field: str) -> list[Any]:
     return obj.get(field) or []
 
 
-def allows(rule: PolicyRule, wanted: Attributes) -> bool:
+def allows(rule: PolicyRule, attributes: Attributes) -> bool:
     """Return whether a rule allows a request."""
-    if not grants(values(rule, "verbs"), wanted.verb):
+    if not grants(values(rule, "verbs"), attributes.verb):
         return False
-    if wanted.path:
-        return grants_url(values(rule, "nonResourceURLs"), wanted.path)
-    resource = wanted.resource
-    if wanted.subresource:
-        resource = f"{resource}/{wanted.subresource}"
+    if attributes.path:
+        return grants_url(values(rule, "nonResourceURLs"), attributes.path)
+    resource = attributes.resource
+    if attributes.subresource:
+        resource = f"{resource}/{attributes.subresource}"
     return (
-        grants(values(rule, "apiGroups"), wanted.group)
+        grants(values(rule, "apiGroups"), attributes.group)
         and grants_resource(values(rule, "resources"), resource)
-        and _grants_name(values(rule, "resourceNames"), wanted.name)
+        and _grants_name(values(rule, "resourceNames"), attributes.name)
     )
 
 
-def any_allows(rules: Iterable[PolicyRule], wanted: Attributes) -> bool:
+def any_allows(rules: Iterable[PolicyRule], attributes: Attributes) -> bool:
     """Return whether one of the rules allows a request."""
-    return any(allows(rule, wanted) for rule in rules)
+    return any(allows(rule, attributes) for rule in rules)
 
 
 def grants(granted: Collection[str], value: str) -> bool:

@@ -28,7 +28,7 @@ class Store(abc.ABC):
     """Objects by key, such as `/core/services/cafe/tea`."""
 
     shared = False
-    """Whether other servers may use the same objects."""
+    """True if other servers may use the same objects."""
 
     def __init__(self) -> None:
         self.revision = 0

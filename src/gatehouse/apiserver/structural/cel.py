@@ -42,22 +42,22 @@ class Program:
     def run(self, activation: Any) -> Any:
         """Return the value of the expression, or an EvaluationError."""
         try:
-            found = self._expression.eval(activation)
+            result = self._expression.eval(activation)
         except (RuntimeError, TypeError, ValueError) as error:
             return EvaluationError(str(error))
-        if found.type() == cel.Type.ERROR:
-            return EvaluationError(_words(found.value()))
-        return found.value()
+        if result.type() == cel.Type.ERROR:
+            return EvaluationError(_go_message(result.value()))
+        return result.value()
 
 
-def _words(error: str) -> str:
+def _go_message(error: str) -> str:
     """Return an error in the wording of CEL's Go implementation where that is known."""
-    found = re.search(r'Key not found in map : "(.*)"', error)
-    if found:
-        return f"no such key: {found[1]}"
-    found = re.search(r"index=(-?\d+) size", error)
-    if found:
-        return f"index out of bounds: {found[1]}"
+    matched = re.search(r'Key not found in map : "(.*)"', error)
+    if matched:
+        return f"no such key: {matched[1]}"
+    matched = re.search(r"index=(-?\d+) size", error)
+    if matched:
+        return f"index out of bounds: {matched[1]}"
     if "String to Duration conversion failed" in error:
         return "type conversion error from 'string' to 'google.protobuf.Duration'"
     if "No matching overloads" in error:

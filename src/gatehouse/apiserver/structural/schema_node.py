@@ -125,12 +125,12 @@ class Node:
 
     @functools.cached_property
     def ruled(self) -> bool:
-        """Whether this schema or an inner one has CEL rules."""
+        """True if this schema or an inner one has CEL rules."""
         return _contains(self.schema, set(), lambda inner: "x-kubernetes-validations" in inner)
 
     @functools.cached_property
     def keyed(self) -> bool:
-        """Whether this schema or an inner one has sets or associative lists."""
+        """True if this schema or an inner one has sets or associative lists."""
         return _contains(
             self.schema,
             set(),

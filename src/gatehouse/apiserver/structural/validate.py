@@ -237,21 +237,21 @@ def _nearest(nodes: list[Node], failures: list[list[Cause]], value: Any) -> list
 
 def _checks(node: Node, value: Any) -> int:
     """Return the number of schemas that apply within a value."""
-    found = 1 + sum(_checks(inner, value) for inner in (*node.any_of, *node.one_of, *node.all_of))
+    count = 1 + sum(_checks(inner, value) for inner in (*node.any_of, *node.one_of, *node.all_of))
     if isinstance(value, dict):
         for name, item in value.items():
             inner = node.property(name)
             if inner is not None:
-                found += _checks(inner, item)
+                count += _checks(inner, item)
     elif isinstance(value, list) and node.items is not None:
-        found += sum(_checks(node.items, item) for item in value)
-    return found
+        count += sum(_checks(node.items, item) for item in value)
+    return count
 
 
 def _attempts(nodes: list[Node], value: Any, path: str) -> list[list[Cause]]:
-    found = []
+    attempts = []
     for node in nodes:
         causes: list[Cause] = []
         _value(node, value, _ABSENT, path, causes)
-        found.append(causes)
-    return found
+        attempts.append(causes)
+    return attempts

@@ -30,7 +30,7 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def tls(self) -> bool:
-        """Whether connections use TLS."""
+        """True if connections use TLS."""
         return self.ca is not None or self.cert is not None
 
 

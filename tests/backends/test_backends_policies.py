@@ -59,7 +59,7 @@ def test_sizes_are_ones_that_nginx_takes_together(
     ],
 )  # fmt: skip
 def test_a_snippet_is_whole_directives(text: str, problem: str) -> None:
-    assert snippets.trouble(text) == problem
+    assert snippets.syntax_error(text) == problem
 
 
 def test_a_route_whose_snippet_cannot_be_written_is_not_served_without_it() -> None:

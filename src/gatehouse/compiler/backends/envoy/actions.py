@@ -40,7 +40,7 @@ CALLS = 3600.0
 
 
 def serve(made: Any, context: Context, route: ir.Route, hostname: str) -> None:
-    """Write what a route does. Raises UnwritableError.
+    """Write what a route does. Raises InvalidValueError.
 
     ``hostname``: the only one that it is asked for by, if there is but one.
     """

@@ -45,7 +45,7 @@ class _KeySet(msgspec.Struct):
 
 
 def guard(context: Context, route: http.Route) -> list[Any]:
-    """Give the filters that let nobody else in. Raises UnwritableError."""
+    """Give the filters that let nobody else in. Raises InvalidValueError."""
     match route.authentication:
         case ir.Basic() if asks(context, route):
             return [ext_authz.passwords(route.authentication)]
@@ -59,7 +59,7 @@ def guard(context: Context, route: http.Route) -> list[Any]:
 
 
 def claims_by_header(route: http.Route) -> dict[str, str]:
-    """Give the claims that backends are told, by their headers. Raises UnwritableError."""
+    """Give the claims that backends are told, by their headers. Raises InvalidValueError."""
     if not isinstance(route.authentication, ir.Jwt):
         return {}
     return {

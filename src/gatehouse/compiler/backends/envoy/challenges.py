@@ -42,7 +42,7 @@ def replies() -> Any:
 
 
 def apply(made: Any, wanted: ir.Authentication | None) -> None:
-    """Write into a route what clients are asked with. Raises UnwritableError."""
+    """Write into a route what clients are asked with. Raises InvalidValueError."""
     match wanted:
         case ir.Basic(realm):
             scheme = "Basic"

@@ -55,7 +55,7 @@ def admit(listener: Any, edge: DataPlaneSettings) -> None:
     """Limit a listener to trusted proxies where the PROXY protocol says who a client is.
 
     Envoy replaces the address of every connection that begins with a header, so that one from
-    another address must not find a filter chain. Raises UnwritableError.
+    another address must not find a filter chain. Raises InvalidValueError.
     """
     known = edge.client_address
     if known is None or known.source != "proxy-protocol" or {*known.trusted} >= _EVERYBODY:
@@ -77,7 +77,7 @@ def unsupported(edge: DataPlaneSettings) -> list[str]:
 
 
 def network(text: str) -> Any:
-    """Write an address or a network. Raises UnwritableError."""
+    """Write an address or a network. Raises InvalidValueError."""
     try:
         network = ipaddress.ip_network(text, strict=False)
     except ValueError as error:

@@ -41,7 +41,7 @@ class Case(msgspec.Struct, frozen=True):
 def cases(cors: ir.Cors | None, method: str) -> list[Case]:
     """Give the cases of a route, in the order in which they are tried.
 
-    ``method``: the one that the route is for; empty for all. Raises UnwritableError.
+    ``method``: the one that the route is for; empty for all. Raises InvalidValueError.
     """
     if cors is None:
         return [Case()]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from gatehouse.compiler.backends.envoy import clusters, quoting
 from gatehouse.compiler.backends.envoy.capabilities import Capabilities
 from gatehouse.compiler.backends.envoy.dynamic_clusters import DynamicCluster, DynamicClusterDiff
-from gatehouse.compiler.backends.envoy.fragments import Part, Parts
+from gatehouse.compiler.backends.envoy.fragments import Fragment, Fragments
 from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
 from gatehouse.compiler.ir import http as ir
 
@@ -16,8 +16,8 @@ from gatehouse.compiler.ir import http as ir
 class Directions:
     """All of a gateway."""
 
-    def __init__(self, parts: Parts, capabilities: Capabilities) -> None:
-        self._parts = parts
+    def __init__(self, fragments: Fragments, capabilities: Capabilities) -> None:
+        self._fragments = fragments
         self._capabilities = capabilities
         self._users: defaultdict[str, dict[str, DynamicCluster]] = defaultdict(dict)
         """By the cluster of the IR: by Envoy's."""
@@ -43,20 +43,22 @@ class Directions:
             if not users:
                 del self._users[before.cluster]
             if name not in stale:
-                self._parts.drop(f"directed/{name}")
+                self._fragments.drop(f"directed/{name}")
         for name, found in stale.items():
             self._users[found.cluster][name] = found
         for cluster in changed:
             stale |= self._users.get(cluster, {})
         for found in stale.values():
-            self._parts.put(f"directed/{found.name}", self._part(found, known.get(found.cluster)))
+            self._fragments.put(
+                f"directed/{found.name}", self._fragment(found, known.get(found.cluster))
+            )
 
-    def _part(self, found: DynamicCluster, cluster: ir.Cluster | None) -> Part:
+    def _fragment(self, found: DynamicCluster, cluster: ir.Cluster | None) -> Fragment:
         if cluster is None:
-            return Part()
+            return Fragment()
         try:
             name = quoting.text(found.name)
             made = clusters.cluster(cluster, self._capabilities, name)
-            return Part((made, clusters.endpoints(cluster, name)))
+            return Fragment((made, clusters.endpoints(cluster, name)))
         except InvalidValueError as error:
-            return Part((), ((f"cluster/{cluster.name}", str(error)),))
+            return Fragment((), ((f"cluster/{cluster.name}", str(error)),))

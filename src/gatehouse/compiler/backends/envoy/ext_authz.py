@@ -48,7 +48,7 @@ _ANSWERED = ("cache-control", "content-type", "location", "referrer-policy", "se
 
 
 def guard(context: Context, wanted: Oidc) -> Any:
-    """Give the filter that lets in those alone whom the provider knows. Raises UnwritableError."""
+    """Give the filter that lets in those alone whom the provider knows. Raises InvalidValueError."""
     if not context.capabilities.authenticators:
         why = "OpenID Connect needs an agent with an authenticator"
         raise InvalidValueError(f"AuthenticationFilter {wanted.filter}: spec.oidc: {why}")
@@ -228,7 +228,7 @@ def resources(
 def _described(
     wanted: Oidc | Basic, secrets: Mapping[str, ir_gateway.SecretFile]
 ) -> tuple[str, dict[str, bytes]]:
-    """Give the name of what is wanted, and its files. Raises KeyError and UnwritableError."""
+    """Give the name of what is wanted, and its files. Raises KeyError and InvalidValueError."""
     if isinstance(wanted, Basic):
         realm = _realm(wanted)
         described = {

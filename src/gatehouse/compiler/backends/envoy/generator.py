@@ -24,7 +24,12 @@ from gatehouse.compiler.backends.envoy import (
 from gatehouse.compiler.backends.envoy.capabilities import Capabilities
 from gatehouse.compiler.backends.envoy.dynamic_cluster_resources import Directions
 from gatehouse.compiler.backends.envoy.filter_chains import Chain
-from gatehouse.compiler.backends.envoy.fragments import ChangeTracker, Part, Parts, Unsupported
+from gatehouse.compiler.backends.envoy.fragments import (
+    ChangeTracker,
+    Fragment,
+    Fragments,
+    Unsupported,
+)
 from gatehouse.compiler.backends.envoy.kube_apiserver import fragments as kubernetes
 from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
 from gatehouse.compiler.backends.envoy.route_context import Context, Shown, shown
@@ -47,8 +52,8 @@ class Generator:
 
     def __init__(self, capabilities: Capabilities) -> None:
         self._capabilities = capabilities
-        self._parts = Parts()
-        self._apis = kubernetes.Apis(self._parts)
+        self._fragments = Fragments()
+        self._apis = kubernetes.Apis(self._fragments)
         self._followed: ChangeTracker[ir.Cluster] = ChangeTracker()
         self._clusters: dict[str, ir.Cluster] = {}
         self._shown: dict[str, Shown | None] = {}
@@ -63,7 +68,7 @@ class Generator:
         """Of each tunnel's port."""
         self._moved: list[dynamic_clusters.DynamicClusterDiff] = []
         """In this pass."""
-        self._directions = Directions(self._parts, capabilities)
+        self._directions = Directions(self._fragments, capabilities)
         self._kept: dict[str, set[str]] = {}
         """Keys of the last pass, of parts that are few."""
 
@@ -72,7 +77,7 @@ class Generator:
         found = {secret.name: secret for secret in gateway.secrets}
         new = self._follow_clusters(gateway.clusters)
         # Datagrams and chains name clusters, but how one looks is of no matter to them.
-        stale = self._parts.users(self._looks(new))
+        stale = self._fragments.users(self._looks(new))
         context = Context(self._clusters, found, self._capabilities)
         self._plan_hosts(gateway, context, stale)
         ports = self._ports(gateway)
@@ -83,7 +88,7 @@ class Generator:
         self._plan_authenticator(found)
         self._plan_ports(ports, self._clusters)
         self._apis.plan(gateway)
-        resources, unsupported = self._parts.finish()
+        resources, unsupported = self._fragments.finish()
         return Generated(resources, (*_common(gateway, self._snippets), *unsupported))
 
     def _ports(self, gateway: ir_gateway.Gateway) -> tuple[listeners.Port, ...]:
@@ -143,22 +148,22 @@ class Generator:
         for name in new | (plain ^ self._plain):
             cluster = self._clusters.get(name)
             if cluster is None or (cluster.protocol == "tcp" and name not in plain):
-                self._parts.drop(f"cluster/{name}")
+                self._fragments.drop(f"cluster/{name}")
                 if cluster is not None:
                     # What it shows and trusts is asked for under its own name.
                     found = tuple(secrets.of_cluster(cluster, gateway))
-                    self._parts.put(f"cluster/{name}", Part(found))
+                    self._fragments.put(f"cluster/{name}", Fragment(found))
             else:
-                self._parts.put(f"cluster/{name}", self._cluster(cluster, gateway))
+                self._fragments.put(f"cluster/{name}", self._cluster(cluster, gateway))
         self._plain = plain
 
-    def _cluster(self, cluster: ir.Cluster, gateway: ir_gateway.Gateway) -> Part:
+    def _cluster(self, cluster: ir.Cluster, gateway: ir_gateway.Gateway) -> Fragment:
         try:
             made = clusters.cluster(cluster, self._capabilities)
             found = secrets.of_cluster(cluster, gateway)
-            return Part((made, clusters.endpoints(cluster), *found))
+            return Fragment((made, clusters.endpoints(cluster), *found))
         except InvalidValueError as error:
-            return Part((), ((f"cluster/{cluster.name}", str(error)),))
+            return Fragment((), ((f"cluster/{cluster.name}", str(error)),))
 
     def _plan_secrets(self, gateway: ir_gateway.Gateway, ports: tuple[listeners.Port, ...]) -> None:
         """Plan the certificates and authorities of listeners, by the places that ask for them."""
@@ -174,15 +179,15 @@ class Generator:
                 made = partial(secrets.trust, name, bundle, optional=optional)
                 wanted[name] = ((bundle, optional), made)
         for name, (seen, make) in wanted.items():
-            known = self._parts.get(f"secret/{name}")
+            known = self._fragments.get(f"secret/{name}")
             if known is None or known.seen != (seen,):
-                self._parts.put(f"secret/{name}", Part((make(),), seen=(seen,)))
+                self._fragments.put(f"secret/{name}", Fragment((make(),), seen=(seen,)))
         self._keep("secret", {f"secret/{name}" for name in wanted})
 
     def _keep(self, kind: str, keys: set[str]) -> None:
         """Drop the parts of a kind that are planned no more."""
         for key in self._kept.get(kind, set()) - keys:
-            self._parts.drop(key)
+            self._fragments.drop(key)
         self._kept[kind] = keys
 
     def _plan_hosts(self, gateway: ir_gateway.Gateway, context: Context, stale: set[str]) -> None:
@@ -193,22 +198,26 @@ class Generator:
             hosts = self._hosts.get(listener.port)
             if hosts is None or hosts.apart != apart:
                 self._drop_hosts({listener.port})
-                hosts = self._hosts[listener.port] = Hosts(self._parts, listener.port, apart=apart)
+                hosts = self._hosts[listener.port] = Hosts(
+                    self._fragments, listener.port, apart=apart
+                )
             scheme = "https" if listener.protocol == "HTTPS" else "http"
             served = msgspec.structs.replace(context, scheme=scheme)
             self._note(*hosts.plan(listener.virtual_hosts, served, stale))
 
     def _plan_authenticator(self, secrets: dict[str, ir_gateway.SecretFile]) -> None:
         """Plan what is told to the authenticator, if it is there and any route needs it."""
-        moves = self._parts.moves if self._capabilities.authenticators else 0
-        known = self._parts.get("authenticator")
+        moves = self._fragments.moves if self._capabilities.authenticators else 0
+        known = self._fragments.get("authenticator")
         if (known.seen if known is not None else (0,)) == (moves,):
             return
         wanted: dict[Basic | Oidc, list[str]] = {}
-        for each, route in sorted(self._parts.needs, key=lambda need: (need[0].filter, need[1])):
+        for each, route in sorted(
+            self._fragments.needs, key=lambda need: (need[0].filter, need[1])
+        ):
             wanted.setdefault(each, []).append(route)
         made = tuple(ext_authz.resources(wanted, secrets))
-        self._parts.put("authenticator", Part(made, seen=(moves,)))
+        self._fragments.put("authenticator", Fragment(made, seen=(moves,)))
 
     def _drop_hosts(self, ports: Iterable[int]) -> None:
         for port in ports:
@@ -230,20 +239,20 @@ class Generator:
             # Datagrams go to endpoints of several clusters at once; else only names are told.
             ends = [known.get(name) for name in sorted(used)] if port.family == "udp" else []
             seen = (port, used & known.keys(), ends)
-            before = self._parts.get(key)
+            before = self._fragments.get(key)
             if before is None or before.seen != seen:
-                self._parts.put(key, _port(port, known, seen))
+                self._fragments.put(key, _port(port, known, seen))
         self._keep("port", keys)
 
 
-def _port(port: listeners.Port, known: dict[str, ir.Cluster], seen: tuple[Any, ...]) -> Part:
+def _port(port: listeners.Port, known: dict[str, ir.Cluster], seen: tuple[Any, ...]) -> Fragment:
     try:
         found = [listeners.listener(port, known)]
         if port.family == "udp":
             found += l4.mixed(port.number, next(iter(port.streams[0].hosts)), known)
     except InvalidValueError as error:
-        return Part((), ((f"port/{port.number}", str(error)),), seen=seen)
-    return Part(tuple(found), seen=seen)
+        return Fragment((), ((f"port/{port.number}", str(error)),), seen=seen)
+    return Fragment(tuple(found), seen=seen)
 
 
 def _common(gateway: ir_gateway.Gateway, snippets: Counter[str]) -> Unsupported:

@@ -22,7 +22,7 @@ the compiler adds come on top."""
 def option(name: str, value: str, *, append: bool = False, kept: bool = False) -> Any:
     """Set or add a header; ``value`` may hold Envoy's own format, so it is one of ours.
 
-    ``kept``: also if the value is empty. Raises UnwritableError for a header that is too long.
+    ``kept``: also if the value is empty. Raises InvalidValueError for a header that is too long.
     """
     quoting.limited(name, quoting.LONGEST_HEADER, "the name of a header")
     quoting.limited(value, quoting.LONGEST_HEADER, f"the value of the header {name}")
@@ -41,7 +41,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 def request(edit: ir.HeaderEdit) -> Request:
-    """Take the Host out of an edit. Raises UnwritableError."""
+    """Take the Host out of an edit. Raises InvalidValueError."""
     touched = {*edit.remove, *(item.name for item in edit.add)}
     if "host" in {name.lower() for name in touched}:
         raise quoting.InvalidValueError("Envoy can neither add to the header host nor remove it")
@@ -65,7 +65,7 @@ def joined(first: ir.HeaderEdit, second: ir.HeaderEdit) -> ir.HeaderEdit:
 def apply(made: Any, kind: str, edit: ir.HeaderEdit) -> None:
     """Write an edit into a route or a share; ``kind`` is ``request`` or ``response``.
 
-    Raises UnwritableError.
+    Raises InvalidValueError.
     """
     changes = max(len(edit.remove), len(edit.set) + len(edit.add))
     if changes > MOST_CHANGES:

@@ -70,7 +70,7 @@ class Destinations:
 
 
 def destination(port: int, found: ir.Destination) -> dynamic_clusters.DynamicCluster:
-    """Give the cluster of a destination. Raises UnwritableError."""
+    """Give the cluster of a destination. Raises InvalidValueError."""
     prefix = names.by_destination(port, found.sources)
     address = _address(found.address)
     shown = f"[{address}]" if address.version == 6 else str(address)
@@ -78,7 +78,7 @@ def destination(port: int, found: ir.Destination) -> dynamic_clusters.DynamicClu
 
 
 def fill(made: Any, port: int, entrance: ProxyProtocolInputs) -> None:
-    """Write a port's listener. Raises UnwritableError."""
+    """Write a port's listener. Raises InvalidValueError."""
     dynamic_clusters.limit_buffers(made)
     made.listener_filters.append(
         components.ListenerFilter(

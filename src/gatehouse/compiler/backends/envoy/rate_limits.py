@@ -33,7 +33,7 @@ _HEADERS = {
 
 
 def limits(wanted: ir.RateLimits) -> list[Any]:
-    """Give a filter for each limit that can be kept. Raises UnwritableError."""
+    """Give a filter for each limit that can be kept. Raises InvalidValueError."""
     return [_limit(wanted, limit) for limit in wanted.limits if _unknown(limit) is None]
 
 

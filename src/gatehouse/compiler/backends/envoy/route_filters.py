@@ -67,7 +67,7 @@ def refusals(route: ir.Route, match: Any) -> list[Any]:
 
 
 def apply(made: Any, context: Context, route: ir.Route) -> None:
-    """Write what stands before a route. Raises UnwritableError."""
+    """Write what stands before a route. Raises InvalidValueError."""
     if route.snippets:
         named = ", ".join(dict.fromkeys(snippet.name for snippet in route.snippets))
         raise InvalidValueError(f"{named}: snippets are in NGINX's language")

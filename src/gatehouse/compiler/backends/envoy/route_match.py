@@ -22,7 +22,7 @@ _NAME = re.compile(r"[A-Za-z0-9._~-]+")
 
 
 def match(wanted: ir.Match) -> Any:
-    """Give what must hold for a route. Raises UnwritableError."""
+    """Give what must hold for a route. Raises InvalidValueError."""
     made = components.RouteMatch()
     _path(made, wanted.path)
     if wanted.method:

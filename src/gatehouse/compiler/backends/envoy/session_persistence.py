@@ -19,7 +19,7 @@ FILTER = "envoy.filters.http.stateful_session"
 
 
 def guard(wanted: ir.Persistence) -> Any:
-    """Give the filter's configuration for a route. Raises UnwritableError."""
+    """Give the filter's configuration for a route. Raises InvalidValueError."""
     session = stateful_session_pb2.StatefulSession(session_state=_state(wanted))
     return packed(stateful_session_pb2.StatefulSessionPerRoute(stateful_session=session))
 
@@ -42,7 +42,7 @@ def _state(wanted: ir.Persistence) -> Any:
 
 
 def share(wanted: ir.Persistence) -> Any:
-    """Give what keeps a session with one of several backends. Raises UnwritableError."""
+    """Give what keeps a session with one of several backends. Raises InvalidValueError."""
     if wanted.kind == "header":
         raise quoting.InvalidValueError(
             "Envoy keeps a session named by a header with one backend only, not with several"

@@ -8,7 +8,7 @@ from typing import Any
 
 from gatehouse.compiler.backends.envoy import authentication, ext_authz, names, scoped_routes
 from gatehouse.compiler.backends.envoy.filter_chains import Chains
-from gatehouse.compiler.backends.envoy.fragments import ChangeTracker, Part, Parts
+from gatehouse.compiler.backends.envoy.fragments import ChangeTracker, Fragment, Fragments
 from gatehouse.compiler.backends.envoy.route_context import Context
 from gatehouse.compiler.backends.envoy.routes import cluster_names
 from gatehouse.compiler.ir import http as ir
@@ -17,9 +17,9 @@ from gatehouse.compiler.ir import http as ir
 class Hosts:
     """The virtual hosts of a port: exact names each by itself, others of a listener together."""
 
-    def __init__(self, parts: Parts, port: int, *, apart: bool) -> None:
+    def __init__(self, fragments: Fragments, port: int, *, apart: bool) -> None:
         """``apart``: requests are for names of the listener alone that a handshake was for."""
-        self._parts = parts
+        self._fragments = fragments
         self._port = port
         self.apart = apart
         self._followed: ChangeTracker[ir.VirtualHost] = ChangeTracker()
@@ -46,7 +46,7 @@ class Hosts:
             if not _is_exact(host):
                 del self._places[self._place(host)][host.hostname]
             elif key not in new:
-                self._parts.drop(key)
+                self._fragments.drop(key)
                 del self._exact[key]
         for host in fresh:
             if not _is_exact(host):
@@ -55,14 +55,14 @@ class Hosts:
         again = {key: self._exact[key] for key in stale if key in self._exact}
         for key, host in (again | new).items():
             made = scoped_routes.exact(key.removeprefix("scope/"), host, context)
-            self._parts.put(key, _part(made, [host], context))
+            self._fragments.put(key, _fragment(made, [host], context))
         self._plan_wide(context, stale)
         return fresh, gone
 
     def drop(self) -> list[ir.VirtualHost]:
         """Take everything away; give the hosts that were there."""
         for key in (*self._exact, *self._wide):
-            self._parts.drop(key)
+            self._fragments.drop(key)
         return self._followed.follow(())[1]
 
     def _plan_wide(self, context: Context, stale: set[str]) -> None:
@@ -75,12 +75,12 @@ class Hosts:
             self._wide.add(key)
             elsewhere = tuple(sorted(everywhere - {place}))
             seen = (elsewhere, tuple(map(_Same, others)))
-            known = self._parts.get(key)
+            known = self._fragments.get(key)
             if known is None or known.seen != seen or key in stale:
                 made = scoped_routes.wide(name, others, elsewhere, context)
-                self._parts.put(key, _part(made, others, context, seen))
+                self._fragments.put(key, _fragment(made, others, context, seen))
         for key in before - self._wide:
-            self._parts.drop(key)
+            self._fragments.drop(key)
 
     def _place(self, host: ir.VirtualHost) -> str:
         return host.listener if self.apart else ""
@@ -102,14 +102,14 @@ class _Same:
         return id(self.value)
 
 
-def _part(
+def _fragment(
     made: scoped_routes.Scope,
     hosts: Sequence[ir.VirtualHost],
     context: Context,
     seen: tuple[Any, ...] = (),
-) -> Part:
+) -> Fragment:
     needs = ext_authz.needed(hosts, partial(authentication.asks, context))
-    return Part((made.resource,), made.unsupported, uses(hosts), seen, needs)
+    return Fragment((made.resource,), made.unsupported, uses(hosts), seen, needs)
 
 
 def uses(hosts: Iterable[ir.VirtualHost]) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""What is known of a gateway's clusters, and which of them a change concerns."""
+"""Index of the clusters of a gateway, and of the fragments that a change makes stale."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.settings import UpstreamSettings
 
 Look = tuple[bool, str, ir.BackendTls | None, UpstreamSettings]
-"""What of a cluster shows where it is used: whether it has endpoints, how it is spoken to."""
+"""Properties of a cluster that its users depend on: whether it has endpoints, protocol, TLS,
+settings."""
 
 
 class Clusters:
@@ -19,18 +20,18 @@ class Clusters:
     def __init__(self) -> None:
         self.by_name: dict[str, ir.Cluster] = {}
         self.endpoints = 0
-        """How many all of them have."""
-        self._followed: ChangeTracker[ir.Cluster] = ChangeTracker()
+        """Number of endpoints of all clusters."""
+        self._tracker: ChangeTracker[ir.Cluster] = ChangeTracker()
         self._connected: dict[str, ir.Cluster] = {}
 
     @property
     def connected(self) -> tuple[ir.Cluster, ...]:
-        """Those that are reached by way of a connector."""
-        return tuple(found for _, found in sorted(self._connected.items()))
+        """Clusters that are reached through a TLS connector, sorted by name."""
+        return tuple(cluster for _, cluster in sorted(self._connected.items()))
 
-    def follow(self, wanted: Collection[ir.Cluster]) -> tuple[set[str], set[str]]:
-        """Give the names of clusters that are others than before, and what is stale by that."""
-        fresh, gone = self._followed.follow(wanted)
+    def follow(self, clusters: Collection[ir.Cluster]) -> tuple[set[str], set[str]]:
+        """Update the index. Return the names of changed clusters and the stale dependency keys."""
+        fresh, gone = self._tracker.follow(clusters)
         names = {cluster.name for cluster in (*fresh, *gone)}
         before = {name: _look(self.by_name.get(name)) for name in names}
         for cluster in gone:
@@ -42,11 +43,11 @@ class Clusters:
             self.endpoints += len(cluster.endpoints)
             if tls_connectors.connected(cluster):
                 self._connected[cluster.name] = cluster
-        moved = {name for name in names if _look(self.by_name.get(name)) != before[name]}
-        return names, {*map(whole, names), *map(look, moved)}
+        look_changed = {name for name in names if _look(self.by_name.get(name)) != before[name]}
+        return names, {*map(whole, names), *map(look, look_changed)}
 
     def found(self, names: Iterable[str]) -> list[ir.Cluster]:
-        """Give those of the clusters that there are."""
+        """Return the existing clusters of these names."""
         return [self.by_name[name] for name in names if name in self.by_name]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from gatehouse.compiler.backends.envoy import names
-from gatehouse.compiler.backends.envoy.fragments import Part, Parts, Unsupported
+from gatehouse.compiler.backends.envoy.fragments import Fragment, Fragments, Unsupported
 from gatehouse.compiler.backends.envoy.kube_apiserver import (
     clusters,
     filter_chains,
@@ -24,8 +24,8 @@ _PREFIX = "api/"
 class Apis:
     """The kube-apiservers of one gateway."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, fragments: Fragments) -> None:
+        self._fragments = fragments
         self._wanted: set[str] = set()
         self._held: set[str] = set()
 
@@ -50,21 +50,21 @@ class Apis:
                 f"counter/{each}", "", (each,), lambda where: [internal_clusters.counter(where)]
             )
         for key in self._held - self._wanted:
-            self._parts.drop(key)
+            self._fragments.drop(key)
         self._held = self._wanted
 
     def _put(
         self, key: str, cluster: str, seen: tuple[Any, ...], make: Callable[..., list[Resource]]
     ) -> None:
         self._wanted.add(key := _PREFIX + key)
-        before = self._parts.get(key)
+        before = self._fragments.get(key)
         if before is not None and before.seen == seen:
             return
         try:
-            made = Part(tuple(make(*seen)), _left_out(cluster, seen), seen=seen)
+            made = Fragment(tuple(make(*seen)), _left_out(cluster, seen), seen=seen)
         except InvalidValueError as error:
-            made = Part((), ((names.unserved(cluster), str(error)),), seen=seen)
-        self._parts.put(key, made)
+            made = Fragment((), ((names.unserved(cluster), str(error)),), seen=seen)
+        self._fragments.put(key, made)
 
     def _put_port(self, listener: ir.ApiListener, gateway: ir_gateway.Gateway) -> None:
         """Plan a listener, again only when a chain comes, goes or is another."""
@@ -75,9 +75,9 @@ class Apis:
             listener.port, len(listener.certificates), listener.counter, gateway.bind_address,
             gateway.edge, shown, {each.name for each in listener.clusters},
         )  # fmt: skip
-        before = self._parts.get(key)
+        before = self._fragments.get(key)
         if before is None or before.seen != seen:
-            self._parts.put(key, _port(listener, gateway, seen))
+            self._fragments.put(key, _port(listener, gateway, seen))
 
 
 def _clusters(listeners: Iterable[ir.ApiListener]) -> Iterator[ir.ApiCluster]:
@@ -116,7 +116,7 @@ def _left_out(cluster: str, seen: tuple[Any, ...]) -> Unsupported:
     return tuple((names.api(cluster), each) for each in why)
 
 
-def _port(listener: ir.ApiListener, gateway: ir_gateway.Gateway, seen: tuple[Any, ...]) -> Part:
+def _port(listener: ir.ApiListener, gateway: ir_gateway.Gateway, seen: tuple[Any, ...]) -> Fragment:
     made, unsupported = [], []
     for cluster in listener.clusters:
         # Who has nothing to show is not spoken to.
@@ -132,7 +132,7 @@ def _port(listener: ir.ApiListener, gateway: ir_gateway.Gateway, seen: tuple[Any
         found.append(filter_chains.listener(listener, made, gateway))
     if listener.certificates:
         found.append(routes.nowhere(listener.port, listener))
-    return Part(tuple(found), tuple(unsupported), seen=seen)
+    return Fragment(tuple(found), tuple(unsupported), seen=seen)
 
 
 def certificates(gateway: ir_gateway.Gateway) -> Iterator[tuple[str, str]]:

@@ -68,7 +68,7 @@ def companion() -> Resource:
 
 
 def counter(where: str) -> Resource:
-    """Give the cluster of the shared counter at ``host:port``. Raises UnwritableError."""
+    """Give the cluster of the shared counter at ``host:port``. Raises InvalidValueError."""
     host, _, port = where.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     try:

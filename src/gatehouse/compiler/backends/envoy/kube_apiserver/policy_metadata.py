@@ -14,7 +14,7 @@ from gatehouse.compiler.ir import kube_apiserver as ir
 
 
 def policy_metadata(cluster: ir.ApiCluster) -> struct_pb2.Struct:
-    """Give everything that the script knows of a cluster. Raises UnwritableError."""
+    """Give everything that the script knows of a cluster. Raises InvalidValueError."""
     made = struct_pb2.Struct()
     identity = cluster.identity
     made.update(

@@ -227,7 +227,7 @@ async def test_a_cluster_that_goes_takes_its_series_along() -> None:
 async def test_what_is_remembered_of_a_cluster_has_an_end(
     one: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(stats._BOUND, "max_counters", 3)
+    monkeypatch.setitem(stats._LIMITS, "max_counters", 3)
     await one.serve(one.cluster())
     connection = await one.connect(one.client("alice"))
     for resource in ("pods", "secrets", "nodes", "services", "endpoints", "leases"):

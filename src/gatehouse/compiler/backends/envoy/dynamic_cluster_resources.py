@@ -1,4 +1,4 @@
-"""The clusters that connections find by name, made again only when name or cluster changes."""
+"""Resources of dynamic clusters, regenerated only when the name or the cluster changes."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from gatehouse.compiler.backends.envoy.quoting import InvalidValueError
 from gatehouse.compiler.ir import http as ir
 
 
-class Directions:
-    """All of a gateway."""
+class DynamicClusterResources:
+    """All dynamic clusters of a gateway."""
 
     def __init__(self, fragments: Fragments, capabilities: Capabilities) -> None:
         self._fragments = fragments
         self._capabilities = capabilities
         self._users: defaultdict[str, dict[str, DynamicCluster]] = defaultdict(dict)
-        """By the cluster of the IR: by Envoy's."""
+        """Dynamic clusters by their name, by the name of the IR cluster."""
 
     def plan(
         self,
-        moved: Iterable[DynamicClusterDiff],
+        diffs: Iterable[DynamicClusterDiff],
         known: Mapping[str, ir.Cluster],
         changed: Iterable[str],
     ) -> None:
-        """Plan what ports direct otherwise than before.
+        """Plan the changed dynamic clusters of ports.
 
-        ``changed``: clusters of the IR that are others than before.
+        ``changed``: names of changed IR clusters.
         """
         stale: dict[str, DynamicCluster] = {}
         gone: dict[str, DynamicCluster] = {}
-        for each in moved:
-            gone |= {found.name: found for found in each.gone}
-            stale |= {found.name: found for found in each.fresh}
+        for diff in diffs:
+            gone |= {cluster_.name: cluster_ for cluster_ in diff.gone}
+            stale |= {cluster_.name: cluster_ for cluster_ in diff.fresh}
         for name, before in gone.items():
             users = self._users[before.cluster]
             users.pop(name, None)
@@ -44,21 +44,21 @@ class Directions:
                 del self._users[before.cluster]
             if name not in stale:
                 self._fragments.drop(f"directed/{name}")
-        for name, found in stale.items():
-            self._users[found.cluster][name] = found
+        for name, cluster_ in stale.items():
+            self._users[cluster_.cluster][name] = cluster_
         for cluster in changed:
             stale |= self._users.get(cluster, {})
-        for found in stale.values():
+        for cluster_ in stale.values():
             self._fragments.put(
-                f"directed/{found.name}", self._fragment(found, known.get(found.cluster))
+                f"directed/{cluster_.name}", self._fragment(cluster_, known.get(cluster_.cluster))
             )
 
-    def _fragment(self, found: DynamicCluster, cluster: ir.Cluster | None) -> Fragment:
+    def _fragment(self, dynamic: DynamicCluster, cluster: ir.Cluster | None) -> Fragment:
         if cluster is None:
             return Fragment()
         try:
-            name = quoting.text(found.name)
-            made = clusters.cluster(cluster, self._capabilities, name)
-            return Fragment((made, clusters.endpoints(cluster, name)))
+            name = quoting.text(dynamic.name)
+            proto = clusters.cluster(cluster, self._capabilities, name)
+            return Fragment((proto, clusters.endpoints(cluster, name)))
         except InvalidValueError as error:
             return Fragment((), ((f"cluster/{cluster.name}", str(error)),))

@@ -1,4 +1,4 @@
-"""Fragments of what an Envoy has: resources."""
+"""Fragments of the Envoy configuration: resources."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Fragment = fragments.Fragment[Resource]
 
 
 class Fragments(fragments.Fragments[Resource, ResourceSet]):
-    """All parts of a gateway, and the set of their resources."""
+    """All fragments of a gateway, and the set of their resources."""
 
     def __init__(self) -> None:
         super().__init__(ResourceSet())

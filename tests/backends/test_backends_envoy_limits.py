@@ -127,7 +127,7 @@ def test_a_value_beyond_a_limit_of_envoy_is_a_finding(place: Place) -> None:
     ((at, said),) = set(beyond.unsupported)
     assert at == where
     assert problem in said
-    assert said.endswith(f"Envoy takes at most {longest}")
+    assert said.endswith(f"Envoy supports at most {longest}")
 
 
 def test_more_header_changes_than_envoy_takes_are_a_finding() -> None:
@@ -140,7 +140,7 @@ def test_more_header_changes_than_envoy_takes_are_a_finding() -> None:
     assert not envoy_rules.broken(generated.resources)
     ((where, said),) = generated.unsupported
     assert where == "ns/r/0/0"
-    assert said == "a rule changes 1001 headers of a request, and Envoy takes at most 950"
+    assert said == "rule changes 1001 headers of a request: Envoy supports at most 950"
 
 
 @pytest.mark.process

@@ -120,8 +120,8 @@ async def test_passwords_and_tokens_are_asked_for_under_every_kind_of_name(name:
             _, _, seen = await served.ask("a.example", "/staff", headers=said)
             assert dict(seen["headers"])["x-groups"] == "staff"
             why = (
-                "AuthenticationFilter ns/users: spec.basic.secretRef: 1 of the users cannot log "
-                "in: Envoy knows passwords as {SHA} and {PLAIN} only"
+                "AuthenticationFilter ns/users: spec.basic.secretRef: users that cannot log in: 1. "
+                "Envoy supports only {SHA} and {PLAIN} passwords"
             )
             assert served.generated.unsupported == (("left-out:ns/b/0/0", why),)
             [scope] = [e for e in served.generated.resources.by_type[SCOPE].values() if e.secret]

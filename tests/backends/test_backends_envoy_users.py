@@ -65,7 +65,7 @@ def parties(resources: ResourceSet) -> list[Party]:
 def test_nobody_is_let_in_where_nobody_can_be_asked() -> None:
     found = envoy.Generator(envoy.Capabilities()).generate(gateway(guarded(users())))
     (said,) = found.unsupported
-    why = "OpenID Connect needs an agent with an authenticator"
+    why = "OpenID Connect requires an agent with an authenticator"
     assert said == ("ns/r/0/0", f"AuthenticationFilter ns/users: spec.oidc: {why}")
     assert SIDECAR_CONFIG not in found.resources.by_type
     assert CLUSTER not in found.resources.by_type
@@ -111,7 +111,7 @@ def test_a_path_of_another_filter_is_refused_and_said(field: str) -> None:
     }
     routes = (guarded(users(), "ns/r/0/0"), guarded(paths[field], "ns/r/1/0", "/other"))
     found = envoy.Generator(ABLE).generate(gateway(*routes))
-    why = "the path /callback-users is another AuthenticationFilter's already"
+    why = "the path /callback-users is already used by another AuthenticationFilter"
     assert found.unsupported == (("ns/r/1/0", why),)
 
 
@@ -120,7 +120,7 @@ def test_a_header_that_envoy_cannot_set_lets_nobody_in() -> None:
     wanted = users(authorization=Authorization((Requirement((claim,)),)))
     found = envoy.Generator(ABLE).generate(gateway(guarded(wanted)))
     ((route, why),) = found.unsupported
-    assert (route, why) == ("ns/r/0/0", "Envoy does not let routes change the header host")
+    assert (route, why) == ("ns/r/0/0", "Envoy does not permit routes to change the header host")
     assert parties(found.resources) == []
 
 

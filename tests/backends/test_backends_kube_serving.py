@@ -249,8 +249,11 @@ async def test_what_envoy_leaves_out_is_said(one: World) -> None:
     other = ir.Server("https://two/x", "127.0.0.1", one.upstream.port, "/x")
     await one.serve(one.cluster(servers=(here, other), token="lost"))
     assert one.served.generated.unsupported == (
-        (f"api/{HOST}", "servers: https://two/x has another path than the first server"),
-        (f"api/{HOST}", "clientConfig.bearerToken: there is no such secret"),
+        (
+            f"api/{HOST}",
+            "servers: https://two/x: path must be the same as that of the first server",
+        ),
+        (f"api/{HOST}", "clientConfig.bearerToken: secret not found"),
     )
     assert (await one.ask(one.client("alice"))).status == 200
 

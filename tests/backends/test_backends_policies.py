@@ -48,10 +48,10 @@ def test_sizes_are_ones_that_nginx_takes_together(
         ('map $uri $x { default 1; "~^/(a|b){2}$" 2; }', ""),
         ("set $a ${b};", ""),
         ("location /a { if ($b) { return 204; } }", ""),
-        ("} server { listen 1; ", "line 1: a block ends that has not begun"),
-        ("add_header X y", "the last directive does not end with ;"),
-        ("a b;\nlocation / {\n return 200;", "a block does not end"),
-        ("a b;\nreturn 200 \"x;", "line 2: a quoted text does not end"),
+        ("} server { listen 1; ", "line 1: unexpected end of a block"),
+        ("add_header X y", "last directive must end with ;"),
+        ("a b;\nlocation / {\n return 200;", "unterminated block"),
+        ("a b;\nreturn 200 \"x;", "line 2: unterminated quoted string"),
         ("a b\\;c;", ""),
         ("location / { return 200 }", "line 1: unexpected }"),
         (";", "line 1: unexpected ;"),
@@ -71,7 +71,7 @@ def test_a_route_whose_snippet_cannot_be_written_is_not_served_without_it() -> N
     made = nginx.Generator(nginx.Capabilities.parse("1.31.3")).generate(
         gateway.Gateway("ns/gw", listeners=(listener,))
     )
-    why = "SnippetsFilter ns/s: http.server: the last directive does not end with ;"
+    why = "SnippetsFilter ns/s: http.server: last directive must end with ;"
     assert made.unsupported == (("ns/r/0/0", why),)
     (text,) = (f.content.decode() for p, f in made.bundle.files.items() if "a.example" in p)
     assert text.count("return 500;") == 1

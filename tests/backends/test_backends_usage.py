@@ -45,7 +45,7 @@ def test_a_release_that_knows_no_proxy_is_told_everything_else_and_that_is_said(
     assert "proxy" not in text
     assert '"endpoint=nim.example"' in text
     assert block.unsupported(found, R33) == [
-        "usage reports by a proxy need NGINX Plus R34 or newer"
+        "usage reports through a proxy require NGINX Plus R34 or newer"
     ]
     assert block.unsupported(found, R36) == []
 

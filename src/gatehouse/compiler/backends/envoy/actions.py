@@ -58,7 +58,7 @@ def serve(proto: Any, context: Context, route: ir.Route, hostname: str) -> None:
 def respond(proto: Any, status: int) -> None:
     """Respond with a status. Raises InvalidValueError unless it is between 200 and 599."""
     if not 200 <= status <= 599:
-        raise quoting.InvalidValueError("a status is not between 200 and 599")
+        raise quoting.InvalidValueError("status must be between 200 and 599")
     proto.direct_response.status = status
 
 

@@ -31,7 +31,7 @@ from gatehouse.compiler.ir import http
 
 _PLAIN = "{PLAIN}"
 _HASH = "{SHA}"
-_KNOWN = f"Envoy knows passwords as {_HASH} and {_PLAIN} only"
+_KNOWN = f"Envoy supports only {_HASH} and {_PLAIN} passwords"
 _NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,9})?")
 
 _MEMBERS = {"RSA": ("n", "e"), "EC": ("crv", "x", "y"), "OKP": ("crv", "x"), "oct": ("k",)}
@@ -88,7 +88,7 @@ def unsupported(context: Context, route: http.Route) -> list[str]:
     others = len(lines) - len(_users(lines))
     if not others or others == len(lines):
         return []
-    why = f"{others} of the users cannot log in: {_KNOWN}"
+    why = f"users that cannot log in: {others}. {_KNOWN}"
     return [left_out("AuthenticationFilter", _named(authentication), "basic.secretRef", why)]
 
 
@@ -131,7 +131,7 @@ def _is_sha1(text: str) -> bool:
 def _basic(context: Context, basic: ir.Basic) -> Any:
     users = _users(_lines(context, basic))
     if not users:
-        why = f"{_KNOWN}, and there is none"
+        why = f"no user has a supported password: {_KNOWN}"
         raise InvalidValueError(
             left_out("AuthenticationFilter", _named(basic), "basic.secretRef", why)
         )
@@ -144,7 +144,7 @@ def _tokens(context: Context, jwt: ir.Jwt) -> list[Any]:
     secret = context.secrets.get(jwt.keys)
     keys = _usable(secret.content.reveal()) if secret is not None else []
     if not keys:
-        why = "there are no keys that Envoy knows"
+        why = "no key of a type that Envoy supports"
         raise InvalidValueError(left_out("AuthenticationFilter", _named(jwt), "jwt", why))
     provider = config_pb2.JwtProvider(
         local_jwks=base_pb2.DataSource(inline_bytes=msgspec.json.encode({"keys": keys})),

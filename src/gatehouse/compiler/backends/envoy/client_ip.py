@@ -81,7 +81,7 @@ def unsupported(edge: DataPlaneSettings) -> list[str]:
     """Return the settings of the data plane that Envoy does not support."""
     if not edge.server_tokens:
         return []
-    return ["NginxProxy: spec.serverTokens: Envoy does not say its version"]
+    return ["NginxProxy: spec.serverTokens: not supported by Envoy"]
 
 
 def network(text: str) -> Any:
@@ -89,7 +89,7 @@ def network(text: str) -> Any:
     try:
         network = ipaddress.ip_network(text, strict=False)
     except ValueError as error:
-        raise InvalidValueError("a trusted address is neither an address nor a network") from error
+        raise InvalidValueError("trusted address must be an IP address or a CIDR range") from error
     return address_pb2.CidrRange(
         address_prefix=str(network.network_address), prefix_len=number(network.prefixlen)
     )

@@ -46,7 +46,7 @@ def unsupported(edge: DataPlaneSettings) -> list[str]:
         "disable": settings.disabled, "proxied": settings.proxied,
     }  # fmt: skip
     return [
-        f"NginxProxy: spec.compression.{name}: Envoy knows no such setting"
+        f"NginxProxy: spec.compression.{name}: not supported by Envoy"
         for name, set_ in values.items()
         if set_
     ]

@@ -50,11 +50,11 @@ _ANSWERED = ("cache-control", "content-type", "location", "referrer-policy", "se
 def guard(context: Context, oidc: Oidc) -> Any:
     """Return the filter that permits authenticated users only. Raises InvalidValueError."""
     if not context.capabilities.authenticators:
-        why = "OpenID Connect needs an agent with an authenticator"
+        why = "OpenID Connect requires an agent with an authenticator"
         raise InvalidValueError(f"AuthenticationFilter {oidc.filter}: spec.oidc: {why}")
     if oidc in context.taken:
         path = context.taken[oidc]
-        raise InvalidValueError(f"the path {path} is another AuthenticationFilter's already")
+        raise InvalidValueError(f"the path {path} is already used by another AuthenticationFilter")
     party = _party(oidc)
     headers_ = {
         "x-origin": _origin(context),

@@ -271,7 +271,7 @@ def _port(port: listeners.Port, known: dict[str, ir.Cluster], seen: tuple[Any, .
 def _common(gateway: ir_gateway.Gateway, snippets: Counter[str]) -> Unsupported:
     """Return the settings of the whole gateway that Envoy does not support."""
     edge = gateway.edge
-    why = "snippets are in NGINX's language"
+    why = "snippets in NGINX syntax are not supported by Envoy"
     names = (*(each.name for each in gateway.snippets), *sorted(+snippets))
     return (
         *(

@@ -45,7 +45,9 @@ def request(edit: ir.HeaderEdit) -> Request:
     """Split the Host off an edit. Raises InvalidValueError."""
     touched = {*edit.remove, *(item.name for item in edit.add)}
     if "host" in {name.lower() for name in touched}:
-        raise quoting.InvalidValueError("Envoy can neither add to the header host nor remove it")
+        raise quoting.InvalidValueError(
+            "header host: adding and removing is not supported by Envoy"
+        )
     hosts = [item.value for item in edit.set if item.name.lower() == "host"]
     if not hosts:
         return Request(edit)
@@ -71,7 +73,7 @@ def apply(proto: Any, kind: str, edit: ir.HeaderEdit) -> None:
     changes = max(len(edit.remove), len(edit.set) + len(edit.add))
     if changes > MAX_CHANGES:
         raise quoting.InvalidValueError(
-            f"a rule changes {changes} headers of a {kind}, and Envoy takes at most {MAX_CHANGES}"
+            f"rule changes {changes} headers of a {kind}: Envoy supports at most {MAX_CHANGES}"
         )
     removed = getattr(proto, f"{kind}_headers_to_remove")
     added = getattr(proto, f"{kind}_headers_to_add")

@@ -32,14 +32,14 @@ def unsupported(settings: UpstreamSettings) -> list[str]:
     reasons = {}
     if "least_time" in settings.balancing:
         reasons["loadBalancingMethod"] = (
-            f"Envoy takes the endpoint with the fewest requests instead of {settings.balancing}"
+            f"Envoy uses the endpoint with the fewest requests instead of {settings.balancing}"
         )
     if settings.balancing.startswith("hash") and _hash_policy(settings) is None:
-        reasons["hashMethodKey"] = (
-            f"Envoy cannot hash ${_key(settings)}, and takes endpoints by their turn"
-        )
+        reasons["hashMethodKey"] = f"Envoy cannot hash ${_key(settings)}; using round robin"
     if settings.connections:
-        reasons["keepAlive.connections"] = "Envoy keeps as many as there were, until they are idle"
+        reasons["keepAlive.connections"] = (
+            "not supported by Envoy: connections are kept until their idle timeout"
+        )
     return [
         left_out("UpstreamSettingsPolicy", settings.policies, field, why)
         for field, why in reasons.items()

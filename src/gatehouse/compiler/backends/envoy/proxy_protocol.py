@@ -128,4 +128,4 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     try:
         return ipaddress.ip_address(text)
     except ValueError as error:
-        raise InvalidValueError("a destination is no address") from error
+        raise InvalidValueError("destination must be an IP address") from error

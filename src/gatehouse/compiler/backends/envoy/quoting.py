@@ -44,11 +44,11 @@ MAX_SECONDS = 315_576_000.0
 def text(value: str) -> str:
     """Check a text that Envoy uses unchanged."""
     if _CONTROL.search(value):
-        raise InvalidValueError("a value has control characters")
+        raise InvalidValueError("value contains control characters")
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise InvalidValueError("a value is no valid Unicode") from error
+        raise InvalidValueError("value is not valid Unicode") from error
     return value
 
 
@@ -56,7 +56,7 @@ def limited(value: str, maximum: int, what: str) -> str:
     """Check that a value has at most ``maximum`` bytes; ``what`` names it in the error."""
     size = len(text(value).encode())
     if size > maximum:
-        raise InvalidValueError(f"{what} has {size} bytes, and Envoy takes at most {maximum}")
+        raise InvalidValueError(f"{what} has {size} bytes: Envoy supports at most {maximum}")
     return value
 
 
@@ -83,14 +83,14 @@ def literal(value: str) -> str:
 def hostname(value: str) -> str:
     """Check a hostname, which may start with a wildcard."""
     if not _HOSTNAME.fullmatch(value):
-        raise InvalidValueError("a hostname is none")
+        raise InvalidValueError("invalid hostname")
     return value
 
 
 def header_name(name: str) -> str:
     """Check the name of a header that is changed or matched. Return it in lower case."""
     if not _TOKEN.fullmatch(name):
-        raise InvalidValueError("a header name has characters that HTTP does not allow")
+        raise InvalidValueError("header name contains characters that HTTP does not permit")
     return name.lower()
 
 
@@ -98,14 +98,14 @@ def changed_header(name: str) -> str:
     """Check the name of a header that is changed. Return it in lower case."""
     lowered = header_name(name)
     if lowered in _UNTOUCHABLE or lowered.startswith("x-envoy-"):
-        raise InvalidValueError(f"Envoy does not let routes change the header {lowered}")
+        raise InvalidValueError(f"Envoy does not permit routes to change the header {lowered}")
     return lowered
 
 
 def seconds(value: float) -> duration_pb2.Duration:
     """Convert seconds to a duration. Raises InvalidValueError."""
     if not 0 <= value <= MAX_SECONDS:
-        raise InvalidValueError("a time is negative, or longer than ten years")
+        raise InvalidValueError("duration must be between 0 and ten years")
     proto = duration_pb2.Duration()
     proto.FromNanoseconds(round(value * 1000) * 1_000_000)
     return proto
@@ -115,7 +115,7 @@ def pattern(value: str) -> Any:
     """Check a user's regular expression. Return the matcher for a whole value."""
     if len(value) > MAX_PATTERN_CHARACTERS:
         raise InvalidValueError(
-            f"a regular expression is longer than {MAX_PATTERN_CHARACTERS} characters"
+            f"regular expression is longer than {MAX_PATTERN_CHARACTERS} characters"
         )
     return regex(text(value))
 
@@ -127,9 +127,9 @@ def regex(value: str) -> Any:
     try:
         compiled = re2.compile(value, options)
     except re2.error as error:
-        raise InvalidValueError("a regular expression is not valid for RE2") from error
+        raise InvalidValueError("regular expression is not valid for RE2") from error
     if compiled.programsize > MAX_PROGRAM_SIZE:
-        raise InvalidValueError("a regular expression is too large once it is compiled")
+        raise InvalidValueError("regular expression is too large when compiled")
     return regex_pb2.RegexMatcher(regex=value)
 
 
@@ -161,7 +161,7 @@ def _byte(byte: int, space: str) -> str:
 def path(value: str) -> str:
     """Percent-encode the characters of a path that are not permitted in one."""
     if "?" in value or "#" in value:
-        raise InvalidValueError("a path has a question mark or a hash")
+        raise InvalidValueError("path must not contain a question mark or a hash")
     escaped = re.sub(r"%(?![0-9A-Fa-f]{2})", "%25", text(value))
     return quote(escaped, safe="/%:@!$&'()*+,;=~-._")
 

@@ -45,10 +45,10 @@ def unsupported(rates: ir.RateLimits) -> list[str]:
         path = f"rateLimit.local.rules[{index}]"
         attribute = _unsupported_attribute(limit)
         if attribute is not None:
-            why = f"Envoy cannot count by ${attribute}"
+            why = f"Envoy cannot limit by ${attribute}"
             findings.append(left_out("RateLimitPolicy", [policy], f"{path}.key", why))
         elif limit.burst and limit.delay is not None:
-            why = "Envoy lets a burst pass at once"
+            why = "Envoy does not delay a burst"
             findings.append(left_out("RateLimitPolicy", [policy], f"{path}.delay", why))
     return findings
 

@@ -28,7 +28,7 @@ def hostname(value: str) -> str:
 def matched(path: ir.PathMatch) -> str:
     """Return the prefix that a route matched, without its trailing slash."""
     if not isinstance(path, ir.PathPrefix):
-        raise quoting.InvalidValueError("a prefix can only be replaced where one was matched")
+        raise quoting.InvalidValueError("ReplacePrefixMatch requires a PathPrefix match")
     return route_match.decoded(path.value).rstrip("/")
 
 

@@ -70,7 +70,7 @@ def apply(proto: Any, context: Context, route: ir.Route) -> None:
     """Write the filters of a route. Raises InvalidValueError."""
     if route.snippets:
         objects = ", ".join(dict.fromkeys(snippet.name for snippet in route.snippets))
-        raise InvalidValueError(f"{objects}: snippets are in NGINX's language")
+        raise InvalidValueError(f"{objects}: snippets in NGINX syntax are not supported by Envoy")
     filters = [*rate_limits.limits(route.settings.rates), *authentication.guard(context, route)]
     if filters:
         own = matcher_pb2.Matcher(on_no_match=_execute(filters))
@@ -143,7 +143,7 @@ def unsupported(context: Context, route: ir.Route) -> list[str]:
         "buffering.busyBuffersSize": proxy.busy_buffers_size,
         "timeout.connect": proxy.connect,
     }
-    why = "Envoy has no such setting for a route"
+    why = "not supported by Envoy for a route"
     findings = [
         left_out(kind, policies, ", ".join(fields), why)
         for kind, policies, values in (
@@ -153,7 +153,7 @@ def unsupported(context: Context, route: ir.Route) -> list[str]:
         if (fields := [name for name, value in values.items() if value is not None])
     ]
     if client.body_size and client.body_size > BUFFERED:
-        why = "Envoy limits only bodies whose length is stated"
+        why = "Envoy limits only bodies with Content-Length"
         findings.append(left_out("ClientSettingsPolicy", client.policies, "body.maxSize", why))
     return [
         *findings,

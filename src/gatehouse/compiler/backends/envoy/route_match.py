@@ -115,6 +115,6 @@ def _parameter(proto: Any, item: ir.ValueMatch) -> None:
     if item.regex:
         # The expression could match beyond the value.
         raise quoting.InvalidValueError(
-            "Envoy cannot match a regular expression with a query parameter of such a name"
+            "a regular expression for a query parameter of this name is not supported by Envoy"
         )
     proto.headers.append(holds(":path", rf"[^?]*\?(?:[^&]*&)*{name}={pattern}(?:&.*)?"))

@@ -50,7 +50,7 @@ def share(persistence: ir.Persistence) -> Any:
     """
     if persistence.kind == "header":
         raise quoting.InvalidValueError(
-            "Envoy keeps a session named by a header with one backend only, not with several"
+            "session persistence by header with several backends is not supported by Envoy"
         )
     policy = components.RouteAction.HashPolicy()
     policy.cookie.name, policy.cookie.path = f"{persistence.name}-backend", "/"

@@ -33,9 +33,9 @@ _BUFFERS = (
 def guard(context: Context, oidc: Oidc) -> Guard:
     """Return the directives that permit authenticated users only. Raises InvalidValueError."""
     if not context.capabilities.auth_request:
-        raise InvalidValueError("OpenID Connect needs an NGINX with http_auth_request_module")
+        raise InvalidValueError("OpenID Connect requires an NGINX with http_auth_request_module")
     if not context.capabilities.authenticators:
-        raise InvalidValueError("OpenID Connect needs an agent with an authenticator")
+        raise InvalidValueError("OpenID Connect requires an agent with an authenticator")
     party = _party(oidc)
     scope = f"{context.scope}/{party.name}"
 

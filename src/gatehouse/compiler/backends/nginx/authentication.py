@@ -26,7 +26,7 @@ def guard(context: Context, route: str, authentication: ir.Authentication | None
         case ir.Jwt():
             if not context.capabilities.jwt:
                 raise InvalidValueError(
-                    "signed tokens need the module nginx-auth-jwt, or NGINX Plus"
+                    "JWT authentication requires the module nginx-auth-jwt, or NGINX Plus"
                 )
             return _Tokens(f"{context.scope}/{route}").guard(authentication)
         case ir.Oidc():

@@ -28,7 +28,7 @@ def http_version(context: Context, cluster: ir.Cluster) -> list[Directive]:
     if cluster.protocol != "h2c":
         return []
     if not context.capabilities.http2_upstreams:
-        raise InvalidValueError("HTTP/2 to backends needs NGINX 1.29.4 or newer")
+        raise InvalidValueError("HTTP/2 to backends requires NGINX 1.29.4 or newer")
     return [simple("proxy_http_version", "2")]
 
 

@@ -195,12 +195,12 @@ class Generator:
         seen: tuple[Any, ...],
     ) -> Fragment:
         clusters = self._clusters.by_name
-        why = "NGINX does not choose by the destination in a PROXY header; Envoy does"
+        why = "selection by the destination in a PROXY header is not supported by NGINX; use Envoy"
         unsupported = [(f"port/{each.port}", why) for each in gateway.tunnels]
         if not gateway.streams:
             return Fragment((), tuple(unsupported), seen=seen)
         if not self._capabilities.stream_servers:
-            why = "TCP, UDP and TLS listeners need NGINX 1.25.5 or newer"
+            why = "TCP, UDP and TLS listeners require NGINX 1.25.5 or newer"
             unsupported += [(f"port/{each.port}", why) for each in gateway.streams]
             return Fragment((), tuple(unsupported), seen=seen)
         files = [File.make(f"{names.ROOT}/stream.conf", passing.stream_conf(gateway.edge, zone))]

@@ -120,7 +120,7 @@ def _appended(
     if name in headers:
         return value
     if not _PLAIN.fullmatch(name):
-        raise InvalidValueError("a header to add has characters that NGINX ignores")
+        raise InvalidValueError("name of an added header contains characters that NGINX ignores")
     variable = names.variable(scope, "add", name, item.value)
     source = f"http_{name.replace('-', '_')}"
     rows = (simple('""', value), simple("default", f'"${{{source}}},{value[1:-1]}"'))

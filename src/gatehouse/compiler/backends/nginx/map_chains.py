@@ -49,7 +49,7 @@ def chain(scope: str, candidates: Iterable[Candidate], otherwise: str) -> Chain:
     """
     chosen = plan(candidates)
     if chosen.depth > MAX_DEPTH:
-        raise InvalidValueError("more conditions lead to one path than NGINX can nest")
+        raise InvalidValueError("too many conditions for one path: NGINX cannot nest them")
     maps = _Maps(scope)
     destination = _planned(chosen, otherwise, maps)
     return Chain(destination, tuple(maps.by_variable.values()))

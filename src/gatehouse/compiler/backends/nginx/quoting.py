@@ -58,19 +58,19 @@ def map_key(value: str) -> str:
 def header_name(name: str) -> str:
     """Check the name of a header. Raises :class:`InvalidValueError`."""
     if not _HEADER.fullmatch(name):
-        raise InvalidValueError("a header name has characters that NGINX does not take")
+        raise InvalidValueError("header name contains characters that NGINX does not support")
     return _quote(name)
 
 
 def _quote(value: str) -> str:
     if _CONTROL.search(value):
-        raise InvalidValueError("a value has control characters")
+        raise InvalidValueError("value contains control characters")
     if len(value.encode("utf-8", "surrogatepass")) > MAX_TOKEN_BYTES:
-        raise InvalidValueError(f"a value is longer than {MAX_TOKEN_BYTES} bytes")
+        raise InvalidValueError(f"value is longer than {MAX_TOKEN_BYTES} bytes")
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise InvalidValueError("a value is no valid Unicode") from error
+        raise InvalidValueError("value is not valid Unicode") from error
     # A quoted token also un-escapes \t, \r and \n, so that every backslash is doubled.
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

@@ -47,12 +47,12 @@ def whole(pattern: str) -> str:
     """
     if len(pattern) > MAX_PATTERN_CHARACTERS:
         raise InvalidValueError(
-            f"a regular expression is longer than {MAX_PATTERN_CHARACTERS} characters"
+            f"regular expression is longer than {MAX_PATTERN_CHARACTERS} characters"
         )
     if _FOREIGN.search(pattern):
-        raise InvalidValueError("a regular expression uses what RE2 does not know")
+        raise InvalidValueError("regular expression uses syntax that RE2 does not support")
     try:
         re.compile(pattern)
     except re.error as error:
-        raise InvalidValueError(f"a regular expression is not valid: {error.msg}") from error
+        raise InvalidValueError(f"regular expression is not valid: {error.msg}") from error
     return f"^(?=.)(?:{pattern})$"

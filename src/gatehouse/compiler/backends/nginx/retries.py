@@ -71,12 +71,10 @@ def attempts(
 
 def _check(context: Context, retry: ir.Retry) -> None:
     if retry.backoff and not context.capabilities.auth_request:
-        raise InvalidValueError(
-            "a pause between attempts (retry.backoff) needs an NGINX with http_auth_request_module"
-        )
+        raise InvalidValueError("retry.backoff: requires an NGINX with http_auth_request_module")
     if retry.backoff and retry.attempts > MAX_RETRIES_WITH_BACKOFF:
         raise InvalidValueError(
-            f"retry.attempts: NGINX makes at most {MAX_RETRIES_WITH_BACKOFF} with a pause (retry.backoff)"
+            f"retry.attempts: NGINX supports at most {MAX_RETRIES_WITH_BACKOFF} with retry.backoff"
         )
 
 

@@ -49,7 +49,7 @@ def _rewrite(pattern: str, replacement: str) -> Directive:
 
 def _path(value: str) -> str:
     if "?" in value:
-        raise InvalidValueError("a path to rewrite to has a question mark")
+        raise InvalidValueError("path of a rewrite must not contain a question mark")
     return quoting.text(value)
 
 
@@ -90,5 +90,5 @@ def _map(source: str, variable: str, pattern: str, kept: str, otherwise: str) ->
 
 def _matched(path: ir.PathMatch) -> str:
     if not isinstance(path, ir.PathPrefix):
-        raise InvalidValueError("a prefix can only be replaced where one was matched")
+        raise InvalidValueError("ReplacePrefixMatch requires a PathPrefix match")
     return path.value.rstrip("/")

@@ -139,7 +139,9 @@ def _claim(served: Served, claimed: dict[tuple[str, ...], Directive]) -> None:
     for each in served.fixed:
         if claimed.get(each.arguments, each) != each:
             path = each.arguments[-1]
-            raise InvalidValueError(f"the path {path} is another AuthenticationFilter's already")
+            raise InvalidValueError(
+                f"the path {path} is already used by another AuthenticationFilter"
+            )
     claimed.update({each.arguments: each for each in served.fixed})
 
 

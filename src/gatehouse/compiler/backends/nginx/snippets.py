@@ -52,7 +52,7 @@ def syntax_error(text: str) -> str:
         token = _TOKEN.match(text, position)
         line = text.count("\n", 0, position) + 1
         if token is None:
-            return f"line {line}: a quoted text does not end"
+            return f"line {line}: unterminated quoted string"
         position = token.end()
         if token["space"] is not None:
             continue
@@ -61,10 +61,10 @@ def syntax_error(text: str) -> str:
             continue
         depth += {"{": 1, "}": -1}.get(token["end"], 0)
         if depth < 0:
-            return f"line {line}: a block ends that has not begun"
+            return f"line {line}: unexpected end of a block"
         if (token["end"] == "}") == in_directive:
             return f"line {line}: unexpected {token['end']}"
         in_directive = False
     if depth:
-        return "a block does not end"
-    return "the last directive does not end with ;" if in_directive else ""
+        return "unterminated block"
+    return "last directive must end with ;" if in_directive else ""

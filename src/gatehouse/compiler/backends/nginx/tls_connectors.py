@@ -28,7 +28,7 @@ def connected(cluster: ir.Cluster) -> bool:
 def check(capabilities: Capabilities, clusters: Iterable[ir.Cluster]) -> None:
     """Raise InvalidValueError if a cluster needs a connector and the agent has none."""
     if not capabilities.connectors and any(connected(cluster) for cluster in clusters):
-        raise InvalidValueError("subjectAltNames of backends need an agent with a connector")
+        raise InvalidValueError("subjectAltNames of backends require an agent with a TLS connector")
 
 
 def socket(cluster: ir.Cluster, endpoint: ir.Endpoint) -> str:

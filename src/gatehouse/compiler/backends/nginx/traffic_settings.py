@@ -17,7 +17,7 @@ _DIGITS = "0123456789"
 def unsupported(settings: ir.Settings, capabilities: Capabilities) -> list[str]:
     """Return the settings that this NGINX does not support."""
     if settings.client.keepalive_min_timeout is not None and not capabilities.keepalive_min_timeout:
-        return ["keepAlive.minTimeout needs NGINX 1.27.4 or newer"]
+        return ["keepAlive.minTimeout: requires NGINX 1.27.4 or newer"]
     return []
 
 

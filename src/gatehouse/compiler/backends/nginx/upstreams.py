@@ -114,7 +114,7 @@ def unsupported(settings: UpstreamSettings, capabilities: Capabilities) -> list[
         needs = "NGINX Plus"
     elif "least_time" in settings.balancing and not capabilities.least_time:
         needs = "NGINX 1.31.0 or newer"
-    return [f"loadBalancingMethod {settings.balancing} needs {needs}"] if needs else []
+    return [f"loadBalancingMethod {settings.balancing} requires {needs}"] if needs else []
 
 
 def balancing(settings: UpstreamSettings, capabilities: Capabilities) -> list[Directive]:

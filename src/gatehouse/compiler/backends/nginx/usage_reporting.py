@@ -42,4 +42,6 @@ def unsupported(reports: UsageReports | None, capabilities: Capabilities) -> lis
     """Return the settings that this NGINX Plus does not support."""
     if reports is None or not capabilities.licensed or capabilities.usage_proxy:
         return []
-    return ["usage reports by a proxy need NGINX Plus R34 or newer"] if reports.proxy else []
+    return (
+        ["usage reports through a proxy require NGINX Plus R34 or newer"] if reports.proxy else []
+    )

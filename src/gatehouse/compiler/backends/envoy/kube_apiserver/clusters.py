@@ -108,7 +108,7 @@ def reachable(cluster: ir.ApiCluster) -> list[ir.Server]:
 def unsupported(cluster: ir.ApiCluster) -> list[str]:
     """Return the servers that Envoy does not support."""
     other = [server.name for server in cluster.servers if server.path != prefix(cluster)]
-    return [f"servers: {name} has another path than the first server" for name in other]
+    return [f"servers: {name}: path must be the same as that of the first server" for name in other]
 
 
 def _is_name(host: str) -> bool:

@@ -112,7 +112,7 @@ def _unsupported(cluster: str, seen: tuple[Any, ...]) -> Unsupported:
     cluster_, token = seen
     reasons = clusters.unsupported(cluster_)
     if cluster_.token and not token:
-        reasons = [*reasons, "clientConfig.bearerToken: there is no such secret"]
+        reasons = [*reasons, "clientConfig.bearerToken: secret not found"]
     return tuple((names.api(cluster), each) for each in reasons)
 
 
@@ -121,7 +121,7 @@ def _port(listener: ir.ApiListener, gateway: ir_gateway.Gateway, seen: tuple[Any
     for cluster in listener.clusters:
         # Without a certificate there is no chain: handshakes fail.
         if not filter_chains.certificates(listener, cluster):
-            unsupported.append((names.unserved(cluster.name), "there is no certificate to show"))
+            unsupported.append((names.unserved(cluster.name), "no server certificate"))
             continue
         try:
             chains.append(filter_chains.cluster_chain(listener, cluster, gateway.edge))

@@ -74,7 +74,9 @@ def counter(endpoint: str) -> Resource:
     try:
         socket_address = address(host, int(port))
     except ValueError as error:
-        raise quoting.InvalidValueError("the address of the shared counter has no port") from error
+        raise quoting.InvalidValueError(
+            "address of the rate limit service must be host:port"
+        ) from error
     proto = _static(names.counter(endpoint), socket_address)
     try:
         ipaddress.ip_address(host)

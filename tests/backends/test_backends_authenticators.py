@@ -1,4 +1,4 @@
-"""Routes whose users only an authenticator can know, where there is none."""
+"""Routes that require an authenticator, on agents without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an NGINX and its agent can do, from what they say."""
+"""Capabilities of an NGINX and its agent, from their reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backends whose certificates only a connector can check, where there is none."""
+"""Backends whose certificates require a TLS connector, on agents without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans of decisions lead where asking one candidate after another leads, whatever is asked."""
+"""Decision plans select the same candidate as evaluating one candidate after another."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REQUESTED = (
 
 
 class Nginx:
-    """Maps as NGINX evaluates them, with how deep it went."""
+    """Evaluates maps as NGINX does, and records the nesting depth."""
 
     def __init__(self, maps: tuple[Directive, ...], variables: dict[str, str]) -> None:
         self._maps = {each.arguments[1]: each for each in maps}
@@ -67,7 +67,7 @@ class Nginx:
 
 
 def _matches(pattern: str, value: str) -> re.Match[str] | None:
-    """NGINX's expressions see bytes, and name groups as Perl does."""
+    """NGINX's expressions match bytes, and name groups as Perl does."""
     text = pattern.replace("(?<gh", "(?P<gh").encode().decode("latin-1")
     return re.search(text, value.encode().decode("latin-1"))
 
@@ -111,7 +111,7 @@ def _candidates(rng: random.Random) -> list[Candidate]:
         match = _match(rng, words)
         while alike and [h.name for h in match.headers] != [h.name for h in first.headers]:
             match = _match(rng, words)
-        # A value that is looked at in parts takes variables that only PCRE can name.
+        # A value that is compared in parts uses variables that only PCRE can name.
         held = tuple(each for each in conditions(match) if "(?<" not in each.pattern)
         found.append(Candidate(f"@{number}", held))
     return found

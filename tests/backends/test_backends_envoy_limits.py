@@ -1,4 +1,4 @@
-"""Values that are longer than Envoy's rules allow: a finding each, and nothing Envoy rejects."""
+"""Values beyond the limits of Envoy's API are findings, and Envoy accepts the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kube-apiservers behind one Envoy: who is reached by which name or destination, and from where."""
+"""Kube-apiservers behind one Envoy: selection by SNI or destination, restricted by source."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def authority() -> Iterator[Authority]:
 
 @pytest.fixture
 def trust(authority: Authority) -> ssl.SSLContext:
-    """Of clients that look at the authority only: the same server may have any name."""
+    """TLS context that verifies only the CA: the same server may have any name."""
     made = ssl.create_default_context(cafile=str(authority.file))
     made.check_hostname = False
     return made
@@ -205,7 +205,8 @@ async def test_a_header_is_read_of_trusted_proxies_alone(
 async def test_a_listed_name_has_no_cluster_that_others_could_be_led_to(
     authority: Authority, trust: ssl.SSLContext
 ) -> None:
-    """Whatever Envoy takes first of a change: the shared chain leads to ``sni/…`` only."""
+    """The order of updates in Envoy does not matter: the shared chain selects ``sni/…`` clusters
+    only."""
     async with servers(authority, "b") as (b,):
         hosts = [named(""), named("api.b.test", "b", sources=("127.0.9.0/24",))]
         async with serving(outside(hosts, b)) as served:
@@ -245,7 +246,7 @@ async def test_the_destination_in_the_header_decides_and_nothing_else_is_let_in(
     authority: Authority, trust: ssl.SSLContext, header: bytes, server: str
 ) -> None:
     async with servers(authority, "a", "b") as (a, b), serving(inside(WANTED, a, b)) as served:
-        # The name in the handshake, if there is any, means nothing here.
+        # An SNI, if any, has no effect here.
         for sni in (None, "kubernetes.default.svc.cluster.local"):
             assert await asked((served.address, 8443), trust, sni, header=header) == server
 
@@ -349,8 +350,11 @@ async def test_connections_are_refused_while_there_is_no_endpoint_and_spread_ove
 def _worlds(
     kept: list[Server], spare: Server, number: int
 ) -> tuple[list[L4Host], list[Destination]]:
-    """Give what there is after so many changes, beside what is kept: names with and without list,
-    wide ones that cover none of those, destinations."""
+    """Return the hosts and destinations after so many changes, beside the constant ones.
+
+    They have hostnames with and without sources, wildcards that cover none of those, and
+    destinations.
+    """
     hosts = [named(""), *(named(f"api.{each.name}.test", each.name) for each in kept)]
     wanted = [Destination(f"10.8.0.{n}", 443, each.name) for n, each in enumerate(kept)]
     for back in range(number % 7):
@@ -367,14 +371,14 @@ def _worlds(
 async def test_nobody_is_cut_while_names_come_and_go_and_after_envoy_drained_them(
     authority: Authority, trust: ssl.SSLContext
 ) -> None:
-    """200 connections, 100 changes in 10 s, and Envoy ends what it drains after a second."""
+    """200 connections, 100 changes in 10 s; Envoy closes drained connections after a second."""
     async with servers(authority, "a", "b", "spare", "moved") as (a, b, spare, moved):
 
         def after(number: int) -> ir_gateway.Gateway:
             hosts, wanted = _worlds([a, b], spare, number)
             ends = spare.endpoint, moved.endpoint
             rotating = ir.Cluster("spare", (ends[number % 2],), "tcp")
-            # Where kept connections go is rotated, too.
+            # The destination of the open connections changes too.
             first = ir.Cluster("a", tuple(sorted((a.endpoint, ends[1])[: 1 + number % 2])), "tcp")
             return ir_gateway.Gateway(
                 "ns/gw",
@@ -406,7 +410,7 @@ async def test_nobody_is_cut_while_names_come_and_go_and_after_envoy_drained_the
 async def test_a_removed_chain_ends_its_own_connections_only(
     authority: Authority, trust: ssl.SSLContext
 ) -> None:
-    """The other way round: what the test above sees, if a connection is cut."""
+    """Control for the test above: how it looks if a connection is closed."""
     async with servers(authority, "a", "b") as (a, b):
         hosts = [named("api.a.test", "a"), named("api.b.test", "b", sources=("127.0.0.0/8",))]
         async with serving(outside(hosts, a, b), drain=1) as served:

@@ -1,4 +1,4 @@
-"""TLS and streams on Envoy: whose certificate, which backend, and what a renewal does."""
+"""TLS and L4 listeners on Envoy: selection of certificates and backends, and renewals."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def status(
 
 
 async def shown(served: Served, trust: ssl.SSLContext, sni: str) -> str:
-    """Give the common name of the certificate that is shown for a name; empty if none is."""
+    """Return the common name of the server certificate for an SNI; empty if there is none."""
     try:
         _, writer = await asyncio.open_connection(
             served.address, 8443, ssl=trust, server_hostname=sni
@@ -104,7 +104,7 @@ async def test_the_name_of_a_handshake_chooses_certificate_and_listener(
         assert await status(served, trust, "a.w.test", "a.w.test") == 202
         assert await status(served, trust, "b.w.test", "a.w.test") == 201
         assert await status(served, trust, "one.test", "one.test") == 203
-        # RFC 9110, 15.5.20: the handshake was for another listener.
+        # RFC 9110, 15.5.20: the connection was opened for another listener.
         assert await status(served, trust, "one.test", "a.w.test") == 421
         assert await status(served, trust, "nobody.test", "a.w.test") == 404
 
@@ -192,13 +192,13 @@ async def test_backends_prove_who_they_are(authority: Authority, directory: Path
         )  # fmt: skip
         async with serving(gateway) as served:
             for path, (_, expected) in cases.items():
-                # TLS 1.3 tells a client only later that its certificate is missed.
+                # With TLS 1.3 a client learns later that its certificate is missing.
                 assert (await served.ask("a.test", path))[0] == expected, path
 
 
 @contextlib.asynccontextmanager
 async def greeting(text: bytes) -> AsyncIterator[ir.Endpoint]:
-    """Run a backend that says something at once."""
+    """Run a backend that sends text at once."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(text)
@@ -244,7 +244,7 @@ async def test_https_passed_and_ended_tls_share_a_port(authority: Authority) -> 
 
 
 class _Datagrams(asyncio.DatagramProtocol):
-    """Answers with a text, or keeps what comes."""
+    """Answers with a text, or collects received datagrams."""
 
     def __init__(self, text: bytes = b"") -> None:
         self.text = text

@@ -1,4 +1,4 @@
-"""What Envoy does with the resources that it is given, and what of them a change concerns."""
+"""Traffic through a real Envoy with generated resources, and the scope of changes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_the_most_specific_name_answers_however_it_is_written() -> None:
         "a.example": 201, "A.Example": 201, "a.example:81": 201, "A.EXAMPLE:8080": 201,
         "z.example": 202, "Z.Z.EXAMPLE:1": 202, "y.b.example": 203, "b.example": 202,
         "example": 204, "[::1]:80": 204, "10.0.0.1": 204,
-        # What the most specific name does not have no other name has for it.
+        # No other hostname serves what the most specific one does not have.
         "x.b.example": 404, "X.B.example:8080": 404,
     }  # fmt: skip
     async with serving(plain(hosts)) as served:

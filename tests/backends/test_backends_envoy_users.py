@@ -1,4 +1,4 @@
-"""Routes on Envoy whose users only an authenticator can know: what they need, and where none is."""
+"""Routes on Envoy that require an authenticator: its configuration, and agents without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much, and by whom: policies, flow schemas and health, counted exactly with two workers."""
+"""Dispatch policies, flow schemas and health, counted exactly with two workers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rule(**fields: ir.Names) -> ir.Rule:
 
 
 async def spread(two: World, count: int, target: str, clients: int = 12) -> list[Answer]:
-    """Ask so often at the same time, on connections of their own, which both workers have."""
+    """Send so many concurrent requests, on separate connections that both workers have."""
     alice = two.client("alice")
     connections = [await two.connect(alice) for _ in range(clients)]
 
@@ -55,7 +55,7 @@ async def test_so_many_at_a_time_and_no_more(two: World) -> None:
         async with asyncio.timeout(20):
             while two.upstream.busy < 5 or sum(each.done() for each in asking) < 25:
                 await asyncio.sleep(0.02)
-        # Long-running requests are not counted, and go on.
+        # Long-running requests are not counted, and continue.
         watch = await two.connect(alice)
         watch.send("/api/v1/pods?watch=true", "GET")
         assert (await watch.head())[0] == 200
@@ -101,7 +101,7 @@ async def test_a_bucket_is_one_for_all_workers_and_policies_of_a_schema(two: Wor
     assert refused.said["message"].endswith("name=s,type=TokenBucket,qps=1,burst=20)")
     events = await two.ask(two.client("alice"), "/api/v1/events")
     assert (events.status, "retry-after" in events.headers) == (429, False)
-    # Another policy is no new bucket.
+    # Another policy does not get another token bucket.
     changed = await two.serve(two.cluster(rest, **limits))
     assert f"flow/{HOST}/s" not in {name for _, name in changed}
     assert {each.status for each in await spread(two, 12, "/version")} <= {429, 200}

@@ -1,4 +1,4 @@
-"""Who asks, on Envoy in front of kube-apiservers: certificates, a reviewer, hostile headers."""
+"""Authentication on Envoy before kube-apiservers: certificates, reviewer, hostile headers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def who(answer: Answer) -> tuple[str, list[str]]:
 
 
 def status(answer: Answer) -> tuple[int, str]:
-    """Code and reason, of a Status that says both."""
+    """Return the code and reason of a Status, which must agree with the response."""
     said = answer.said
     assert (said["kind"], said["apiVersion"], said["status"]) == ("Status", "v1", "Failure")
     assert said["code"] == answer.status
@@ -109,7 +109,7 @@ async def test_no_client_is_taken_for_another_connection(one: World) -> None:
         await each.ask("/api/v1/pods")
     bob, nobody = await one.connect(one.client("bob")), await one.connect(one.client())
     for number in range(64):
-        # As Envoy says it to the script, with every number that connections have had by now.
+        # As Envoy passes it to the script, with every connection ID used so far.
         said = ("X-Gh-Scope", f":api/{PORT}/{HOST}:{number}")
         assert who(await bob.ask("/api/v1/pods", "GET", said, said))[0] == "bob"
         assert who(await nobody.ask("/api/v1/pods", "GET", said))[0] == "system:anonymous"
@@ -176,7 +176,7 @@ async def test_a_new_lifetime_counts_for_answers_that_are_kept(one: World) -> No
     ]
 
     async def asked() -> list[tuple[str, str, str]]:
-        """Give what the reviewer is asked while each question is put twice."""
+        """Return the requests to the reviewer while each client request is sent twice."""
         one.reviewer.asked.clear()
         for context, header, code in (*questions, *questions):
             assert (await one.ask(context, "/api/v1/pods", "GET", header)).status == code
@@ -207,7 +207,7 @@ async def test_who_shows_nothing_is_anonymous_only_where_that_is_allowed(one: Wo
     basic = ("Authorization", "Basic " + base64.b64encode(b"a:b").decode())
     assert status(await one.ask(one.client(), "/version", "GET", basic))[0] == 401
     assert who(await one.ask(one.client("alice")))[0] == "alice"
-    # A certificate that proves nothing is no obstacle to a token.
+    # A certificate that is not verified does not prevent authentication by token.
     doubtful = one.client("m", authority=one.strangers)
     assert who(await one.ask(doubtful, "/version", "GET", BEARER))[0] == "me"
 
@@ -229,7 +229,7 @@ async def test_nothing_a_client_says_of_itself_reaches_servers(one: World) -> No
         assert seen == {
             "impersonate-user", "impersonate-group", "host", "x-forwarded-for", "x-forwarded-proto"
         }  # fmt: skip
-        # However many names of headers clients make up, those that count stay known.
+        # Relevant headers are still recognised, however many header names clients use.
         for start in (0, 400):
             names = [(f"X-{turn}-{n}", "v") for n in range(start, start + 400)]
             found = await one.ask(alice, "/api/v1/pods", "GET", *names)
@@ -343,7 +343,7 @@ async def test_an_address_as_host_leaves_the_choice_to_the_handshake(one: World)
         found = await one.ask(alice, "/version", host=host)
         assert who(found) == ("alice", ["system:authenticated"])
         assert found.values("host") == [host]
-        # Each cluster has its own authorities for clients, whatever Host says.
+        # Each cluster has its own client CAs, regardless of Host.
         assert (await one.ask(eve, "/version", host=host)).status == 401
         assert (await one.ask(alice, "/version", sni="b.kube.test", host=host)).status == 401
         assert who(await one.ask(eve, "/version", sni="b.kube.test", host=host))[0] == "eve"
@@ -376,7 +376,7 @@ async def test_a_websocket_may_bring_its_token_as_a_protocol(
     )  # fmt: skip
     assert found.status == expected[0]
     if found.status == 200:
-        # What answers an upgrade with 200 has its body taken away by Envoy.
+        # Envoy removes the body of a response that answers an upgrade with 200.
         [(_, _, headers)] = one.upstream.seen
         assert [v for k, v in headers if k == "impersonate-user"] == [expected[1]]
         assert "bearer" not in dict(headers)["sec-websocket-protocol"]

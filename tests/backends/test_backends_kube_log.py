@@ -1,4 +1,4 @@
-"""The access log of a real Envoy: who asked for what, where a policy wants that logged."""
+"""The access log of a real Envoy, for requests of logged policies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a real Envoy counts of requests for kube-apiservers, and that it has an end."""
+"""Metrics of a real Envoy for requests to kube-apiservers, and their bounds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Series = dict[str, float]
 
 
 async def counted(one: World, family: str) -> Series:
-    """Ask as an agent asks; give the values of a family by their labels."""
+    """Scrape like an agent; return the values of a metric family by labels."""
     path = f"http://envoy/stats/prometheus?usedonly&filter={quote(FAMILIES, safe='')}"
     connector = aiohttp.UnixConnector(str(one.directory / "admin.sock"))
     async with (
@@ -46,7 +46,7 @@ async def counted(one: World, family: str) -> Series:
 
 
 async def until(one: World, family: str, expected: Series) -> None:
-    """Wait for a family to be just this: what ends is counted after its client has the answer."""
+    """Wait until a family has exactly these values: requests are counted after their response."""
     found: Series = {}
     try:
         async with asyncio.timeout(20):
@@ -99,7 +99,7 @@ async def test_requests_have_labels_that_clients_cannot_make_up(one: World) -> N
     for _, _, verb, _ in REQUESTS:
         key = labels(cluster=HOST, verb=verb)
         verbs[key] = verbs.get(key, 0.0) + 1
-    # Envoy adds up what its workers measured every five seconds.
+    # Envoy aggregates the histograms of its workers every five seconds.
     await until(one, "request_seconds_count", verbs)
     buckets = await counted(one, "request_seconds_bucket")
     listed = labels(cluster=HOST, verb="list")
@@ -116,7 +116,7 @@ async def test_codes_are_those_that_clients_get(one: World) -> None:
     path = "/api/v1/namespaces/n/pods/refused/attach"
     assert (await one.ask(one.client("alice"), path, "GET", *upgrade)).status == 403
     await until(one, "requests_total", {about(one, "connect", "pods/attach", "403"): 1})
-    # A server said so, not the gateway.
+    # This code came from a server, not from the gateway.
     assert await counted(one, "refusals_total") == {}
 
 
@@ -183,7 +183,7 @@ async def test_what_takes_long_is_told_while_it_does(
         labels(cluster=HOST, schema="s", server=server): 1.0,
     }
     await until(one, "requests_in_flight", flight)
-    # It is counted once, however many periods it lasts; and is no request that ended, nor logged.
+    # It is counted once, regardless of its periods; it is neither a finished request nor logged.
     await asyncio.sleep(1.5)
     assert await counted(one, "requests_long_running") == {watching: 2, waiting: 1}
     assert await counted(one, "requests_total") == {}

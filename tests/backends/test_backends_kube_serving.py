@@ -58,14 +58,14 @@ async def test_upgrades_are_streams_of_bytes(one: World, kind: str, schema: str)
     [(_, _, seen)] = one.upstream.seen
     assert ("impersonate-user", "alice") in seen
     assert one.upstream.connections == {"h2": 0, "http/1.1": 1}
-    # It goes on while everything about its cluster changes.
+    # It continues while everything about its cluster changes.
     await one.serve(one.cluster(denied=True, servers=(), token="t"), secrets=token("x"))
     session.writer.write(b"still there")
     assert await session.reader.readexactly(11) == b"still there"
 
 
 async def test_what_a_server_gives_up_says_nothing_about_the_server(one: World) -> None:
-    """A command that ended, or a log that was cut, is no reason to ask a server nothing more."""
+    """A finished command or a cut log must not eject a server."""
     await one.serve(one.cluster())
     alice = one.client("alice")
     exec_ = "/api/v1/namespaces/n/pods/p/exec?command=ls"
@@ -87,7 +87,7 @@ async def test_what_a_server_gives_up_says_nothing_about_the_server(one: World) 
 
 
 async def test_the_last_server_is_asked_whatever_becomes_of_connections(one: World) -> None:
-    """Nobody else could answer; checks alone say that it is gone."""
+    """No other server could answer; only health checks can make it unhealthy."""
     cut, writers = False, list[asyncio.StreamWriter]()
 
     async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -357,7 +357,7 @@ async def test_no_connection_takes_away_what_is_said_of_its_requests(one: World,
     for more in ([], [("Upgrade", "websocket")]):
         connection = ("Connection", f"{name}, upgrade" if more else name)
         found = await one.ask(one.client("alice"), "/version", "GET", connection, *more)
-        # At worst there is no answer: never as another, never as nobody.
+        # At worst there is no response: never as another user, never as anonymous.
         assert found.status in (200, 400, 403, 503)
     for _, _, headers in one.upstream.seen:
         assert [value for key, value in headers if key == "impersonate-user"] == ["alice"]
@@ -394,7 +394,7 @@ async def test_as_many_connections_as_the_servers_streams_ask_for(
     await one.serve(one.cluster(streams=streams))
     alice = one.client("alice")
     clients = [await one.connect(alice) for _ in range(300)]
-    # All at once, while there is no connection to the server that could have told its limit.
+    # All at once, while no connection has received the server's limit.
     asking = [asyncio.create_task(each.ask("/slow")) for each in clients]
     async with asyncio.timeout(30):
         while one.upstream.busy < len(clients) and not any(each.done() for each in asking):

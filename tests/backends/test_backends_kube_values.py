@@ -1,4 +1,4 @@
-"""Values from objects, however hostile: none is more than a value, and decisions are the IR's."""
+"""Hostile values from objects stay values, and decisions agree with the IR."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_every_value_is_written_or_refused_with_a_finding(
     assert {where for where, _ in made.unsupported} <= {f"api/{name}", f"api/{name}/served"}
     again = envoy.Generator(envoy.Capabilities()).generate(gateway(cluster))
     assert made.resources.version == again.resources.version
-    # What is of an object is never text of the script.
+    # No value of an object is part of the script's text.
     ports = made.resources.by_type.get(LISTENER, {})
     scripts = {each.body.count(b"function envoy_on_request") for each in ports.values()}
     assert scripts <= {0, 1}
@@ -71,7 +71,7 @@ def test_what_no_request_can_have_is_left_out() -> None:
     rule = ir.Rule(verbs=ir.Names(("\ud800", "a\0b", "get"), ("\0",), ("\ud801",)))
     expected = {"exact": ["get"], "prefixes": [], "endings": [], "others": False}
     assert verbs(rule) == expected
-    # A set of nothing that can be is the set of nothing, or of everything.
+    # A set of impossible names equals the empty set, or everything if negated.
     for others in (False, True):
         rule = ir.Rule(verbs=ir.Names(("\ud800",), others=others))
         assert verbs(rule) is others

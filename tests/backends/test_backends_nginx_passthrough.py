@@ -1,4 +1,4 @@
-"""Kube-apiservers behind one NGINX: names pass through, and a list of sources holds."""
+"""Kube-apiservers behind one NGINX: TLS passthrough by SNI, restricted by source."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def serving(gateway: ir_gateway.Gateway) -> AsyncIterator[None]:
         )
         try:
             async with asyncio.timeout(30):
-                # Workers are there once it has written its own number.
+                # Workers run once the master has written its PID file.
                 while not (directory / "pid").exists():
                     await asyncio.sleep(0.02)
             yield

@@ -1,4 +1,4 @@
-"""Settings of policies as directives, and snippets as text that ends nothing around it."""
+"""Policy settings as directives, and snippets that cannot close the block around them."""
 
 from __future__ import annotations
 

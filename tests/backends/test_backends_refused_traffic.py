@@ -1,4 +1,4 @@
-"""What a real proxy does where a route has no backend, or a filter that is refused."""
+"""Real proxies with routes without a backend, or with an unsupported filter."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MISSING = {"name": "missing", "port": 80}
 async def served(
     runner: Runner, kind: str, rules: list[Object], endpoint: int, directory: Path
 ) -> AsyncIterator[str]:
-    """Serve a route to the endpoint's port; give the proxy's address."""
+    """Serve a route to the endpoint's port; yield the proxy's address."""
     address = f"127.{random.randint(20, 250)}.{random.randint(0, 255)}.1"
     found = engine(kind, rules, port=PORT)
     labels = {"kubernetes.io/service-name": "s"}
@@ -53,7 +53,7 @@ async def served(
 
 
 async def called(address: str, method: str = "/pkg.Service/Call") -> grpc.StatusCode:
-    """Make a call; give the status that the client sees."""
+    """Call a method; return the status that the client receives."""
     async with grpc.aio.insecure_channel(f"{address}:{PORT}") as channel:
         try:
             call: Any = channel.unary_unary(method)
@@ -64,7 +64,7 @@ async def called(address: str, method: str = "/pkg.Service/Call") -> grpc.Status
 
 
 async def plain(address: str, request: bytes) -> bytes:
-    """Send bytes; give what comes until the proxy closes the connection."""
+    """Send bytes; return the response until the proxy closes the connection."""
     reader, writer = await asyncio.open_connection(address, PORT)
     writer.write(request)
     answer = await asyncio.wait_for(reader.read(), 30)
@@ -84,7 +84,7 @@ async def test_a_call_without_a_usable_backend_is_unavailable(
         assert await called(address) is grpc.StatusCode.UNAVAILABLE
         assert await called(address, "/pkg.Service/Call.html") is grpc.StatusCode.UNAVAILABLE
         request = b"GET /a/b HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
-        # Who makes no call is not told that it was one.
+        # A client without gRPC gets an HTTP status.
         assert (await plain(address, request)).startswith(b"HTTP/1.1 503 ")
 
 

@@ -1,4 +1,4 @@
-"""The licence of NGINX Plus and its reports: who is told, and what nobody can put in between."""
+"""Licence and usage reporting of NGINX Plus, and snippets that replace it."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Fragment(msgspec.Struct, Generic[I], frozen=True):
     unsupported: Unsupported = ()
     uses: frozenset[str] = frozenset()
     """Dependencies on clusters, as keys of the back end."""
-    seen: tuple[Any, ...] = ()
+    inputs: tuple[Any, ...] = ()
     """Inputs that the items were generated from."""
     needs: frozenset[Any] = frozenset()
     """Items outside of this fragment that it needs; other fragments may need them too."""

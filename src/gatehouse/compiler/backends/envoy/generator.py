@@ -181,17 +181,17 @@ class Generator:
         bundles = {each.name: each for each in gateway.trust}
         planned: dict[str, tuple[Any, Callable[[], Resource]]] = {}
         for name, source in (*secret_names.certificates(ports), *kubernetes.certificates(gateway)):
-            if (found := certificates.get(source)) is not None:
-                planned[name] = (found, partial(secrets.certificate, name, found))
+            if (certificate := certificates.get(source)) is not None:
+                planned[name] = (certificate, partial(secrets.certificate, name, certificate))
         for name, source, optional in (*secret_names.trust(gateway), *kubernetes.trust(gateway)):
             bundle = bundles.get(source)
             if bundle is not None or optional:
                 build = partial(secrets.trust, name, bundle, optional=optional)
                 planned[name] = ((bundle, optional), build)
-        for name, (seen, make) in planned.items():
+        for name, (inputs, make) in planned.items():
             known = self._fragments.get(f"secret/{name}")
-            if known is None or known.seen != (seen,):
-                self._fragments.put(f"secret/{name}", Fragment((make(),), seen=(seen,)))
+            if known is None or known.inputs != (inputs,):
+                self._fragments.put(f"secret/{name}", Fragment((make(),), inputs=(inputs,)))
         self._drop_unplanned("secret", {f"secret/{name}" for name in planned})
 
     def _drop_unplanned(self, kind: str, keys: set[str]) -> None:
@@ -204,12 +204,12 @@ class Generator:
         """Plan the virtual hosts of all ports."""
         self._drop_hosts(self._hosts.keys() - {each.port for each in gateway.listeners})
         for listener in gateway.listeners:
-            apart = gateway.edge.sni_host_validation and listener.protocol == "HTTPS"
+            per_listener = gateway.edge.sni_host_validation and listener.protocol == "HTTPS"
             hosts = self._hosts.get(listener.port)
-            if hosts is None or hosts.apart != apart:
+            if hosts is None or hosts.per_listener != per_listener:
                 self._drop_hosts({listener.port})
                 hosts = self._hosts[listener.port] = Hosts(
-                    self._fragments, listener.port, apart=apart
+                    self._fragments, listener.port, per_listener=per_listener
                 )
             scheme = "https" if listener.protocol == "HTTPS" else "http"
             served = msgspec.structs.replace(context, scheme=scheme)
@@ -220,7 +220,7 @@ class Generator:
         it."""
         moves = self._fragments.moves if self._capabilities.authenticators else 0
         known = self._fragments.get("authenticator")
-        if (known.seen if known is not None else (0,)) == (moves,):
+        if (known.inputs if known is not None else (0,)) == (moves,):
             return
         filters: dict[Basic | Oidc, list[str]] = {}
         for filter_, route in sorted(
@@ -228,7 +228,7 @@ class Generator:
         ):
             filters.setdefault(filter_, []).append(route)
         resources_ = tuple(ext_authz.resources(filters, secrets))
-        self._fragments.put("authenticator", Fragment(resources_, seen=(moves,)))
+        self._fragments.put("authenticator", Fragment(resources_, inputs=(moves,)))
 
     def _drop_hosts(self, ports: Iterable[int]) -> None:
         for port in ports:
@@ -251,21 +251,21 @@ class Generator:
             used = {share.cluster for s in port.streams for h in s.hosts for share in h.backends}
             # UDP uses the endpoints of several clusters; others depend on cluster names only.
             ends = [known.get(name) for name in sorted(used)] if port.family == "udp" else []
-            seen = (port, used & known.keys(), ends)
+            inputs = (port, used & known.keys(), ends)
             before = self._fragments.get(key)
-            if before is None or before.seen != seen:
-                self._fragments.put(key, _port(port, known, seen))
+            if before is None or before.inputs != inputs:
+                self._fragments.put(key, _port(port, known, inputs))
         self._drop_unplanned("port", keys)
 
 
-def _port(port: listeners.Port, known: dict[str, ir.Cluster], seen: tuple[Any, ...]) -> Fragment:
+def _port(port: listeners.Port, known: dict[str, ir.Cluster], inputs: tuple[Any, ...]) -> Fragment:
     try:
         resources_ = [listeners.listener(port, known)]
         if port.family == "udp":
             resources_ += l4.mixed(port.number, next(iter(port.streams[0].hosts)), known)
     except InvalidValueError as error:
-        return Fragment((), ((f"port/{port.number}", str(error)),), seen=seen)
-    return Fragment(tuple(resources_), seen=seen)
+        return Fragment((), ((f"port/{port.number}", str(error)),), inputs=inputs)
+    return Fragment(tuple(resources_), inputs=inputs)
 
 
 def _common(gateway: ir_gateway.Gateway, snippets: Counter[str]) -> Unsupported:

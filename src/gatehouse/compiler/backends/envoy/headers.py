@@ -19,10 +19,10 @@ MAX_CHANGES = 950
 each, including those that the compiler adds."""
 
 
-def option(name: str, value: str, *, append: bool = False, kept: bool = False) -> Any:
+def option(name: str, value: str, *, append: bool = False, keep_empty: bool = False) -> Any:
     """Return the option that sets or appends a header; ``value`` may contain Envoy's format.
 
-    ``kept``: set it also if the value is empty. Never pass unescaped user input. Raises
+    ``keep_empty``: set it also if the value is empty. Never pass unescaped user input. Raises
     InvalidValueError for a header that is too long.
     """
     quoting.limited(name, quoting.MAX_HEADER_BYTES, "the name of a header")
@@ -30,7 +30,7 @@ def option(name: str, value: str, *, append: bool = False, kept: bool = False) -
     return base_pb2.HeaderValueOption(
         header=base_pb2.HeaderValue(key=name, value=value),
         append_action=_APPEND if append else _OVERWRITE,
-        keep_empty_value=kept,
+        keep_empty_value=keep_empty,
     )
 
 
@@ -85,7 +85,10 @@ def apply(proto: Any, kind: str, edit: ir.HeaderEdit) -> None:
 def _options(items: Iterable[ir.HeaderValue], *, append: bool) -> list[Any]:
     return [
         option(
-            quoting.changed_header(item.name), quoting.literal(item.value), append=append, kept=True
+            quoting.changed_header(item.name),
+            quoting.literal(item.value),
+            append=append,
+            keep_empty=True,
         )
         for item in items
     ]

@@ -17,16 +17,16 @@ from gatehouse.compiler.ir import http as ir
 class Hosts:
     """Virtual hosts of a port: one scope per exact hostname, one for all others of a listener."""
 
-    def __init__(self, fragments: Fragments, port: int, *, apart: bool) -> None:
-        """``apart``: hostnames belong to the listener selected by SNI, and are looked up per
+    def __init__(self, fragments: Fragments, port: int, *, per_listener: bool) -> None:
+        """``per_listener``: hostnames belong to the listener selected by SNI, and are looked up per
         listener."""
         self._fragments = fragments
         self._port = port
-        self.apart = apart
+        self.per_listener = per_listener
         self._tracker: ChangeTracker[ir.VirtualHost] = ChangeTracker()
         self._exact: dict[str, ir.VirtualHost] = {}
         self._inexact: dict[str, dict[str, ir.VirtualHost]] = {}
-        """Hosts without an exact hostname, by listener (if ``apart``) and hostname."""
+        """Hosts without an exact hostname, by listener (if ``per_listener``) and hostname."""
         self._wide_keys: set[str] = set()
         self.chains = Chains()
 
@@ -67,7 +67,7 @@ class Hosts:
         return self._tracker.follow(())[1]
 
     def _plan_wide(self, context: Context, stale: set[str]) -> None:
-        listeners = {name if self.apart else "" for name in self.chains.listeners}
+        listeners = {name if self.per_listener else "" for name in self.chains.listeners}
         before, self._wide_keys = self._wide_keys, set()
         for listener in listeners:
             others = [host for _, host in sorted(self._inexact.get(listener, {}).items())]
@@ -75,16 +75,16 @@ class Hosts:
             key = f"scope/{name}"
             self._wide_keys.add(key)
             elsewhere = tuple(sorted(listeners - {listener}))
-            seen = (elsewhere, tuple(map(_Same, others)))
+            inputs = (elsewhere, tuple(map(_Same, others)))
             known = self._fragments.get(key)
-            if known is None or known.seen != seen or key in stale:
+            if known is None or known.inputs != inputs or key in stale:
                 scope = scoped_routes.wide(name, others, elsewhere, context)
-                self._fragments.put(key, _fragment(scope, others, context, seen))
+                self._fragments.put(key, _fragment(scope, others, context, inputs))
         for key in before - self._wide_keys:
             self._fragments.drop(key)
 
     def _listener(self, host: ir.VirtualHost) -> str:
-        return host.listener if self.apart else ""
+        return host.listener if self.per_listener else ""
 
     def _key(self, host: ir.VirtualHost) -> str:
         return f"scope/{names.scope(self._port, self._listener(host), host.hostname)}"
@@ -107,10 +107,10 @@ def _fragment(
     scope: scoped_routes.Scope,
     hosts: Sequence[ir.VirtualHost],
     context: Context,
-    seen: tuple[Any, ...] = (),
+    inputs: tuple[Any, ...] = (),
 ) -> Fragment:
     needs = ext_authz.needed(hosts, partial(authentication.uses_authenticator, context))
-    return Fragment((scope.resource,), scope.unsupported, uses(hosts), seen, needs)
+    return Fragment((scope.resource,), scope.unsupported, uses(hosts), inputs, needs)
 
 
 def uses(hosts: Iterable[ir.VirtualHost]) -> frozenset[str]:

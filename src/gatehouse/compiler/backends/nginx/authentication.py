@@ -41,12 +41,12 @@ class _Tokens:
         self._claim_headers: list[tuple[str, str]] = []
 
     def guard(self, authentication: ir.Jwt) -> Guard:
-        found = [
+        directives = [
             simple("auth_jwt", quoting.text(authentication.realm)),
             simple("auth_jwt_key_file", names.secret_file(authentication.keys)),
         ]
         if authentication.leeway:
-            found.append(simple("auth_jwt_leeway", seconds(authentication.leeway)))
+            directives.append(simple("auth_jwt_leeway", seconds(authentication.leeway)))
         authorization = authentication.authorization
         if authorization.requirements:
             each = [
@@ -54,23 +54,25 @@ class _Tokens:
                 for number, requirement in enumerate(authorization.requirements)
             ]
             variable = self._combine("all", each, every=authorization.every)
-            found.append(simple("auth_jwt_require", f"${variable}", "error=403"))
-        return Guard(tuple(found), maps=tuple(self._maps), claim_headers=tuple(self._claim_headers))
+            directives.append(simple("auth_jwt_require", f"${variable}", "error=403"))
+        return Guard(
+            tuple(directives), maps=tuple(self._maps), claim_headers=tuple(self._claim_headers)
+        )
 
-    def _requirement(self, place: str, requirement: ir.Requirement) -> str:
+    def _requirement(self, path: str, requirement: ir.Requirement) -> str:
         claims = [
-            self._claim(f"{place}/{number}", claim)
+            self._claim(f"{path}/{number}", claim)
             for number, claim in enumerate(requirement.claims)
         ]
-        return self._combine(place, claims, every=requirement.every)
+        return self._combine(path, claims, every=requirement.every)
 
-    def _claim(self, place: str, claim: ir.Claim) -> str:
+    def _claim(self, path: str, claim: ir.Claim) -> str:
         """Return the variable that is "1" if a claim has one of the required values."""
-        value = names.variable(self._scope, "claim", place)
+        value = names.variable(self._scope, "claim", path)
         self._maps.append(simple("auth_jwt_claim_set", f"${value}", quoting.literal(claim.name)))
         if claim.header:
             self._claim_headers.append((claim.header, value))
-        held = names.variable(self._scope, "held", place)
+        matched = names.variable(self._scope, "held", path)
         # Several values of a claim are joined by commas.
         rows = [
             simple(quoting.literal(f"~(?:^|,)(?:{self._pattern(claim, each)})(?:,|$)"), '"1"')
@@ -78,8 +80,8 @@ class _Tokens:
         ]
         rows += [] if claim.values else [simple('"~."', '"1"')]
         rows.append(simple("default", '""'))
-        self._maps.append(block("map", (f"${value}", f"${held}"), rows))
-        return held
+        self._maps.append(block("map", (f"${value}", f"${matched}"), rows))
+        return matched
 
     @staticmethod
     def _pattern(claim: ir.Claim, value: str) -> str:
@@ -88,8 +90,8 @@ class _Tokens:
         regex.whole(value)
         return value
 
-    def _combine(self, place: str, variables: list[str], *, every: bool) -> str:
-        result = names.variable(self._scope, "combined", place)
+    def _combine(self, path: str, variables: list[str], *, every: bool) -> str:
+        result = names.variable(self._scope, "combined", path)
         joined = "".join(f"${{{variable}}}" for variable in variables)
         expected = quoting.literal("~^" + "1" * len(variables) + "$") if every else '"~1"'
         rows = (simple(expected, '"1"'), simple("default", '""'))

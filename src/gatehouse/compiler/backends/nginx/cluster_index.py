@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from gatehouse.compiler.backends.nginx import tls_connectors
-from gatehouse.compiler.backends.nginx.fragments import ChangeTracker, look, whole
+from gatehouse.compiler.backends.nginx.fragments import ChangeTracker, cluster_key, properties_key
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.settings import UpstreamSettings
 
-Look = tuple[bool, str, ir.BackendTls | None, UpstreamSettings]
+ClusterProperties = tuple[bool, str, ir.BackendTls | None, UpstreamSettings]
 """Properties of a cluster that its users depend on: whether it has endpoints, protocol, TLS,
 settings."""
 
@@ -33,7 +33,7 @@ class Clusters:
         """Update the index. Return the names of changed clusters and the stale dependency keys."""
         fresh, gone = self._tracker.follow(clusters)
         names = {cluster.name for cluster in (*fresh, *gone)}
-        before = {name: _look(self.by_name.get(name)) for name in names}
+        before = {name: _properties(self.by_name.get(name)) for name in names}
         for cluster in gone:
             self.by_name.pop(cluster.name, None)
             self._connected.pop(cluster.name, None)
@@ -43,15 +43,15 @@ class Clusters:
             self.endpoints += len(cluster.endpoints)
             if tls_connectors.connected(cluster):
                 self._connected[cluster.name] = cluster
-        look_changed = {name for name in names if _look(self.by_name.get(name)) != before[name]}
-        return names, {*map(whole, names), *map(look, look_changed)}
+        changed = {name for name in names if _properties(self.by_name.get(name)) != before[name]}
+        return names, {*map(cluster_key, names), *map(properties_key, changed)}
 
     def found(self, names: Iterable[str]) -> list[ir.Cluster]:
         """Return the existing clusters of these names."""
         return [self.by_name[name] for name in names if name in self.by_name]
 
 
-def _look(cluster: ir.Cluster | None) -> Look | None:
+def _properties(cluster: ir.Cluster | None) -> ClusterProperties | None:
     if cluster is None:
         return None
     return bool(cluster.endpoints), cluster.protocol, cluster.tls, cluster.settings

@@ -9,7 +9,7 @@ from gatehouse.compiler.backends import fragments
 from gatehouse.compiler.backends.fragments import ChangeTracker, Unsupported
 from gatehouse.dataplane.file_set import File, FileSet
 
-__all__ = ["ChangeTracker", "Fragment", "Fragments", "Unsupported", "look", "whole"]
+__all__ = ["ChangeTracker", "Fragment", "Fragments", "Unsupported", "properties_key", "cluster_key"]
 
 Fragment = fragments.Fragment[File]
 
@@ -20,18 +20,20 @@ class Fragments(fragments.Fragments[File, FileSet]):
     def __init__(self) -> None:
         super().__init__(FileSet())
 
-    def keep(self, key: str, seen: tuple[Any, ...], make: Callable[[], Iterable[File]]) -> None:
-        """Put the files of ``make``; call it only if ``seen`` differs from the last call."""
+    def put_if_changed(
+        self, key: str, inputs: tuple[Any, ...], make: Callable[[], Iterable[File]]
+    ) -> None:
+        """Put the files of ``make``; call it only if ``inputs`` differs from the last call."""
         known = self.get(key)
-        if known is None or known.seen != seen:
-            self.put(key, Fragment(tuple(make()), seen=seen))
+        if known is None or known.inputs != inputs:
+            self.put(key, Fragment(tuple(make()), inputs=inputs))
 
 
-def look(cluster: str) -> str:
+def properties_key(cluster: str) -> str:
     """Return the dependency key for the properties of a cluster other than its endpoints."""
-    return f"look/{cluster}"
+    return f"properties/{cluster}"
 
 
-def whole(cluster: str) -> str:
-    """Return the dependency key for a whole cluster, endpoints included."""
-    return f"whole/{cluster}"
+def cluster_key(cluster: str) -> str:
+    """Return the dependency key for all of a cluster, endpoints included."""
+    return f"cluster/{cluster}"

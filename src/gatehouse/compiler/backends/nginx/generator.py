@@ -24,7 +24,7 @@ from gatehouse.compiler.backends.nginx.fragments import (
     Fragment,
     Fragments,
     Unsupported,
-    whole,
+    cluster_key,
 )
 from gatehouse.compiler.backends.nginx.http_conf import http_conf
 from gatehouse.compiler.backends.nginx.quoting import InvalidValueError
@@ -70,7 +70,9 @@ class Generator:
         self._fragments.put("around", outer_contexts.fragment(gateway, self._capabilities))
         self._plan_streams(gateway, internal_ports, stale)
         connected = self._clusters.connected if self._capabilities.connectors else ()
-        self._fragments.keep("connectors", connected, partial(tls_connectors.files, connected))
+        self._fragments.put_if_changed(
+            "connectors", connected, partial(tls_connectors.files, connected)
+        )
         self._plan_named("certificate", gateway.certificates, _certificate_files)
         self._plan_named("trust", gateway.trust, _trust_files)
         self._plan_named("secret", gateway.secrets, _secret_files)
@@ -93,8 +95,8 @@ class Generator:
                 self._drop_hosts(port.number)
                 hosts = self._hosts[port.number] = Hosts(self._fragments, port)
             hosts.plan(listener.virtual_hosts, context, stale)
-            self._fragments.keep(
-                f"default/{port.number}", (port, hosts.open), partial(_default, hosts)
+            self._fragments.put_if_changed(
+                f"default/{port.number}", (port, hosts.has_default), partial(_default, hosts)
             )
 
     def _drop_hosts(self, number: int) -> None:
@@ -121,12 +123,12 @@ class Generator:
         new = {need for need in fresh if isinstance(need, Common)}
         for key in stale:
             known = self._fragments.get(key)
-            common = known.seen[0] if known is not None and known.seen else None
+            common = known.inputs[0] if known is not None and known.inputs else None
             if isinstance(common, Common) and common not in new:
                 self._fragments.put(key, self._common(common))
         supported = self._capabilities.auth_request and self._capabilities.authenticators
         relying_parties = tuple(sorted(self._relying_parties, key=_order)) if supported else ()
-        self._fragments.keep(
+        self._fragments.put_if_changed(
             "authenticator", relying_parties, partial(auth_request.files, relying_parties)
         )
 
@@ -134,7 +136,7 @@ class Generator:
         shares = [(self._clusters.by_name[name], weight) for name, weight in common.shares]
         files = self._upstream(common.name, shares, common.by)
         return Fragment(
-            files, uses=frozenset(whole(name) for name, _ in common.shares), seen=(common,)
+            files, uses=frozenset(cluster_key(name) for name, _ in common.shares), inputs=(common,)
         )
 
     def _plan_clusters(self, new: Iterable[str]) -> None:
@@ -162,7 +164,7 @@ class Generator:
             text = http_conf(self._capabilities, maps, internal_ports, gateway.edge, zone)
             return [File.make(f"{names.ROOT}/http.conf", text)]
 
-        self._fragments.keep("base", (maps, internal_ports, gateway.edge, zone), make)
+        self._fragments.put_if_changed("base", (maps, internal_ports, gateway.edge, zone), make)
 
     def _zone(self, name: str) -> list[Directive]:
         if not self._capabilities.resolving_upstreams:
@@ -176,14 +178,14 @@ class Generator:
         shared = {each.port for each in gateway.streams if each.protocol == "TLS"}
         https = {port: self._hosts[port].names for port in shared & self._hosts.keys()}
         zone = self._zone(names.STREAM_ZONE) if gateway.streams else []
-        seen = (
+        inputs = (
             gateway.streams, gateway.tunnels, gateway.bind_address, gateway.edge, internal_ports,
             https, zone,
         )  # fmt: skip
         known = self._fragments.get("streams")
-        if known is None or known.seen != seen or "streams" in stale:
+        if known is None or known.inputs != inputs or "streams" in stale:
             self._fragments.put(
-                "streams", self._streams(gateway, internal_ports, https, zone, seen)
+                "streams", self._streams(gateway, internal_ports, https, zone, inputs)
             )
 
     def _streams(
@@ -192,17 +194,17 @@ class Generator:
         internal_ports: dict[int, int],
         https: dict[int, tuple[str, ...]],
         zone: list[Directive],
-        seen: tuple[Any, ...],
+        inputs: tuple[Any, ...],
     ) -> Fragment:
         clusters = self._clusters.by_name
         why = "selection by the destination in a PROXY header is not supported by NGINX; use Envoy"
         unsupported = [(f"port/{each.port}", why) for each in gateway.tunnels]
         if not gateway.streams:
-            return Fragment((), tuple(unsupported), seen=seen)
+            return Fragment((), tuple(unsupported), inputs=inputs)
         if not self._capabilities.stream_servers:
             why = "TCP, UDP and TLS listeners require NGINX 1.25.5 or newer"
             unsupported += [(f"port/{each.port}", why) for each in gateway.streams]
-            return Fragment((), tuple(unsupported), seen=seen)
+            return Fragment((), tuple(unsupported), inputs=inputs)
         files = [File.make(f"{names.ROOT}/stream.conf", passing.stream_conf(gateway.edge, zone))]
         for listener in gateway.streams:
             ports = passing.Ports(
@@ -225,7 +227,7 @@ class Generator:
             files.append(File.make(names.stream_upstream_file(name), text))
             files += upstreams.endpoints_files(self._capabilities, name, shares)
         uses = {b.cluster for each in gateway.streams for host in each.hosts for b in host.backends}
-        return Fragment(tuple(files), tuple(unsupported), frozenset(map(whole, uses)), seen)
+        return Fragment(tuple(files), tuple(unsupported), frozenset(map(cluster_key, uses)), inputs)
 
     def _plan_named(
         self, kind: str, items: Collection[Any], make: Callable[[Any], tuple[File, ...]]
@@ -258,7 +260,7 @@ def _free(gateway: ir_gateway.Gateway, port: int, kind: int) -> int:
 
 
 def _default(hosts: Hosts) -> list[File]:
-    if hosts.open:
+    if hosts.has_default:
         return []
     return [File.make(names.default_file(hosts.port.number), default_server(hosts.port))]
 

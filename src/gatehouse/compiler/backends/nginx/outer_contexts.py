@@ -16,7 +16,7 @@ def fragment(gateway: ir_gateway.Gateway, capabilities: Capabilities) -> Fragmen
     unsupported: list[tuple[str, str]] = []
     main = _texts(gateway, "main", unsupported)
     if not any(usage_reporting.DIRECTIVE in snippets.outermost(text) for text in main):
-        # Only one such block is permitted: a snippet that has it replaces ours.
+        # Only one such block is permitted: a snippet that has it replaces the generated one.
         mgmt = usage_reporting.directives(gateway.usage, capabilities)
         main = [*([write(mgmt).removesuffix("\n")] if mgmt else []), *main]
         unsupported += [

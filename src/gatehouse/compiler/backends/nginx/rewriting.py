@@ -66,25 +66,25 @@ def location(rewrite: ir.PathRewrite | None, path: ir.PathMatch, scope: str) -> 
 def _prefix_location(base: str, prefix: str, scope: str) -> Location:
     """Keep the rest of the path behind the prefix as the client wrote it.
 
-    Dot segments would be resolved against the new path. In this case the rest is kept as NGINX
+    Dot segments would be resolved against the new path. In this case the rest is sent as NGINX
     resolved it, unless it has characters that would have to be encoded again.
     """
     written = names.variable(scope, "path", base, prefix)
     resolved = names.variable(scope, "resolved path", base, prefix)
     inner = quoting.text(base)[1:-1]
-    kept = f'"{inner}$gh_tail"'
+    replacement = f'"{inner}$gh_tail"'
     plain = f"^{regex.escape(prefix)}(?<gh_tail>/{_SAFE}*)$"
     before = regex.encoded(prefix).replace(_SLASH, f"{_SLASH}+")
     maps = (
-        _map("$uri", resolved, plain, kept, f'"{inner or "/"}"'),
-        _map("$request_uri", written, f"^{_NO_DOTS}{before}(?<gh_tail>/[^?]*)", kept,
+        _map("$uri", resolved, plain, replacement, f'"{inner or "/"}"'),
+        _map("$request_uri", written, f"^{_NO_DOTS}{before}(?<gh_tail>/[^?]*)", replacement,
              f"${resolved}"),
     )  # fmt: skip
     return Location(f"${{{written}}}$is_args$args", maps)
 
 
-def _map(source: str, variable: str, pattern: str, kept: str, otherwise: str) -> Directive:
-    rows = (simple(quoting.literal(f"~{pattern}"), kept), simple("default", otherwise))
+def _map(source: str, variable: str, pattern: str, replacement: str, otherwise: str) -> Directive:
+    rows = (simple(quoting.literal(f"~{pattern}"), replacement), simple("default", otherwise))
     return block("map", (source, f"${variable}"), rows)
 
 

@@ -82,17 +82,17 @@ def proxying(module: str, settings: ir.ProxySettings) -> list[Directive]:
     if module == "grpc":
         head = settings.buffer_size
         return [simple("grpc_buffer_size", str(head))] if head is not None else []
-    found: list[Directive] = []
+    directives: list[Directive] = []
     if settings.buffering is not None:
-        found.append(simple("proxy_buffering", "on" if settings.buffering else "off"))
+        directives.append(simple("proxy_buffering", "on" if settings.buffering else "off"))
     if (settings.buffer_size, settings.buffers, settings.busy_buffers_size) != (None, None, None):
         head, buffers, busy = sizes(settings)
-        found += [
+        directives += [
             simple("proxy_buffer_size", str(head)),
             simple("proxy_buffers", str(buffers.number), str(buffers.size)),
             simple("proxy_busy_buffers_size", str(busy)),
         ]
-    return found
+    return directives
 
 
 def sizes(settings: ir.ProxySettings) -> tuple[int, ir.Buffers, int]:

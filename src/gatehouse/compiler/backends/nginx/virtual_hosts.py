@@ -14,7 +14,12 @@ from gatehouse.compiler.backends.nginx import (
     weighted_upstreams,
 )
 from gatehouse.compiler.backends.nginx.directives import Directive
-from gatehouse.compiler.backends.nginx.fragments import ChangeTracker, Fragment, Fragments, look
+from gatehouse.compiler.backends.nginx.fragments import (
+    ChangeTracker,
+    Fragment,
+    Fragments,
+    properties_key,
+)
 from gatehouse.compiler.backends.nginx.proxy_pass import cluster_names
 from gatehouse.compiler.backends.nginx.route_context import Context
 from gatehouse.compiler.backends.nginx.servers import Port, names_by_sni, server
@@ -65,7 +70,7 @@ class Hosts:
         return self._sni
 
     @property
-    def open(self) -> bool:
+    def has_default(self) -> bool:
         """Return whether there is a virtual host for all other hostnames."""
         return self._key("") in self._hosts
 
@@ -110,7 +115,9 @@ class Hosts:
         )
         generated = server(self.port, host, served)
         file = File.make(names.server_file(self.port.number, host.hostname), generated.text)
-        uses = frozenset(look(name) for _, each in _forwards(host) for name in cluster_names(each))
+        uses = frozenset(
+            properties_key(name) for _, each in _forwards(host) for name in cluster_names(each)
+        )
         return Fragment(
             (file,), generated.unsupported, uses, needs=frozenset(_needs(host, context))
         )

@@ -54,16 +54,16 @@ class Apis:
         self._keys = self._planned
 
     def _put(
-        self, key: str, cluster: str, seen: tuple[Any, ...], make: Callable[..., list[Resource]]
+        self, key: str, cluster: str, inputs: tuple[Any, ...], make: Callable[..., list[Resource]]
     ) -> None:
         self._planned.add(key := _PREFIX + key)
         before = self._fragments.get(key)
-        if before is not None and before.seen == seen:
+        if before is not None and before.inputs == inputs:
             return
         try:
-            fragment = Fragment(tuple(make(*seen)), _unsupported(cluster, seen), seen=seen)
+            fragment = Fragment(tuple(make(*inputs)), _unsupported(cluster, inputs), inputs=inputs)
         except InvalidValueError as error:
-            fragment = Fragment((), ((names.unserved(cluster), str(error)),), seen=seen)
+            fragment = Fragment((), ((names.unserved(cluster), str(error)),), inputs=inputs)
         self._fragments.put(key, fragment)
 
     def _put_port(self, listener: ir.ApiListener, gateway: ir_gateway.Gateway) -> None:
@@ -71,19 +71,19 @@ class Apis:
         self._planned.add(key := f"{_PREFIX}port/{listener.port}")
         chain_inputs = [(each.name, each.hosts, len(filter_chains.certificates(listener, each)))
                  for each in listener.clusters]  # fmt: skip
-        seen = (
+        inputs = (
             listener.port, len(listener.certificates), listener.counter, gateway.bind_address,
             gateway.edge, chain_inputs, {each.name for each in listener.clusters},
         )  # fmt: skip
         before = self._fragments.get(key)
-        if before is None or before.seen != seen:
-            self._fragments.put(key, _port(listener, gateway, seen))
+        if before is None or before.inputs != inputs:
+            self._fragments.put(key, _port(listener, gateway, inputs))
 
 
 def _clusters(listeners: Iterable[ir.ApiListener]) -> Iterator[ir.ApiCluster]:
     """Yield each cluster once: several ports serve the same servers and share their limits."""
-    found = {each.name: each for listener in listeners for each in listener.clusters}
-    yield from found.values()
+    clusters_ = {each.name: each for listener in listeners for each in listener.clusters}
+    yield from clusters_.values()
 
 
 def _onward(cluster: ir.ApiCluster, token: str) -> list[Resource]:
@@ -106,17 +106,19 @@ def _arrival(port: int, cluster: ir.ApiCluster) -> list[Resource]:
     return [routes.arrival(port, cluster)]
 
 
-def _unsupported(cluster: str, seen: tuple[Any, ...]) -> Unsupported:
-    if not isinstance(seen[0] if seen else None, ir.ApiCluster):
+def _unsupported(cluster: str, inputs: tuple[Any, ...]) -> Unsupported:
+    if not isinstance(inputs[0] if inputs else None, ir.ApiCluster):
         return ()
-    cluster_, token = seen
+    cluster_, token = inputs
     reasons = clusters.unsupported(cluster_)
     if cluster_.token and not token:
         reasons = [*reasons, "clientConfig.bearerToken: secret not found"]
     return tuple((names.api(cluster), each) for each in reasons)
 
 
-def _port(listener: ir.ApiListener, gateway: ir_gateway.Gateway, seen: tuple[Any, ...]) -> Fragment:
+def _port(
+    listener: ir.ApiListener, gateway: ir_gateway.Gateway, inputs: tuple[Any, ...]
+) -> Fragment:
     chains, unsupported = [], []
     for cluster in listener.clusters:
         # Without a certificate there is no chain: handshakes fail.
@@ -132,7 +134,7 @@ def _port(listener: ir.ApiListener, gateway: ir_gateway.Gateway, seen: tuple[Any
         resources.append(filter_chains.listener(listener, chains, gateway))
     if listener.certificates:
         resources.append(routes.unknown_hosts(listener.port, listener))
-    return Fragment(tuple(resources), tuple(unsupported), seen=seen)
+    return Fragment(tuple(resources), tuple(unsupported), inputs=inputs)
 
 
 def certificates(gateway: ir_gateway.Gateway) -> Iterator[tuple[str, str]]:

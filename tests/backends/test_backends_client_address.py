@@ -57,7 +57,7 @@ async def seen(
 @pytest.mark.process
 @pytest.mark.parametrize("runner", RUNNERS)
 @pytest.mark.parametrize("trusted", ["127.0.8.1", "127.0.8.0/24", "0.0.0.0/0"])
-async def test_a_trusted_proxy_says_who_its_client_is(
+async def test_client_address_comes_from_trusted_proxy(
     runner: Runner, trusted: str, tmp_path: Path
 ) -> None:
     known = ClientAddress("proxy-protocol", (trusted,))
@@ -73,7 +73,7 @@ async def test_a_trusted_proxy_says_who_its_client_is(
     ],
 )
 @pytest.mark.parametrize("trusted", [(), ("127.0.8.0/24",), ("::/0",)])
-async def test_who_is_not_trusted_does_not(
+async def test_client_address_of_untrusted_peer_is_ignored(
     runner: Runner, address: str | None, trusted: tuple[str, ...], tmp_path: Path
 ) -> None:
     """NGINX uses the peer's address; Envoy cannot, and closes the connection."""
@@ -92,14 +92,14 @@ async def test_who_is_not_trusted_does_not(
         (("127.0.9.0/24", "2001:db8::/32"), "203.0.113.9"),
     ],
 )
-async def test_a_forwarded_header_is_taken_of_trusted_addresses_alone(
+async def test_forwarded_header_is_used_from_trusted_addresses_only(
     runner: Runner, trusted: tuple[str, ...], address: str, tmp_path: Path
 ) -> None:
     known = ClientAddress("x-forwarded-for", trusted)
     assert await seen(runner, known, tmp_path, "127.0.9.1", header=FORWARDED) == address
 
 
-def test_no_chain_is_left_to_others() -> None:
+def test_every_chain_is_restricted_to_trusted_proxies() -> None:
     made = listener_pb2.Listener(
         filter_chains=[listener_components_pb2.FilterChain(name="a")],
         default_filter_chain=listener_components_pb2.FilterChain(name="else"),

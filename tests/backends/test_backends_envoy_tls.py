@@ -85,7 +85,7 @@ async def shown(served: Served, trust: ssl.SSLContext, sni: str) -> str:
     return str(found["subject"][0][0][1])
 
 
-async def test_the_name_of_a_handshake_chooses_certificate_and_listener(
+async def test_sni_selects_certificate_and_listener(
     authority: Authority,
 ) -> None:
     wide, one = (
@@ -109,7 +109,7 @@ async def test_the_name_of_a_handshake_chooses_certificate_and_listener(
         assert await status(served, trust, "nobody.test", "a.w.test") == 404
 
 
-async def test_a_listener_shows_the_certificate_that_has_the_name(authority: Authority) -> None:
+async def test_listener_selects_certificate_by_hostname(authority: Authority) -> None:
     one, two = certificate(authority, "one", "a.test"), certificate(authority, "two", "b.test")
     route = ir.Route("ns/r/0/0", ir.Match(), ir.Respond(200))
     both = ir.VirtualHost("*.test", (route,), ("one", "two"), "*.test")
@@ -119,7 +119,7 @@ async def test_a_listener_shows_the_certificate_that_has_the_name(authority: Aut
         assert await shown(served, trust, "b.test") == "two"
 
 
-async def test_a_renewed_certificate_changes_nothing_but_itself(authority: Authority) -> None:
+async def test_renewed_certificate_changes_only_its_secret(authority: Authority) -> None:
     old, new = certificate(authority, "old", "a.test"), certificate(authority, "new", "a.test")
     trust = trusting(authority)
     async with serving(secure([answers("a.test", 200, "a.test", "old")], old)) as served:
@@ -139,7 +139,7 @@ async def test_a_renewed_certificate_changes_nothing_but_itself(authority: Autho
 
 
 @pytest.mark.parametrize("required", [True, False])
-async def test_clients_show_certificates(
+async def test_client_certificates_are_validated(
     authority: Authority, directory: Path, required: bool
 ) -> None:
     bundle = ir_gateway.TrustBundle("clients", authority.pem)
@@ -166,7 +166,7 @@ def proven(tls: ir.BackendTls, endpoint: ir.Endpoint) -> ir.Cluster:
     return ir.Cluster(f"c-{abs(hash(tls))}", (endpoint,), tls=tls)
 
 
-async def test_backends_prove_who_they_are(authority: Authority, directory: Path) -> None:
+async def test_backend_certificates_are_verified(authority: Authority, directory: Path) -> None:
     names = (x509.DNSName("in.test"), x509.UniformResourceIdentifier("spiffe://in/me"))
     context = authority.server("inner", *names)
     context.verify_mode = ssl.CERT_REQUIRED
@@ -208,7 +208,7 @@ async def greeting(text: bytes) -> AsyncIterator[ir.Endpoint]:
         yield endpoint
 
 
-async def test_https_passed_and_ended_tls_share_a_port(authority: Authority) -> None:
+async def test_https_passthrough_and_terminated_tls_share_a_port(authority: Authority) -> None:
     inner = authority.server("inner", x509.DNSName("pass.test"))
     certificates = (
         certificate(authority, "ended", "end.test"), certificate(authority, "web", "web.test"),
@@ -269,7 +269,7 @@ async def datagrams(text: bytes) -> AsyncIterator[ir.Endpoint]:
     transport.close()
 
 
-async def test_tcp_and_udp_go_to_backends_by_weight(authority: Authority) -> None:
+async def test_tcp_and_udp_are_balanced_by_weight(authority: Authority) -> None:
     async with (
         greeting(b"one") as one, greeting(b"two") as two,
         datagrams(b"1") as first, datagrams(b"2") as second,

@@ -83,7 +83,7 @@ REQUESTS = [
 ]
 
 
-async def test_requests_have_labels_that_clients_cannot_make_up(one: World) -> None:
+async def test_metric_labels_are_bounded_for_client_input(one: World) -> None:
     named = ir.Rule(
         ir.ANY, ir.ANY, ir.ANY, ir.ANY, ir.Names(("a\"\\\n", "things")), ir.ANY, ir.NONE
     )  # fmt: skip
@@ -110,7 +110,7 @@ async def test_requests_have_labels_that_clients_cannot_make_up(one: World) -> N
     assert 0 < seconds[listed] < 20
 
 
-async def test_codes_are_those_that_clients_get(one: World) -> None:
+async def test_metrics_have_response_codes_of_clients(one: World) -> None:
     await one.serve(one.cluster())
     upgrade = ("Connection", "Upgrade"), ("Upgrade", "SPDY/3.1")
     path = "/api/v1/namespaces/n/pods/refused/attach"
@@ -120,7 +120,7 @@ async def test_codes_are_those_that_clients_get(one: World) -> None:
     assert await counted(one, "refusals_total") == {}
 
 
-async def test_refusals_have_reasons(one: World) -> None:
+async def test_rejection_metrics_have_reasons(one: World) -> None:
     def policy(resource: str, schema: str = "", *servers: str) -> ir.Policy:
         rule = ir.Rule(
             ir.ANY, ir.ANY, ir.ANY, ir.ANY, ir.Names((resource,)), ir.ANY, ir.NONE
@@ -160,7 +160,7 @@ async def test_refusals_have_reasons(one: World) -> None:
     await until(one, "refusals_total", {key: float(value) for key, value in expected.items()})
 
 
-async def test_what_takes_long_is_told_while_it_does(
+async def test_long_running_requests_are_counted_while_active(
     one: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stats, "PERIOD", 0.6)
@@ -198,7 +198,7 @@ async def test_what_takes_long_is_told_while_it_does(
     await until(one, "requests_total", ended)
 
 
-async def test_servers_are_healthy_or_not(one: World) -> None:
+async def test_server_health_metric(one: World) -> None:
     away = ir.Server("https://away", "127.0.0.1", 1)
     here = ir.Server("https://one", "127.0.0.1", one.upstream.port)
     await one.serve(one.cluster(servers=(away, here)))
@@ -209,7 +209,7 @@ async def test_servers_are_healthy_or_not(one: World) -> None:
     await until(one, "server_healthy", {gone: 0, server: 0})
 
 
-async def test_a_cluster_that_goes_takes_its_series_along() -> None:
+async def test_removed_cluster_removes_its_series() -> None:
     async with world(drain=1) as one:
         other = one.cluster(name=OTHER, hosts=(OTHER,))
         await one.serve(one.cluster(), other)
@@ -224,7 +224,7 @@ async def test_a_cluster_that_goes_takes_its_series_along() -> None:
         await until(one, "server_healthy", {labels(cluster=HOST, server=server): 1})
 
 
-async def test_what_is_remembered_of_a_cluster_has_an_end(
+async def test_metrics_of_a_cluster_are_bounded(
     one: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(stats._LIMITS, "max_counters", 3)

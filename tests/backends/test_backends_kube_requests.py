@@ -64,7 +64,7 @@ async def understood(one: World, requests: list[tuple[str, str]]) -> list[Found]
     return [next(lines) if isinstance(each, dict) else each for each in found]
 
 
-async def test_requests_are_understood_as_kubernetes_does(one: World) -> None:
+async def test_requests_are_parsed_like_kubernetes(one: World) -> None:
     known = table()
     assert len(known) > 200
     found = await understood(one, [(each["method"], each["target"]) for each in known])
@@ -87,7 +87,7 @@ async def test_requests_are_understood_as_kubernetes_does(one: World) -> None:
 
 
 @pytest.mark.parametrize("target", ["/api/v1/pods#top", "/api/v1/pods/\u00e4"])
-async def test_targets_that_are_none_are_refused(one: World, target: str) -> None:
+async def test_invalid_targets_are_rejected(one: World, target: str) -> None:
     answer = await one.ask(one.client("alice"), target)
     assert answer.status == 400
     assert one.upstream.seen == []

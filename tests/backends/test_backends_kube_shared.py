@@ -45,7 +45,7 @@ async def counting(most: int) -> AsyncIterator[tuple[Counter, str, Any]]:
         await server.stop(0)
 
 
-async def test_what_is_shared_is_asked_of_the_counter_after_the_own_limit() -> None:
+async def test_shared_limit_is_checked_after_local_limit() -> None:
     schemas = (
         ir.FlowSchema("own", ir.TokenBucket(1, 100)),
         ir.FlowSchema("s", ir.TokenBucket(1, 5), ir.TokenBucket(7, 9)),

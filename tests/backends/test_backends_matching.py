@@ -151,7 +151,7 @@ def port(cases: list[Case], tmp_path_factory: pytest.TempPathFactory) -> Iterato
     process.wait(10)
 
 
-def test_the_same_route_answers_as_the_specification_says(cases: list[Case], port: int) -> None:
+def test_nginx_selects_the_specified_route(cases: list[Case], port: int) -> None:
     source = random.Random(7)
     connection = http.client.HTTPConnection("127.0.0.1", port)
     wrong: list[str] = []

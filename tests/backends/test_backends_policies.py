@@ -17,7 +17,7 @@ SIZES = st.none() | st.integers(1, 1 << 24)
 
 
 @given(st.integers(1, 10**12), st.integers(0, 10**13))
-def test_a_pattern_holds_for_longer_bodies_alone(size: int, length: int) -> None:
+def test_pattern_matches_only_longer_bodies(size: int, length: int) -> None:
     pattern = re.compile(traffic_settings.longer(size))
     for each in (length, size - 1, size, size + 1):
         assert bool(pattern.match(str(each))) == (each > size)
@@ -25,7 +25,7 @@ def test_a_pattern_holds_for_longer_bodies_alone(size: int, length: int) -> None
 
 
 @given(SIZES, st.none() | st.builds(Buffers, st.integers(2, 256), st.integers(1, 1 << 20)), SIZES)
-def test_sizes_are_ones_that_nginx_takes_together(
+def test_buffer_sizes_are_consistent(
     head: int | None, buffers: Buffers | None, busy: int | None
 ) -> None:
     asked = ProxySettings(buffer_size=head, buffers=buffers, busy_buffers_size=busy)
@@ -58,11 +58,11 @@ def test_sizes_are_ones_that_nginx_takes_together(
         ("{ a b; }", "line 1: unexpected {"),
     ],
 )  # fmt: skip
-def test_a_snippet_is_whole_directives(text: str, problem: str) -> None:
+def test_snippet_must_be_complete_directives(text: str, problem: str) -> None:
     assert snippets.syntax_error(text) == problem
 
 
-def test_a_route_whose_snippet_cannot_be_written_is_not_served_without_it() -> None:
+def test_route_with_invalid_snippet_is_not_served() -> None:
     snippet = Snippet("SnippetsFilter ns/s", "http.server", "set $a b")
     broken = http.Route("ns/r/0/0", http.Match(), http.Respond(204), snippets=(snippet,))
     other = http.Route("ns/o/0/0", http.Match(http.PathExact("/o")), http.Respond(204))

@@ -76,7 +76,7 @@ async def plain(address: str, request: bytes) -> bytes:
 @pytest.mark.parametrize(
     "references", [[], [MISSING], [BACKEND | {"weight": 0}], [MISSING, BACKEND | {"weight": 0}]]
 )
-async def test_a_call_without_a_usable_backend_is_unavailable(
+async def test_grpc_call_without_usable_backend_is_unavailable(
     runner: Runner, references: list[Object], tmp_path: Path
 ) -> None:
     rules = [{"backendRefs": references}]
@@ -89,9 +89,7 @@ async def test_a_call_without_a_usable_backend_is_unavailable(
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
-async def test_the_share_of_an_invalid_backend_is_unavailable(
-    runner: Runner, tmp_path: Path
-) -> None:
+async def test_share_of_invalid_backend_is_unavailable(runner: Runner, tmp_path: Path) -> None:
     rules = [{"backendRefs": [MISSING, BACKEND]}]
     async with (
         echoes.calls("127.0.0.1") as port,
@@ -102,7 +100,7 @@ async def test_the_share_of_an_invalid_backend_is_unavailable(
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
-async def test_the_answer_to_a_call_is_of_trailers_only(runner: Runner, tmp_path: Path) -> None:
+async def test_grpc_error_response_is_trailers_only(runner: Runner, tmp_path: Path) -> None:
     rules = [{"backendRefs": [MISSING]}]
     async with served(runner, "GRPCRoute", rules, 1, tmp_path) as address:
         request = (
@@ -128,7 +126,7 @@ async def test_the_answer_to_a_call_is_of_trailers_only(runner: Runner, tmp_path
         {"remove": ["Content-Length"]},
     ],
 )
-async def test_a_body_is_never_another_request(
+async def test_request_body_is_never_parsed_as_request(
     runner: Runner, edit: Object, tmp_path: Path
 ) -> None:
     seen: list[bytes] = []

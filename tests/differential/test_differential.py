@@ -132,7 +132,7 @@ def _report(seed: int, routes: list[Object], request: Request, said: str) -> str
 
 @pytest.mark.long
 @pytest.mark.parametrize("dialect", [NGINX, ENVOY], ids=lambda each: each.name)
-async def test_a_proxy_does_what_the_specification_says(dialect: Dialect) -> None:
+async def test_proxy_answers_as_specified(dialect: Dialect) -> None:
     done, wrong, seed = 0, list[str](), SEED
     while done < PAIRS:
         count, found = await _round(dialect, seed, PAIRS - done)

@@ -196,7 +196,7 @@ def referring(engine: Engine) -> list[tuple[tuple[str, str], tuple[Key, ...], li
 
 @settings(max_examples=100, deadline=None)
 @given(EDITS)
-def test_who_uses_a_service_is_found_by_the_routes_that_name_it(
+def test_gateways_of_a_service_are_found_by_its_routes(
     edits: list[list[tuple[Key, Object | None]]],
 ) -> None:
     engine = fresh()
@@ -225,7 +225,7 @@ def test_incremental_equals_from_scratch(edits: list[list[tuple[Key, Object | No
             assert (told, told.resources.by_type) == (whole, whole.resources.by_type)
 
 
-def test_one_route_among_many_runs_little_again_and_shares_the_rest() -> None:
+def test_route_change_reruns_few_queries_and_shares_the_rest() -> None:
     engine = fresh()
     changes: dict[Key, Any] = {}
     fixed: list[tuple[Key, Object]] = [
@@ -328,7 +328,7 @@ def effort_of_a_new_route(existing: int, controller: str) -> int:
 
 @pytest.mark.long
 @pytest.mark.parametrize("controller", DATA_PLANES)
-def test_what_a_new_route_costs_hardly_grows_with_what_is_there(controller: str) -> None:
+def test_cost_of_new_route_is_nearly_independent_of_existing_routes(controller: str) -> None:
     few, many = (effort_of_a_new_route(existing, controller) for existing in (300, 3_000))
     # The growth is one lookup per chunk.
     assert many < 1.5 * few
@@ -478,7 +478,7 @@ def test_hostile_values_keep_the_lengths_that_envoy_allows(pairs: list[tuple[str
 @pytest.mark.process
 @settings(max_examples=3, deadline=None)
 @given(pairs=st.lists(st.tuples(st.sampled_from(PLACES), HOSTILE), min_size=1, max_size=300))
-def test_envoy_takes_hostile_values_for_values(pairs: list[tuple[str, str]]) -> None:
+def test_envoy_treats_hostile_values_as_values(pairs: list[tuple[str, str]]) -> None:
     async def told() -> None:
         # Whatever one hostname's routes contain, the others and the listeners must exist.
         everything = [*pairs, *((place, "v") for place in PLACES)]

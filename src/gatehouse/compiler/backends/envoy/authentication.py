@@ -97,8 +97,8 @@ def holds_secrets(route: http.Route) -> bool:
     return isinstance(route.authentication, ir.Basic | ir.Jwt)
 
 
-def _named(filter_: ir.Basic | ir.Jwt) -> list[str]:
-    return [filter_.filter] if filter_.filter else []
+def _named(authentication: ir.Basic | ir.Jwt) -> list[str]:
+    return [authentication.filter] if authentication.filter else []
 
 
 def _lines(context: Context, basic: ir.Basic) -> list[str]:
@@ -196,8 +196,8 @@ def _authorized(authorization: ir.Authorization) -> Any:
 def _combined(principals: list[Any], *, every: bool) -> Any:
     if not principals:
         return _Principal(any=True)
-    set_ = _Principal.Set(ids=principals)
-    return _Principal(and_ids=set_) if every else _Principal(or_ids=set_)
+    ids = _Principal.Set(ids=principals)
+    return _Principal(and_ids=ids) if every else _Principal(or_ids=ids)
 
 
 def _claim(claim: ir.Claim) -> Any:

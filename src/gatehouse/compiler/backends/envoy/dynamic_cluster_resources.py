@@ -35,8 +35,8 @@ class DynamicClusterResources:
         stale: dict[str, DynamicCluster] = {}
         gone: dict[str, DynamicCluster] = {}
         for diff in diffs:
-            gone |= {cluster_.name: cluster_ for cluster_ in diff.gone}
-            stale |= {cluster_.name: cluster_ for cluster_ in diff.fresh}
+            gone |= {dynamic.name: dynamic for dynamic in diff.gone}
+            stale |= {dynamic.name: dynamic for dynamic in diff.fresh}
         for name, before in gone.items():
             users = self._users[before.cluster]
             users.pop(name, None)
@@ -44,13 +44,13 @@ class DynamicClusterResources:
                 del self._users[before.cluster]
             if name not in stale:
                 self._fragments.drop(f"directed/{name}")
-        for name, cluster_ in stale.items():
-            self._users[cluster_.cluster][name] = cluster_
+        for name, dynamic in stale.items():
+            self._users[dynamic.cluster][name] = dynamic
         for cluster in changed:
             stale |= self._users.get(cluster, {})
-        for cluster_ in stale.values():
+        for dynamic in stale.values():
             self._fragments.put(
-                f"directed/{cluster_.name}", self._fragment(cluster_, known.get(cluster_.cluster))
+                f"directed/{dynamic.name}", self._fragment(dynamic, known.get(dynamic.cluster))
             )
 
     def _fragment(self, dynamic: DynamicCluster, cluster: ir.Cluster | None) -> Fragment:

@@ -56,13 +56,13 @@ def guard(context: Context, oidc: Oidc) -> Any:
         path = context.taken[oidc]
         raise InvalidValueError(f"the path {path} is already used by another AuthenticationFilter")
     party = _party(oidc)
-    headers_ = {
+    request_headers = {
         "x-origin": _origin(context),
         "x-uri": "%REQ(:PATH)%",
         "x-upgrade": "%REQ(UPGRADE)%",
         "x-mode": "%REQ(SEC-FETCH-MODE)%",
     }
-    return _ext_authz(party.name, headers_, allowed="cookie", disallowed="authorization",
+    return _ext_authz(party.name, request_headers, allowed="cookie", disallowed="authorization",
                       upstream=("cookie", *party.headers))  # fmt: skip
 
 
@@ -75,7 +75,7 @@ def passwords(basic: Basic) -> Any:
 
 def _ext_authz(
     name: str,
-    headers_: Mapping[str, str],
+    request_headers: Mapping[str, str],
     *,
     allowed: str,
     disallowed: str,
@@ -96,7 +96,8 @@ def _ext_authz(
         path_prefix=f"/{name}/admit?",
         authorization_request=ext_authz_pb2.AuthorizationRequest(
             headers_to_add=[
-                base_pb2.HeaderValue(key=header, value=value) for header, value in headers_.items()
+                base_pb2.HeaderValue(key=header, value=value)
+                for header, value in request_headers.items()
             ]
         ),
         authorization_response=ext_authz_pb2.AuthorizationResponse(
@@ -190,7 +191,7 @@ def routes(context: Context, host: ir.VirtualHost) -> Iterator[Any]:
 
 
 def _own(context: Context, oidc: Oidc) -> list[Any]:
-    party, routes_ = _party(oidc), []
+    party, result = _party(oidc), []
     for path, action in _paths(oidc).items():
         exact = ir.PathExact(path)
         proto = components.Route(
@@ -203,8 +204,8 @@ def _own(context: Context, oidc: Oidc) -> list[Any]:
         proto.request_headers_to_add.append(headers.option("x-origin", _origin(context)))
         proto.request_headers_to_remove.append("authorization")
         proto.response_headers_to_remove.append("server")
-        routes_.append(proto)
-    return routes_
+        result.append(proto)
+    return result
 
 
 def needed(
@@ -226,41 +227,41 @@ def resources(
 
     ``filters``: names of the routes by filter, for diagnostics.
     """
-    resources_ = []
-    for filter_, origins in filters.items():
+    result = []
+    for authentication, origins in filters.items():
         try:
-            name, files = _configuration(filter_, secrets)
+            name, files = _configuration(authentication, secrets)
         except (KeyError, InvalidValueError):
             # Its routes answer 500 and are reported: no request uses it.
             continue
-        resources_.append(
+        result.append(
             sidecar_configs.resource("authenticator", name, files, origins=tuple(origins))
         )
-    return [*resources_, _cluster()] if resources_ else []
+    return [*result, _cluster()] if result else []
 
 
 def _configuration(
-    filter_: Oidc | Basic, secrets: Mapping[str, ir_gateway.SecretFile]
+    authentication: Oidc | Basic, secrets: Mapping[str, ir_gateway.SecretFile]
 ) -> tuple[str, dict[str, bytes]]:
     """Return the name of an authenticator configuration and its files.
 
     Raises KeyError if a secret is missing, and InvalidValueError.
     """
-    if isinstance(filter_, Basic):
-        realm = _realm(filter_)
-        files_ = {
+    if isinstance(authentication, Basic):
+        realm = _realm(authentication)
+        config_files = {
             config.FILE: config.encode([]),
             config.PASSWORDS: config.encode([realm]),
         }
-        return realm.name, files_ | _secrets(secrets, filter_.users)
-    party = _party(filter_)
-    files_ = {config.FILE: config.encode([party])}
-    files = _secrets(secrets, filter_.secret, filter_.trust, filter_.revoked)
-    return party.name, files_ | files
+        return realm.name, config_files | _secrets(secrets, authentication.users)
+    party = _party(authentication)
+    config_files = {config.FILE: config.encode([party])}
+    files = _secrets(secrets, authentication.secret, authentication.trust, authentication.revoked)
+    return party.name, config_files | files
 
 
-def _secrets(secrets: Mapping[str, ir_gateway.SecretFile], *names_: str) -> dict[str, bytes]:
-    return {_file(name): secrets[name].content.reveal() for name in names_ if name}
+def _secrets(secrets: Mapping[str, ir_gateway.SecretFile], *secret_names: str) -> dict[str, bytes]:
+    return {_file(name): secrets[name].content.reveal() for name in secret_names if name}
 
 
 def _cluster() -> Resource:

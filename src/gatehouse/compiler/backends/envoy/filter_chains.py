@@ -50,10 +50,7 @@ class Chains:
         chains = []
         for name, groups in sorted(self._names.items()):
             # The hostname of the listener covers all hostnames with its certificates.
-            ordered = [
-                (name not in hostnames_, min(hostnames_), each)
-                for each, hostnames_ in groups.items()
-            ]
+            ordered = [(name not in group, min(group), each) for each, group in groups.items()]
             for number, (_, _, certificates) in enumerate(sorted(ordered)):
                 hostnames = tuple(sorted(groups[certificates])) if number else (name,)
                 chains.append(Chain(name, certificates, hostnames, number))

@@ -125,9 +125,9 @@ class Generator:
         self._cluster_changes.append(known.follow(tunnel.destinations))
         return known.entrance(tunnel.proxies)
 
-    def _follow_clusters(self, clusters_: Collection[ir.Cluster]) -> set[str]:
+    def _follow_clusters(self, gateway_clusters: Collection[ir.Cluster]) -> set[str]:
         """Update the clusters. Return the names of changed ones."""
-        fresh, gone = self._tracker.follow(clusters_)
+        fresh, gone = self._tracker.follow(gateway_clusters)
         for cluster in gone:
             self._clusters.pop(cluster.name, None)
         self._clusters |= {cluster.name: cluster for cluster in fresh}
@@ -161,8 +161,8 @@ class Generator:
                 self._fragments.drop(f"cluster/{name}")
                 if cluster is not None:
                     # Dynamic clusters refer to its secrets by its own name.
-                    resources_ = tuple(secrets.of_cluster(cluster, gateway))
-                    self._fragments.put(f"cluster/{name}", Fragment(resources_))
+                    result = tuple(secrets.of_cluster(cluster, gateway))
+                    self._fragments.put(f"cluster/{name}", Fragment(result))
             else:
                 self._fragments.put(f"cluster/{name}", self._cluster(cluster, gateway))
         self._plain = plain
@@ -223,12 +223,12 @@ class Generator:
         if (known.inputs if known is not None else (0,)) == (moves,):
             return
         filters: dict[Basic | Oidc, list[str]] = {}
-        for filter_, route in sorted(
+        for authentication, route in sorted(
             self._fragments.needs, key=lambda need: (need[0].filter, need[1])
         ):
-            filters.setdefault(filter_, []).append(route)
-        resources_ = tuple(ext_authz.resources(filters, secrets))
-        self._fragments.put("authenticator", Fragment(resources_, inputs=(moves,)))
+            filters.setdefault(authentication, []).append(route)
+        result = tuple(ext_authz.resources(filters, secrets))
+        self._fragments.put("authenticator", Fragment(result, inputs=(moves,)))
 
     def _drop_hosts(self, ports: Iterable[int]) -> None:
         for port in ports:
@@ -260,12 +260,12 @@ class Generator:
 
 def _port(port: listeners.Port, known: dict[str, ir.Cluster], inputs: tuple[Any, ...]) -> Fragment:
     try:
-        resources_ = [listeners.listener(port, known)]
+        result = [listeners.listener(port, known)]
         if port.family == "udp":
-            resources_ += l4.mixed(port.number, next(iter(port.streams[0].hosts)), known)
+            result += l4.mixed(port.number, next(iter(port.streams[0].hosts)), known)
     except InvalidValueError as error:
         return Fragment((), ((f"port/{port.number}", str(error)),), inputs=inputs)
-    return Fragment(tuple(resources_), inputs=inputs)
+    return Fragment(tuple(result), inputs=inputs)
 
 
 def _common(gateway: ir_gateway.Gateway, snippets: Counter[str]) -> Unsupported:

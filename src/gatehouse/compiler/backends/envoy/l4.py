@@ -22,11 +22,13 @@ UDP_IDLE = 30.0
 Clusters = Mapping[str, http.Cluster]
 
 
-def forward(prefix: str, host: ir.L4Host, clusters_: Clusters, *, unlimited: bool) -> Any:
+def forward(prefix: str, host: ir.L4Host, clusters_by_name: Clusters, *, unlimited: bool) -> Any:
     """Return the filter that forwards connections; those of a share without a cluster are
     closed."""
     proto = dynamic_clusters.forward(prefix, unlimited=unlimited)
-    shares = [(_target(each, clusters_), each.weight) for each in host.backends if each.weight > 0]
+    shares = [
+        (_target(each, clusters_by_name), each.weight) for each in host.backends if each.weight > 0
+    ]
     if len(shares) > 1:
         for name, weight in shares:
             proto.weighted_clusters.clusters.add(name=name, weight=weight)
@@ -37,9 +39,9 @@ def forward(prefix: str, host: ir.L4Host, clusters_: Clusters, *, unlimited: boo
     )
 
 
-def datagrams(port: int, host: ir.L4Host, clusters_: Clusters) -> Any:
+def datagrams(port: int, host: ir.L4Host, clusters_by_name: Clusters) -> Any:
     """Return the listener filter that forwards datagrams."""
-    route = packed(route_pb2.Route(cluster=_of_datagrams(port, host, clusters_)))
+    route = packed(route_pb2.Route(cluster=_of_datagrams(port, host, clusters_by_name)))
     proto = udp_proxy_pb2.UdpProxyConfig(
         stat_prefix=f"udp_{port}", idle_timeout=quoting.seconds(UDP_IDLE)
     )
@@ -51,12 +53,12 @@ def datagrams(port: int, host: ir.L4Host, clusters_: Clusters) -> Any:
     )
 
 
-def mixed(port: int, host: ir.L4Host, clusters_: Clusters) -> list[Resource]:
+def mixed(port: int, host: ir.L4Host, clusters_by_name: Clusters) -> list[Resource]:
     """Return the cluster of all backends of a UDP port, since Envoy's UDP proxy has no weights."""
     shares = _shares(host)
     if len(shares) < 2:
         return []
-    name = _of_datagrams(port, host, clusters_)
+    name = _of_datagrams(port, host, clusters_by_name)
     proto = clusters.base(name)
     proto.common_lb_config.locality_weighted_lb_config.CopyFrom(
         cluster_pb2.Cluster.CommonLbConfig.LocalityWeightedLbConfig()
@@ -64,7 +66,7 @@ def mixed(port: int, host: ir.L4Host, clusters_: Clusters) -> list[Resource]:
     proto.lb_policy = cluster_pb2.Cluster.RANDOM
     localities, dropped_weight = [], 0
     for index, share in enumerate(shares):
-        cluster = clusters_.get(share.cluster)
+        cluster = clusters_by_name.get(share.cluster)
         if cluster is None or not cluster.endpoints:
             dropped_weight += share.weight
             continue
@@ -85,12 +87,12 @@ def _shares(host: ir.L4Host) -> list[ir.L4Backend]:
     return [each for each in host.backends if each.weight > 0]
 
 
-def _of_datagrams(port: int, host: ir.L4Host, clusters_: Clusters) -> str:
+def _of_datagrams(port: int, host: ir.L4Host, clusters_by_name: Clusters) -> str:
     shares = _shares(host)
     if len(shares) > 1:
         return f"udp-{port}"
-    return _target(shares[0], clusters_) if shares else names.BROKEN
+    return _target(shares[0], clusters_by_name) if shares else names.BROKEN
 
 
-def _target(backend: ir.L4Backend, clusters_: Clusters) -> str:
-    return backend.cluster if backend.cluster in clusters_ else names.BROKEN
+def _target(backend: ir.L4Backend, clusters_by_name: Clusters) -> str:
+    return backend.cluster if backend.cluster in clusters_by_name else names.BROKEN

@@ -17,14 +17,14 @@ _Policy = components.RouteAction.HashPolicy
 def policy(settings: UpstreamSettings) -> int:
     """Return Envoy's policy for a method in NGINX's syntax."""
     method, *words = settings.balancing.split() or ["round_robin"]
-    policy_: int = {
+    result: int = {
         "least_conn": cluster_pb2.Cluster.LEAST_REQUEST,
         "least_time": cluster_pb2.Cluster.LEAST_REQUEST,
         "ip_hash": cluster_pb2.Cluster.RING_HASH,
         "hash": cluster_pb2.Cluster.RING_HASH,
         "random": cluster_pb2.Cluster.LEAST_REQUEST if words else cluster_pb2.Cluster.RANDOM,
     }.get(method, cluster_pb2.Cluster.ROUND_ROBIN)
-    return policy_
+    return result
 
 
 def unsupported(settings: UpstreamSettings) -> list[str]:

@@ -64,10 +64,10 @@ class Destinations:
     def _dynamic_clusters(
         self, destinations: list[ir.Destination]
     ) -> Iterator[dynamic_clusters.DynamicCluster]:
-        for destination_ in destinations:
+        for target in destinations:
             # An invalid address cannot be a destination.
             with contextlib.suppress(InvalidValueError):
-                yield destination(self._port, destination_)
+                yield destination(self._port, target)
 
     def entrance(self, proxies: tuple[str, ...]) -> ProxyProtocolInputs:
         """Return the inputs of the port's listener."""

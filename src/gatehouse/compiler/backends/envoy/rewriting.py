@@ -10,9 +10,9 @@ from gatehouse.compiler.backends.envoy import quoting, route_match
 from gatehouse.compiler.ir import http as ir
 
 
-def rewrite(rewrite_: ir.PathRewrite | None, path: ir.PathMatch) -> Any:
+def rewrite(path_rewrite: ir.PathRewrite | None, path: ir.PathMatch) -> Any:
     """Return the rewrite of the path; None if it does not change. The query stays."""
-    match rewrite_:
+    match path_rewrite:
         case ir.FullPath(value):
             return _substitution(".*", quoting.path(value))
         case ir.PrefixPath(value):

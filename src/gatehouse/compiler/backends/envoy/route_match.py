@@ -21,15 +21,15 @@ _PLAIN = re.compile(r"[A-Za-z0-9._~/-]*")
 _NAME = re.compile(r"[A-Za-z0-9._~-]+")
 
 
-def match(match_: ir.Match) -> Any:
+def match(source: ir.Match) -> Any:
     """Return the match of a route. Raises InvalidValueError."""
     proto = components.RouteMatch()
-    _path(proto, match_.path)
-    if match_.method:
-        proto.headers.append(method(match_.method))
-    for item in match_.headers:
+    _path(proto, source.path)
+    if source.method:
+        proto.headers.append(method(source.method))
+    for item in source.headers:
         proto.headers.extend(_header(item))
-    for item in match_.query:
+    for item in source.query:
         _parameter(proto, item)
     return proto
 

@@ -62,13 +62,13 @@ def cluster_names(action: ir.Forward) -> frozenset[str]:
 
 
 def _cases(context: Context, route: ir.Route, match: Any, hostname: str) -> list[Any]:
-    routes_ = []
+    result = []
     for case in cors.cases(route.cors, route.match.method):
         case_match = components.RouteMatch()
         case_match.CopyFrom(match)
         case_match.headers.extend(case.conditions)
         if not case.preflight:
-            routes_ += route_filters.rejections(route, case_match)
+            result += route_filters.rejections(route, case_match)
         proto = components.Route(name=route.name, match=case_match)
         if case.preflight:
             proto.direct_response.status = 204
@@ -76,5 +76,5 @@ def _cases(context: Context, route: ir.Route, match: Any, hostname: str) -> list
             actions.serve(proto, context, route, hostname)
             route_filters.apply(proto, context, route)
         cors.apply(proto, case)
-        routes_.append(proto)
-    return routes_
+        result.append(proto)
+    return result

@@ -51,9 +51,9 @@ def of_cluster(cluster: http.Cluster, gateway: ir.Gateway) -> Iterator[Resource]
     tls = cluster.tls
     if tls is None:
         return
-    for certificate_ in gateway.certificates if tls.certificate else ():
-        if certificate_.name == tls.certificate:
-            yield certificate(names.backend_certificate(cluster.name), certificate_)
+    for client_certificate in gateway.certificates if tls.certificate else ():
+        if client_certificate.name == tls.certificate:
+            yield certificate(names.backend_certificate(cluster.name), client_certificate)
     for bundle in gateway.trust if tls.trust else ():
         if bundle.name == tls.trust:
             yield trust(names.backend_trust(cluster.name), bundle)

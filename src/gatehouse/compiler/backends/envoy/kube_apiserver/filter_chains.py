@@ -60,16 +60,16 @@ _STREAM_WINDOW, _CONNECTION_WINDOW = 1 << 18, 1 << 22
 
 
 def listener(
-    port_listener: ir.ApiListener, chains: Iterable[Any], gateway: ir_gateway.Gateway
+    api_listener: ir.ApiListener, chains: Iterable[Any], gateway: ir_gateway.Gateway
 ) -> Resource:
     """Build the listener of a port from its chains."""
     proto = listener_pb2.Listener(
-        name=names.listener(port_listener.port, "tcp"),
-        address=_address(port_listener.port, gateway),
+        name=names.listener(api_listener.port, "tcp"),
+        address=_address(api_listener.port, gateway),
         filter_chains=chains,
     )
-    if port_listener.certificates:
-        proto.default_filter_chain.CopyFrom(_unknown(port_listener, gateway.edge))
+    if api_listener.certificates:
+        proto.default_filter_chain.CopyFrom(_unknown(api_listener, gateway.edge))
     client_ip.admit(proto, gateway.edge)
     proto.listener_filters.extend(client_ip.listener_filters(gateway.edge))
     proto.listener_filters.append(
@@ -95,19 +95,21 @@ def certificates(listener: ir.ApiListener, cluster: ir.ApiCluster) -> tuple[str,
 
 
 def cluster_chain(
-    listener_: ir.ApiListener, cluster: ir.ApiCluster, edge: DataPlaneSettings
+    api_listener: ir.ApiListener, cluster: ir.ApiCluster, edge: DataPlaneSettings
 ) -> Any:
     """Build the chain of a cluster."""
-    name = names.api_chain(listener_.port, cluster.name)
-    scope = quoting.literal(names.scope_header_value(names.api_scope(listener_.port, cluster.name)))
+    name = names.api_chain(api_listener.port, cluster.name)
+    scope = quoting.literal(
+        names.scope_header_value(names.api_scope(api_listener.port, cluster.name))
+    )
     manager = _manager(
-        f"kube_{listener_.port}_{quoting.text(cluster.name)}", f"{scope}:{_CONNECTION}", edge
+        f"kube_{api_listener.port}_{quoting.text(cluster.name)}", f"{scope}:{_CONNECTION}", edge
     )
     manager.local_reply_config.CopyFrom(local_replies.of_cluster())
     manager.access_log.append(access_log.log())
     manager.access_log.extend(stats.loggers(cluster.name))
     manager.access_log_options.access_log_flush_interval.CopyFrom(quoting.seconds(stats.PERIOD))
-    manager.http_filters.extend(_filters(listener_))
+    manager.http_filters.extend(_filters(api_listener))
     return components.FilterChain(
         name=name,
         filter_chain_match=components.FilterChainMatch(
@@ -115,17 +117,17 @@ def cluster_chain(
         ),
         filters=[_http(manager)],
         transport_socket=secrets.server(
-            _certificate_names(name, len(certificates(listener_, cluster))), "h2", "http/1.1",
-            clients=names.api_clients(listener_.port, cluster.name), required=False,
+            _certificate_names(name, len(certificates(api_listener, cluster))), "h2", "http/1.1",
+            clients=names.api_clients(api_listener.port, cluster.name), required=False,
         ),
     )  # fmt: skip
 
 
-def _unknown(listener_: ir.ApiListener, edge: DataPlaneSettings) -> Any:
+def _unknown(api_listener: ir.ApiListener, edge: DataPlaneSettings) -> Any:
     """Build the chain of unknown hostnames."""
-    name = names.api_chain(listener_.port, "")
-    scope = quoting.literal(names.scope_header_value(names.api_scope(listener_.port, "")))
-    manager = _manager(f"kube_{listener_.port}", scope, edge)
+    name = names.api_chain(api_listener.port, "")
+    scope = quoting.literal(names.scope_header_value(names.api_scope(api_listener.port, "")))
+    manager = _manager(f"kube_{api_listener.port}", scope, edge)
     manager.local_reply_config.CopyFrom(local_replies.unknown_host())
     # Routes of scopes contain configuration of this filter, so that it must exist.
     manager.http_filters.extend([_filter(names.SCRIPT, lua_pb2.Lua()), _router()])
@@ -133,7 +135,7 @@ def _unknown(listener_: ir.ApiListener, edge: DataPlaneSettings) -> Any:
         name=name,
         filters=[_http(manager)],
         transport_socket=secrets.server(
-            _certificate_names(name, len(listener_.certificates)), "h2", "http/1.1"
+            _certificate_names(name, len(api_listener.certificates)), "h2", "http/1.1"
         ),
     )
 
@@ -209,7 +211,7 @@ def arrival(scope: str, *more: str) -> Any:
     )
 
 
-def _filters(listener_: ir.ApiListener) -> list[Any]:
+def _filters(api_listener: ir.ApiListener) -> list[Any]:
     lua = lua_pb2.Lua(
         default_source_code=base_pb2.DataSource(inline_string=script.TEXT),
         # The script clears the route cache itself when a request moves to another scope.
@@ -221,8 +223,8 @@ def _filters(listener_: ir.ApiListener) -> list[Any]:
         # Clusters without such limits do not pay for these: routes on arrival enable them.
         _filter(flow_control.BUCKET, flow_control.idle_bucket(), disabled=True),
     ]
-    if listener_.counter:
-        shared = flow_control.shared_filter(listener_.counter)
+    if api_listener.counter:
+        shared = flow_control.shared_filter(api_listener.counter)
         filters.append(_filter(flow_control.SHARED, shared, disabled=True))
     return [*filters, _router()]
 

@@ -82,8 +82,8 @@ class Apis:
 
 def _clusters(listeners: Iterable[ir.ApiListener]) -> Iterator[ir.ApiCluster]:
     """Yield each cluster once: several ports serve the same servers and share their limits."""
-    clusters_ = {each.name: each for listener in listeners for each in listener.clusters}
-    yield from clusters_.values()
+    by_name = {each.name: each for listener in listeners for each in listener.clusters}
+    yield from by_name.values()
 
 
 def _onward(cluster: ir.ApiCluster, token: str) -> list[Resource]:
@@ -109,9 +109,9 @@ def _arrival(port: int, cluster: ir.ApiCluster) -> list[Resource]:
 def _unsupported(cluster: str, inputs: tuple[Any, ...]) -> Unsupported:
     if not isinstance(inputs[0] if inputs else None, ir.ApiCluster):
         return ()
-    cluster_, token = inputs
-    reasons = clusters.unsupported(cluster_)
-    if cluster_.token and not token:
+    api_cluster, token = inputs
+    reasons = clusters.unsupported(api_cluster)
+    if api_cluster.token and not token:
         reasons = [*reasons, "clientConfig.bearerToken: secret not found"]
     return tuple((names.api(cluster), each) for each in reasons)
 

@@ -98,8 +98,8 @@ def _codes() -> Iterator[Any]:
     yield proto
 
 
-def _mapper(filter_: Any, code: int, message: str, *, retry_after: int = 0) -> Any:
-    proto = _Mapper(filter=filter_, status_code=number(code))
+def _mapper(log_filter: Any, code: int, message: str, *, retry_after: int = 0) -> Any:
+    proto = _Mapper(filter=log_filter, status_code=number(code))
     proto.body_format_override.json_format.update(
         _status(code, _REASONS[code], message, retry_after)
     )

@@ -94,8 +94,8 @@ def _serve(host: Any, metadata: Any, filters: Iterable[str], match: Any) -> None
     """
     host.metadata.filter_metadata[names.SCRIPT].update({"served": metadata})
     # Envoy selects its filters by the route on arrival.
-    for filter_ in filters:
-        host.typed_per_filter_config[filter_].CopyFrom(packed(_ENABLED))
+    for filter_name in filters:
+        host.typed_per_filter_config[filter_name].CopyFrom(packed(_ENABLED))
     version = policy_metadata.version(metadata)
     for certificate, tls in _CERTIFICATES.items():
         route = host.routes.add(name=f"{version}/{certificate}", match=match)

@@ -92,14 +92,14 @@ def _of_type(kind: Any) -> Any:
     return proto
 
 
-def _logger(filter_: Any, **stats: list[dict[str, Any]]) -> Any:
+def _logger(log_filter: Any, **stats: list[dict[str, Any]]) -> Any:
     """Return a logger, written by field names: the generated classes lack the newer fields."""
     config = typed_struct_pb2.TypedStruct(
         type_url="type.googleapis.com/envoy.extensions.access_loggers.stats.v3.Config"
     )
     config.value.update({"stats_scope": _LIMITS, **stats})
     return accesslog_pb2.AccessLog(
-        name="envoy.access_loggers.stats", filter=filter_, typed_config=packed(config)
+        name="envoy.access_loggers.stats", filter=log_filter, typed_config=packed(config)
     )
 
 

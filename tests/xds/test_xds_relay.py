@@ -14,7 +14,7 @@ def test_names_that_came_and_went_are_not_remembered() -> None:
     chain = settled(
         *(ResourceSet([made(CLUSTER, f"c{n}", "one")]) for n in range(20)), ResourceSet()
     )
-    assert chain.relay._holdings.publication._known == {(CLUSTER, "*"), (LISTENER, "*")}
+    assert chain.relay._holdings.publication._absent == {(CLUSTER, "*"), (LISTENER, "*")}
     assert not any(chain.relay._holdings.open.values())
 
 

@@ -73,7 +73,7 @@ async def test_a_slow_host_is_given_up_on_in_time_and_tried_again() -> None:
         worker.want(made)
         await asyncio.sleep(0)
         await host.pass_(JITTER)
-        assert host.reports[-1].error == "no answer within 0.2 s"
+        assert host.reports[-1].error == "no response within 0.2 s"
         await host.pass_(2 + JITTER)
         assert host.held(WEB) == [A]
 
@@ -99,7 +99,7 @@ async def test_an_answer_without_end_fills_no_memory(monkeypatch: pytest.MonkeyP
     try:
         worker.want(holdings({WEB: [A]}))
         await until(lambda: bool(reports) and reports[-1].error != "")
-        assert reports[-1].error == "200: answered more than 1 MiB"
+        assert reports[-1].error == "200: response is larger than 1 MiB"
         assert sent < 64 << 20
     finally:
         task.cancel()
@@ -167,7 +167,7 @@ async def test_a_name_that_nobody_knows_is_told(monkeypatch: pytest.MonkeyPatch)
             await host.negotiate()
     finally:
         await host.close()
-    assert str(refused.value) == "its name is not known: Name or service not known"
+    assert str(refused.value) == "cannot resolve the hostname: Name or service not known"
 
 
 async def test_a_host_that_is_wanted_no_more_keeps_what_it_has() -> None:

@@ -209,7 +209,7 @@ async def test_a_host_with_an_api_too_old_is_told(monkeypatch: Any) -> None:
     monkeypatch.setattr("nginx_plus.api.VERSIONS", (1, 2, 3))
     async with hosted(plus(WEB)) as host:
         await host.want({WEB: [A]})
-        assert host.reports[-1].error == "its API has versions [1, 2, 3], none of 4 to 9"
+        assert host.reports[-1].error == "API versions [1, 2, 3] are not supported, only 4 to 9"
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ async def test_whatever_an_answer_was_like_the_host_agrees_after_the_next_attemp
         (Fault("POST", "/http/upstreams/a/*", times=-1, cut=True), "disconnected"),
         (
             Fault("GET", "/http/upstreams/a/*", times=-1, status=200, garbage="[{"),
-            "its answer cannot be read",
+            "invalid response",
         ),
     ],
     ids=["500", "cut", "half"],

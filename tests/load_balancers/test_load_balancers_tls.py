@@ -46,7 +46,7 @@ async def test_a_host_of_the_named_authority_is_spoken_to(authority: Authority) 
 async def test_a_host_of_another_authority_is_not(authority: Authority, tmp_path: Path) -> None:
     other = Authority(tmp_path, "other")
     error = await outcome(served(authority, LOCAL), Tls(trust=other.pem))
-    assert error.startswith("its certificate is refused: ")
+    assert error.startswith("certificate verification failed: ")
     assert (await outcome(served(authority, LOCAL), Tls())).startswith("its certificate")
 
 
@@ -85,6 +85,6 @@ async def test_certificates_that_are_none_are_told_and_nothing_is_sent(
 ) -> None:
     broken = Tls(trust=authority.pem, certificate=b"nonsense", key=SecretBytes(b"sesame"))
     error = await outcome(served(authority, LOCAL), broken)
-    assert error.startswith("certificates to speak with: ")
+    assert error.startswith("TLS configuration: ")
     assert "sesame" not in error
     assert (await outcome(served(authority, LOCAL), Tls(trust=b"nonsense"))).startswith("cert")

@@ -15,7 +15,6 @@ from gatehouse.transports.agents.session import (
     RETRY_MAX,
     UNMANAGED_MAX,
     Answer,
-    Apart,
     Elapsed,
     End,
     Event,
@@ -28,6 +27,7 @@ from gatehouse.transports.agents.session import (
     Register,
     Restarted,
     Send,
+    SeparateEndpoints,
     Session,
     StreamClosed,
     StreamOpen,
@@ -148,7 +148,7 @@ def test_silence_is_a_refusal_when_the_deadline_has_passed() -> None:
     state = connected()
     assert state.wake_at == DEADLINE
     assert state.receive(Elapsed(), DEADLINE) == []
-    assert state.error == "no answer within 60 s"
+    assert state.error == "no response within 60 s"
     assert state.wake_at == DEADLINE + 1
 
 
@@ -161,7 +161,7 @@ def test_an_instance_that_fetches_is_not_silent_but_not_waited_for_for_ever() ->
         assert state.wake_at == min(now + DEADLINE, MAX_MISSED_DEADLINES * DEADLINE)
     assert state.error == ""
     state.receive(Elapsed(), MAX_MISSED_DEADLINES * DEADLINE)
-    assert state.error == "no answer within 60 s"
+    assert state.error == "no response within 60 s"
 
 
 def test_who_never_answers_loses_its_stream() -> None:
@@ -263,9 +263,9 @@ def test_after_a_withdrawal_nothing_more_is_told() -> None:
     assert state.wake_at is None
 
 
-V1 = Publish("v1", lambda: Apart("f1", (("a", "a1"), ("b", "b1"))))
-V2 = Publish("v2", lambda: Apart("f1", (("a", "a1"), ("b", "b2"))))
-V3 = Publish("v3", lambda: Apart("f2", (("a", "a1"),)))
+V1 = Publish("v1", lambda: SeparateEndpoints("f1", (("a", "a1"), ("b", "b1"))))
+V2 = Publish("v2", lambda: SeparateEndpoints("f1", (("a", "a1"), ("b", "b2"))))
+V3 = Publish("v3", lambda: SeparateEndpoints("f2", (("a", "a1"),)))
 
 
 def apart(version: Publish = V1) -> Session:
@@ -433,7 +433,7 @@ def test_whatever_happens(history: list[tuple[Event, float]]) -> None:
 
 
 def _converges(state: Session, now: float) -> None:
-    state.receive(Publish("last", lambda: Apart("f1", (("a", "a1"), ("c", "c1")))), now)
+    state.receive(Publish("last", lambda: SeparateEndpoints("f1", (("a", "a1"), ("c", "c1")))), now)
     state.receive(Register("id", "p"), now)
     state.receive(Health(""), now)
     state.receive(HasFiles(()), now)
@@ -455,7 +455,7 @@ def test_a_version_is_confirmed_only_when_files_and_servers_are_there(
 ) -> None:
     """Whether requests are carried out, refused, or carried out and their answer lost."""
     state, now, stream = session(), 0.0, 0
-    versions = {each.version: each.apart() for each in (V1, V2, V3)}
+    versions = {each.version: each.separate_endpoints() for each in (V1, V2, V3)}
     has: dict[str, str] = {}
 
     def carry_out(send: Send) -> None:

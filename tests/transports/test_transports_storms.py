@@ -157,7 +157,7 @@ async def test_an_agent_that_takes_nothing_delays_nobody_and_gets_only_the_newes
             # Its deadline has passed, and so the next is put on its way.
             report = await plane.until(lambda report: bool(report.instances[1].error))
             assert report.instances[1].instance == "stuck"
-            assert report.instances[1].error == "no answer within 2 s"
+            assert report.instances[1].error == "no response within 2 s"
         plane.server.publish(GATEWAY, last := bundle("last"))
         await confirm_until(good, last.version)
         seen = list[str]()

@@ -294,7 +294,7 @@ async def test_the_authorization_is_sent_and_its_absence_told() -> None:
         assert host.held(WEB) == [A]
         host.fake._authorization = "another"
         await host.pass_(11)
-        assert host.reports[-1].error.startswith("401: answered ")
+        assert host.reports[-1].error.startswith("401: response ")
         assert "secret" not in str(host.reports)
 
 

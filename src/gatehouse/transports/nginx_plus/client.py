@@ -205,7 +205,7 @@ def _read(status: int, content: bytes, kind: type[T]) -> T:
             error = msgspec.json.decode(content, type=_Error).error
         except msgspec.DecodeError:
             text = content[:200].decode("utf-8", "replace").strip()
-            raise PlusError(status, "", f"{text!r} is not an error of the API") from None
+            raise PlusError(status, "", f"response {text!r} is not an error of the API") from None
         raise PlusError(status, error.code, error.text)
     try:
         return msgspec.json.decode(content, type=kind)

@@ -1,4 +1,4 @@
-"""What is said of failures, and how often."""
+"""Content and rate of the failure log."""
 
 from __future__ import annotations
 

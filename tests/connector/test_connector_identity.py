@@ -1,4 +1,4 @@
-"""Which certificates have the names that were asked for."""
+"""Matching of certificates' names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ URI: Literal["uri"] = "uri"
 
 
 def having(directory: Path, *names: x509.GeneralName) -> dict[str, Any]:
-    """Give a real certificate as ``ssl`` shows it to the one it is presented to."""
+    """Return a real certificate as ``ssl`` represents a peer's certificate."""
     authority = Authority(directory)
     server_context = authority.server("common.example", *names)
     client_context = ssl.create_default_context(cafile=str(authority.file))

@@ -68,7 +68,7 @@ class Handshake:
             self.endpoint.do_handshake()
 
     def turn(self) -> None:
-        """Give each side what the other has sent."""
+        """Pass to each side what the other has sent."""
         self.far.data_received(self._ready.read())
         self._received.write(self.wire.taken())
 

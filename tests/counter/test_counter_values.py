@@ -1,4 +1,4 @@
-"""Which buckets requests draw from, and when Redis is looked for again."""
+"""Token buckets of requests, and probing of Redis."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def saying(response: Callable[[], web.StreamResponse]) -> Fault:
 
 
 async def of_alices(request: web.BaseRequest) -> web.StreamResponse:
-    """Tokens that begin with ``good`` are Alice's; whoever asks is told in 5 ms."""
+    """Respond in 5 ms. Tokens that begin with ``good`` belong to Alice."""
     await asyncio.sleep(0.005)
     if request.path.endswith("subjectaccessreviews"):
         return review({"allowed": True}, "SubjectAccessReview")
@@ -338,7 +338,7 @@ async def _asked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tok
 
 
 def _resident(pid: int) -> int:
-    """Give the memory that a process has, in kB."""
+    """Return the memory of a process in kB."""
     text = Path(f"/proc/{pid}/status").read_text()
     return int(text.partition("VmRSS:")[2].split()[0])
 

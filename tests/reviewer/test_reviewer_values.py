@@ -1,4 +1,4 @@
-"""What the reviewer reads and writes, without a process."""
+"""Parsing, serialisation and state of the reviewer, without a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What NGINX's own agent v3 is asked, which is more than Gatehouse's agent is."""
+"""Requests to NGINX Agent v3, which needs more than Gatehouse's agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One agent that hangs, lies or shouts: it harms nobody but itself."""
+"""A hanging, lying or flooding agent does not affect others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which contents may be fetched, and how bundles look on the wire."""
+"""Files available for fetching, and file sets as wire messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one instance is told, and when."""
+"""Requests to one instance, and their timing."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ V3 = Publish("v3", lambda: SeparateEndpoints("f2", (("a", "a1"),)))
 
 
 def apart(version: Publish = V1) -> Session:
-    """Give the session of an instance that has the files of ``version`` and no servers yet."""
+    """Return the session of an instance that has the files of ``version`` and no servers yet."""
     state = session()
     for event in (version, Reconnect(PLUS), StreamOpen(1)):
         state.receive(event, 0.0)
@@ -453,7 +453,7 @@ STEPS = st.sampled_from([V1, V2, V3, "done", "refused", "lost", "wait"])
 def test_a_version_is_confirmed_only_when_files_and_servers_are_there(
     history: list[Publish | str],
 ) -> None:
-    """Whether requests are carried out, refused, or carried out and their answer lost."""
+    """Holds if requests are executed, rejected, or executed with a lost response."""
     state, now, stream = session(), 0.0, 0
     versions = {each.version: each.separate_endpoints() for each in (V1, V2, V3)}
     has: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Many agents at once, and agents that are slow: nobody is turned away, nobody is held up."""
+"""Many concurrent agents and slow agents: none is rejected or blocked."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def bundle(text: str, files: int = 1) -> FileSet:
 
 
 def channel(plane: ControlPlane, *, slow: bool = False) -> grpc.aio.Channel:
-    """Give one with a connection of its own; a slow one takes little in advance of its reader."""
+    """Return a client with its own connection. A slow one buffers little ahead of its reader."""
     return grpc.aio.secure_channel(
         f"127.0.0.1:{plane.port}",
         grpc.ssl_channel_credentials(plane.cert.read_bytes()),

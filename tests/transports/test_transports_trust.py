@@ -1,4 +1,4 @@
-"""What a good token does not cover: other Gateways' files, and false names."""
+"""Denied requests with a valid token: other Gateways' files, and false names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Descriptions of companions: told before what needs them, kept, and refused by name."""
+"""Sidecar configurations over ADS: sent before dependents, stored, and rejected by name."""
 
 from __future__ import annotations
 

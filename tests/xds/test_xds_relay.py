@@ -1,4 +1,4 @@
-"""What a relay holds, says and asks, case by case."""
+"""State and messages of a relay, case by case."""
 
 from __future__ import annotations
 

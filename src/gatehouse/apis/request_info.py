@@ -123,19 +123,19 @@ def _listing(query: str) -> tuple[str, str]:
     An invalid query requires no name. Label selectors are not parsed: the server rejects an invalid
     one regardless of the rest of the query.
     """
-    found = _values(query)
-    watch = found.get("watch", "0")
+    values = _values(query)
+    watch = values.get("watch", "0")
     verb = "list" if watch == "0" or watch.casefold() == "false" else "watch"
     for field in _NUMBERS:
-        if field in found and not _is_number(found[field]):
+        if field in values and not _is_number(values[field]):
             return verb, ""
-    name = _required_name(found.get("fieldSelector", "")) or ""
+    name = _required_name(values.get("fieldSelector", "")) or ""
     bad = name in (".", "..") or "/" in name or "%" in name
     return verb, "" if bad else name
 
 
 def _required_name(selector: str) -> str | None:
-    """Return the name that a field selector requires, or None if there is none or it is invalid."""
+    """Return the name that a field selector requires, or None without a valid requirement."""
     try:
         terms = field_terms(selector)
     except SelectorError:

@@ -62,14 +62,14 @@ class RelyingParty:
 
         NGINX redirects to a login on 401.
         """
-        found = await self._authenticate(request)
-        if isinstance(found, int):
-            return web.Response(status=found)
+        outcome = await self._authenticate(request)
+        if isinstance(outcome, int):
+            return web.Response(status=outcome)
         headers = {
-            f"X-Set-Cookie-{number}": each for number, each in enumerate(found.cookies_to_set)
+            f"X-Set-Cookie-{number}": each for number, each in enumerate(outcome.cookies_to_set)
         }
         for number, name in enumerate(self.party.told):
-            headers[f"X-Claim-{number}"] = claims.claim_text(found.session.claims.get(name))
+            headers[f"X-Claim-{number}"] = claims.claim_text(outcome.session.claims.get(name))
         headers["X-Cookie"] = cookies.others(request.cookie, self.party.cookie)
         return web.Response(headers={name: value for name, value in headers.items() if value})
 
@@ -78,19 +78,19 @@ class RelyingParty:
 
         Envoy passes every response except 200 to the client.
         """
-        found = await self._authenticate(request)
-        if found == 401:
+        outcome = await self._authenticate(request)
+        if outcome == 401:
             return await self.login(request)
-        if isinstance(found, int):
-            return _plain(found, "Access denied.")
+        if isinstance(outcome, int):
+            return _plain(outcome, "Access denied.")
         headers = {"cookie": cookies.others(request.cookie, self.party.cookie)}
         for header, name in zip(self.party.headers, self.party.told, strict=True):
-            headers[header] = claims.claim_text(found.session.claims.get(name))
+            headers[header] = claims.claim_text(outcome.session.claims.get(name))
         present = {name: value for name, value in headers.items() if value}
         # Client headers with these names must be removed if there is no value for them.
         absent = ",".join(sorted(headers.keys() - present.keys()))
         answer = web.Response(headers=present | ({REMOVED: absent} if absent else {}))
-        for each in found.cookies_to_set:
+        for each in outcome.cookies_to_set:
             answer.headers.add("Set-Cookie", each)
         return answer
 

@@ -8,7 +8,7 @@ import msgspec
 
 
 class AuthRequest(msgspec.Struct, frozen=True):
-    """What a proxy says of a request."""
+    """A proxy's description of a request."""
 
     method: str
     query: Mapping[str, str]

@@ -174,7 +174,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._proven = False
         self._received_data = False
         self._ended = [False, False]
-        """Whether the end of data was sent and whether it was received."""
+        """Flags: the end of data was sent; it was received."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the handshake."""

@@ -30,7 +30,7 @@ class UnauthorizedRequest(msgspec.Struct, frozen=True):
 
     identity: Identity
     what: str
-    """What the agent did, such as "asked for a file". Never text from the agent, so that only few
+    """Action of the agent, such as "asked for a file". Never text from the agent, so that only few
     of these differ."""
     gateway: str = ""
     """``namespace/name`` of the Gateway that has the data; empty if unknown."""

@@ -135,9 +135,15 @@ async def test_they_are_kept_in_secrets(tmp_path: Path) -> None:
         (("--secret", "nonsense"), "nonsense is not namespace/name"),
         (("agent", "lb-1"), "--for-load-balancer"),
         (("agent", "lb-1", "--for-load-balancer", "a/b"), "either --dir or --secret"),
-        (("agent", "lb-1", "--for-load-balancer", "a", "--dir", "x"), "parts that are no names"),
+        (
+            ("agent", "lb-1", "--for-load-balancer", "a", "--dir", "x"),
+            "invalid namespace, name or host",
+        ),
         (("agent", "lb/1", "--for-load-balancer", "a/b", "--dir", "x"), "is not of the form"),
-        (("agent", "Lb", "--for-load-balancer", "a/b", "--dir", "x"), "parts that are no names"),
+        (
+            ("agent", "Lb", "--for-load-balancer", "a/b", "--dir", "x"),
+            "invalid namespace, name or host",
+        ),
         (("agent", "lb-1", "--for-load-balancer", "a/b", "--dir", "none"), "none/ca.crt"),
     ],
 )

@@ -82,7 +82,7 @@ async def test_nobody_else_comes_in(
     assert (await Caller(trust, issued(authority, place, mine, old)).refused())[0] in closed
     # Certificates of the authority that are no machine's.
     code, words = await Caller(trust, (authority / "node.crt", authority / "node.key")).refused()
-    assert (code, "not one URI" in words) == ("UNAUTHENTICATED", True)
+    assert (code, "exactly one URI" in words) == ("UNAUTHENTICATED", True)
     code, words = await Caller(trust, issued(authority, place, "spiffe://other/x")).refused(token)
     assert (code, "is not of the form" in words) == ("UNAUTHENTICATED", True)
     # Machines that nobody asked for.

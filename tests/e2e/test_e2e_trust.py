@@ -131,7 +131,7 @@ async def test_traffic_goes_on_with_a_token_that_is_no_good_and_changes_follow_w
     backends: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(token_auth, "REMEMBERED_SECONDS", 0.2)
+    monkeypatch.setattr(token_auth, "REVIEW_TTL_SECONDS", 0.2)
     port = free_port()
     monkeypatch.setattr(installation, "PORT", port)
     log = tmp_path / "agent.log"

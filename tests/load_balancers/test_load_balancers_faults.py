@@ -73,7 +73,7 @@ async def test_slow_host_times_out_and_is_retried() -> None:
         worker.want(made)
         await asyncio.sleep(0)
         await host.pass_(JITTER)
-        assert host.reports[-1].error == "no answer within 0.2 s"
+        assert host.reports[-1].error == "no response within 0.2 s"
         await host.pass_(2 + JITTER)
         assert host.held(WEB) == [A]
 
@@ -99,7 +99,7 @@ async def test_endless_response_does_not_fill_memory(monkeypatch: pytest.MonkeyP
     try:
         worker.want(holdings({WEB: [A]}))
         await until(lambda: bool(reports) and reports[-1].error != "")
-        assert reports[-1].error == "200: answered more than 1 MiB"
+        assert reports[-1].error == "200: response is larger than 1 MiB"
         assert sent < 64 << 20
     finally:
         task.cancel()
@@ -167,7 +167,7 @@ async def test_unknown_hostname_is_reported(monkeypatch: pytest.MonkeyPatch) -> 
             await host.negotiate()
     finally:
         await host.close()
-    assert str(refused.value) == "its name is not known: Name or service not known"
+    assert str(refused.value) == "cannot resolve the hostname: Name or service not known"
 
 
 async def test_removed_host_keeps_its_configuration() -> None:

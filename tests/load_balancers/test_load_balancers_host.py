@@ -209,7 +209,7 @@ async def test_host_with_an_outdated_api_is_reported(monkeypatch: Any) -> None:
     monkeypatch.setattr("nginx_plus.api.VERSIONS", (1, 2, 3))
     async with hosted(plus(WEB)) as host:
         await host.want({WEB: [A]})
-        assert host.reports[-1].error == "its API has versions [1, 2, 3], none of 4 to 9"
+        assert host.reports[-1].error == "API versions [1, 2, 3] are not supported, only 4 to 9"
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ async def test_host_converges_on_the_next_attempt_after_any_response(
         (Fault("POST", "/http/upstreams/a/*", times=-1, cut=True), "disconnected"),
         (
             Fault("GET", "/http/upstreams/a/*", times=-1, status=200, garbage="[{"),
-            "its answer cannot be read",
+            "invalid response",
         ),
     ],
     ids=["500", "cut", "half"],
@@ -292,7 +292,7 @@ async def test_authorization_is_sent_and_its_rejection_reported() -> None:
         assert host.held(WEB) == [A]
         host.fake._authorization = "another"
         await host.pass_(11)
-        assert host.reports[-1].error.startswith("401: answered ")
+        assert host.reports[-1].error.startswith("401: response ")
         assert "secret" not in str(host.reports)
 
 

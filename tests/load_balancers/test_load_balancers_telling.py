@@ -198,4 +198,4 @@ async def test_host_that_keeps_other_values_is_reported() -> None:
 
         upstream.add = add  # type: ignore[method-assign]
         await host.want({"http/web": ["10.0.0.1:80"]})
-        assert "it keeps other servers or values than it was told" in host.reports[-1].trouble
+        assert "the host did not apply all servers and values" in host.reports[-1].trouble

@@ -216,14 +216,14 @@ class Agents:
         fleet = self._envoys
         stream = fleet.open(identity, delta.DeltaStream)
         assert stream is not None
-        stream.speaker = delta.NodeInfo("envoy/1.40.0")
+        stream.node = delta.NodeInfo("envoy/1.40.0")
         conversation = stream.dialogue.conversation
         for type_url in ADD_ORDER:
             conversation.receive(Request(type_url, subscribe=("*",)))
         while True:
             stream.woken.clear()
             response = conversation.next()
-            fleet.note(stream)
+            fleet.update_report(stream)
             if response is None:
                 await stream.woken.wait()
                 continue

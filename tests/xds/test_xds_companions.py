@@ -1,4 +1,4 @@
-"""Descriptions of companions: told before what needs them, kept, and refused by name."""
+"""Sidecar configurations over ADS: sent before dependents, stored, and rejected by name."""
 
 from __future__ import annotations
 
@@ -146,12 +146,12 @@ def test_files_come_back_as_they_were() -> None:
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x", "", "a//b", ".x", "a\0b"])
 def test_a_path_that_leads_elsewhere_is_refused(path: str) -> None:
-    with pytest.raises(ValueError, match="is no path"):
+    with pytest.raises(ValueError, match="invalid file path"):
         sidecar_configs.files(sidecar_configs.resource("authenticator", "p", {path: b""}))
 
 
 def test_what_is_no_description_is_refused() -> None:
-    with pytest.raises(ValueError, match="cannot be read"):
+    with pytest.raises(ValueError, match="invalid body"):
         sidecar_configs.files(Resource.make(SIDECAR_CONFIG, "authenticator/p", b"\xff"))
 
 

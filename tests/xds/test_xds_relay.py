@@ -1,4 +1,4 @@
-"""What a relay holds, says and asks, case by case."""
+"""State and messages of a relay, case by case."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_names_that_came_and_went_are_not_remembered() -> None:
     chain = settled(
         *(ResourceSet([made(CLUSTER, f"c{n}", "one")]) for n in range(20)), ResourceSet()
     )
-    assert chain.relay._cache.publication._known == {(CLUSTER, "*"), (LISTENER, "*")}
+    assert chain.relay._cache.publication._absent == {(CLUSTER, "*"), (LISTENER, "*")}
     assert not any(chain.relay._cache.open.values())
 
 

@@ -1,4 +1,4 @@
-"""HostedAPIServer of ``gatehouse.dev/v1alpha1``, with the defaults of its definition."""
+"""HostedAPIServer of ``gatehouse.dev/v1alpha1``, with the defaults of its CRD."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ParentRef(View, frozen=True):
 
     name: str
     namespace: str = ""
-    """Empty: the object's own."""
+    """Namespace; empty for the object's own."""
     section_name: str = ""
 
 
@@ -26,17 +26,17 @@ class Service(View, frozen=True):
 
 
 class Advertised(View, frozen=True):
-    """Where clients inside of the hosted cluster connect to; a node proxy takes them from there."""
+    """Addresses for clients inside the hosted cluster, served by a node proxy."""
 
     address: str
     port: int = 443
 
 
 class Dns(View, frozen=True):
-    """How its names come into the DNS."""
+    """DNS settings of the hostnames."""
 
     publish: bool = False
-    """Whether a DNSEndpoint is written for external-dns."""
+    """Create a DNSEndpoint for external-dns."""
     ttl_seconds: int = 60
 
 
@@ -48,11 +48,11 @@ class Spec(View, frozen=True):
     hosts: tuple[str, ...] = ()
     advertised: Advertised | None = None
     allowed_sources: tuple[str, ...] = ()
-    """Empty: everybody."""
+    """Allowed client networks; empty for all."""
     dns: Dns = msgspec.field(default_factory=Dns)
 
 
 class HostedAPIServer(Resource, frozen=True):
-    """A kube-apiserver of a cluster that is hosted here."""
+    """The kube-apiserver of a hosted cluster."""
 
     spec: Spec

@@ -1,4 +1,4 @@
-"""What is counted, in Prometheus' words."""
+"""Prometheus metrics of the reviewer."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _NAME = "gatehouse_reviewer"
 
 
 class Measuring:
-    """Counts reviews, and says what is kept and waited for."""
+    """Counts reviews, and exports the state of the caches and queues."""
 
     def __init__(
         self,
-        memories: Mapping[str, TTLCache],
-        asked: Callable[[], Mapping[str, int]],
+        caches: Mapping[str, TTLCache],
+        active: Callable[[], Mapping[str, int]],
         retries: Callable[[], int],
     ) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(_Now(memories, asked, retries))
+        self._registry.register(_State(caches, active, retries))
         self._reviews = Counter(
             f"{_NAME}_reviews",
             "Reviews that clusters were asked, and what came of them.",
@@ -39,7 +39,7 @@ class Measuring:
         )
         self._hits = Counter(
             f"{_NAME}_hits",
-            "Questions that were answered from memory.",
+            "Questions that were answered from cache.",
             ("cluster", "review"),
             registry=self._registry,
         )
@@ -57,31 +57,31 @@ class Measuring:
         self._seconds.labels(kind).observe(seconds)
 
     def hit(self, cluster: str, kind: Kind) -> None:
-        """Count an answer from memory."""
+        """Count a cache hit."""
         self._hits.labels(cluster, kind).inc()
 
     def page(self) -> bytes:
-        """Give everything."""
+        """Return all metrics in text format."""
         return generate_latest(self._registry)
 
 
-class _Now(Collector):
+class _State(Collector):
     def __init__(
         self,
-        memories: Mapping[str, TTLCache],
+        caches: Mapping[str, TTLCache],
         asked: Callable[[], Mapping[str, int]],
         retries: Callable[[], int],
     ) -> None:
-        self._memories, self._asked, self._retries = memories, asked, retries
+        self._caches, self._asked, self._retries = caches, asked, retries
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         about = "Answers that are kept."
         entries = GaugeMetricFamily(f"{_NAME}_kept", about, labels=("answers",))
         about = "Characters of the answers that are kept."
         size = GaugeMetricFamily(f"{_NAME}_kept_characters", about, labels=("answers",))
-        for name, memory in self._memories.items():
-            entries.add_metric((name,), len(memory))
-            size.add_metric((name,), memory.characters)
+        for name, cache in self._caches.items():
+            entries.add_metric((name,), len(cache))
+            size.add_metric((name,), cache.characters)
         yield from (entries, size)
         about = "Reviews that are asked, or wait for that, now."
         asked = GaugeMetricFamily(f"{_NAME}_asked", about, labels=("cluster",))
